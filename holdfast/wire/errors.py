@@ -1,0 +1,101 @@
+"""The one tree of errors.
+
+Three branches answer the only question a caller has: may I try again?
+
+- `RetryError`: yes, the same call may succeed later.
+- `TerminalError`: no, somebody has to change something first.
+- `BugError`: an invariant of ours is broken; trying again would make it worse.
+
+Every message says what happened, why, and the command that fixes it. `story` carries the last
+events of the thing that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """Whatever Holdfast raises on purpose. `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, *, why: str = "", fix: str = "", story: Sequence[str] = ()
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.story = tuple(story)
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.why:
+            parts.append(f"why: {self.why}")
+        if self.fix:
+            parts.append(f"fix: {self.fix}")
+        parts.extend(f"  - {event}" for event in self.story)
+        return "\n".join(parts)
+
+
+class RetryError(HoldfastError):
+    """The same call may succeed later; nothing was decided."""
+
+    exit_code = 75
+
+
+class Unavailable(RetryError):
+    """The other side cannot be reached now; whether it acted is not known."""
+
+
+class TimedOut(RetryError):
+    """The wait ended before what it waited for came."""
+
+
+class Full(RetryError):
+    """A bounded thing (queue, disk) has no room now."""
+
+
+class TerminalError(HoldfastError):
+    """Trying again will not help until somebody changes something."""
+
+
+class Usage(TerminalError):
+    """The command or the argument is wrong."""
+
+    exit_code = 2
+
+
+class MissingExtra(TerminalError):
+    """A package that this command needs is not installed."""
+
+
+class Corrupt(TerminalError):
+    """Bytes on disk are not those that were written."""
+
+
+class Conflict(TerminalError):
+    """Somebody else changed it first; read it again and decide again."""
+
+
+class Fenced(TerminalError):
+    """The caller's term or token is older than the current one: it must stop acting."""
+
+
+class SessionLost(TerminalError):
+    """The session ended, and with it everything that it held."""
+
+
+class Refused(TerminalError):
+    """The other side understood and said no: permission, version, credentials."""
+
+
+class Occupied(TerminalError):
+    """An address or a folder is in use by another process."""
+
+
+class BugError(HoldfastError):
+    """An invariant of Holdfast is broken. Please report it with its story."""
+
+    exit_code = 70
