@@ -53,6 +53,10 @@ class TimedOut(RetryError):
     """The wait ended before what it waited for came."""
 
 
+class Cancelled(RetryError):
+    """The caller's own side called the wait off."""
+
+
 class Full(RetryError):
     """A bounded thing (queue, disk) has no room now."""
 
@@ -73,6 +77,10 @@ class MissingExtra(TerminalError):
 
 class Corrupt(TerminalError):
     """Bytes on disk are not those that were written."""
+
+
+class DiskFailed(TerminalError):
+    """The disk did not keep what it was given: nothing more may be acknowledged."""
 
 
 class Conflict(TerminalError):

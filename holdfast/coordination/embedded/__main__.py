@@ -1,0 +1,54 @@
+"""`python -m holdfast.coordination.embedded --data DIR --listen HOST:PORT`: the server alone.
+
+What `holdfast coord serve` runs too; this way it starts without the command line's libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from holdfast.coordination.embedded.main import Options, serve
+from holdfast.wire import limits, logs
+from holdfast.wire.errors import HoldfastError
+
+
+def _parse(arguments: list[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.coordination.embedded")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the server's state")
+    parser.add_argument("--listen", default="127.0.0.1:2181", help="HOST:PORT; port 0: any free")
+    parser.add_argument(
+        "--linger", type=float, default=None, help="end S seconds after the last client"
+    )
+    parser.add_argument("--tls-cert", type=Path, default=None)
+    parser.add_argument("--tls-key", type=Path, default=None)
+    parser.add_argument("--tls-ca", type=Path, default=None)
+    parser.add_argument("--tick-ms", type=int, default=limits.TICK_MS)
+    parser.add_argument("--snapshot-every", type=int, default=limits.SNAPSHOT_TRANSACTIONS)
+    parser.add_argument("--segment-bytes", type=int, default=limits.SEGMENT_BYTES_MAX)
+    given = parser.parse_args(arguments)
+    return Options(
+        data=given.data,
+        listen=given.listen,
+        linger_s=given.linger,
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        tls_ca=given.tls_ca,
+        tick_ms=given.tick_ms,
+        snapshot_every=given.snapshot_every,
+        segment_bytes=given.segment_bytes,
+    )
+
+
+def main() -> int:
+    logs.set_up()
+    try:
+        return serve(_parse(sys.argv[1:]))
+    except HoldfastError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The order in which a Java `HashSet` gives its strings.
+
+ZooKeeper deletes the ephemerals of a session in that order, so clients see the events in it. We
+keep to it, so that a watcher sees the same from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+SLOTS_AT_FIRST: Final = 16
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode`, with its upper half mixed in as `HashMap` does."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def grown(slots: int, count: int) -> int:
+    """The slots of a set that had `slots` and now holds `count`: they double, and never shrink."""
+    while 4 * count > 3 * slots:
+        slots *= 2
+    return slots
+
+
+def copy_order(texts: Iterable[str], slots: int) -> list[str]:
+    """How a copy of the set gives its strings, which were added in this order to `slots` slots.
+
+    A copy is made just large enough; strings that share a slot of it stand as they stood in the
+    original.
+    """
+    hashed = [(string_hash(text), text) for text in texts]
+    needed = int(len(hashed) / 0.75 + 1.0)
+    room = 1
+    while room < needed:
+        room *= 2
+    hashed.sort(key=lambda pair: (pair[0] & (room - 1), pair[0] & (slots - 1)))
+    return [text for _, text in hashed]

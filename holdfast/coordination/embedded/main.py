@@ -1,0 +1,192 @@
+"""The embedded server as a process: options in, an exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.embedded.server import Server
+from holdfast.coordination.embedded.store import Store
+from holdfast.wire import limits, logs
+from holdfast.wire.clock import SystemClock
+from holdfast.wire.errors import HoldfastError, Occupied, Refused, Usage
+
+log = logs.get(__name__)
+
+SERVER_FILE = "server.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server is started. `linger_s` None: it stays until it is told to stop."""
+
+    data: Path
+    listen: str = "127.0.0.1:2181"
+    linger_s: float | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    tick_ms: int = limits.TICK_MS
+    snapshot_every: int = limits.SNAPSHOT_TRANSACTIONS
+    segment_bytes: int = limits.SEGMENT_BYTES_MAX
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """HOST:PORT, [IPV6]:PORT or :PORT (loopback)."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise Usage(
+            f"cannot listen on {listen!r}",
+            why="an address is HOST:PORT; port 0 takes any free one",
+            fix="holdfast coord serve --listen 127.0.0.1:2181",
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def tls_context(options: Options) -> ssl.SSLContext | None:
+    """The listener's TLS; with a CA, clients must show a certificate of it."""
+    if options.tls_cert is None:
+        if options.tls_key or options.tls_ca:
+            raise Usage(
+                "TLS needs a certificate",
+                why="--tls-key or --tls-ca was given without --tls-cert",
+                fix="holdfast coord serve --tls-cert cert.pem --tls-key key.pem",
+            )
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(options.tls_cert, options.tls_key)
+        if options.tls_ca is not None:
+            context.load_verify_locations(options.tls_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise Refused(
+            "the TLS files cannot be used",
+            why=str(error),
+            fix="check --tls-cert, --tls-key and --tls-ca: PEM files that belong together",
+        ) from error
+    return context
+
+
+def serve(options: Options) -> int:
+    """Run a server until it is told to stop (SIGTERM, SIGINT) or lingers no more. 0 if all is well.
+
+    Raises `Occupied` if another process has the folder or the address, `Corrupt` if the folder
+    cannot be trusted.
+    """
+    host, port = split_address(options.listen)
+    context = tls_context(options)
+    _raise_file_limit()
+    store = Store.open(
+        options.data,
+        snapshot_transactions=options.snapshot_every,
+        segment_bytes=options.segment_bytes,
+    )
+    try:
+        # What was recovered lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_serve(options, store, host, port, context))
+    finally:
+        store.close()
+
+
+async def _serve(
+    options: Options, store: Store, host: str, port: int, context: ssl.SSLContext | None
+) -> int:
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def finish(code: int) -> None:
+        if not stop.done():
+            stop.set_result(code)
+
+    def broken(error: BaseException) -> None:
+        log.critical("the server stops: its disk cannot be trusted any more", error=str(error))
+        finish(error.exit_code if isinstance(error, HoldfastError) else 70)
+
+    server = Server(loop, store, SystemClock(), tick_ms=options.tick_ms, on_broken=broken)
+    try:
+        listener = await loop.create_server(
+            lambda: Connection(server), host, port, ssl=context, backlog=1024
+        )
+    except OSError as error:
+        server.pipeline.close()
+        raise Occupied(
+            f"cannot listen on {options.listen}",
+            why=error.strerror or str(error),
+            fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
+        ) from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, finish, 0)
+    address = _address_of(listener)
+    _write_server_file(options.data, address, tls=context is not None)
+    log.info(
+        "listening",
+        address=address,
+        data=str(options.data),
+        nodes=len(server.tree.nodes),
+        zxid=hex(server.tree.last_zxid),
+        recovery=str(store.recovery),
+    )
+    sweeper = loop.create_task(_sweep(server, options.linger_s, finish))
+    code = await stop
+    sweeper.cancel()
+    listener.close()
+    await server.pipeline.drain()
+    server.close_all()
+    await asyncio.sleep(0)
+    server.pipeline.close()
+    (options.data / SERVER_FILE).unlink(missing_ok=True)
+    log.info("stopped", zxid=hex(server.tree.last_zxid))
+    return code
+
+
+async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int], None]) -> None:
+    while True:
+        await asyncio.sleep(limits.SWEEP_S)
+        server.sweep()
+        if linger_s is not None and not server.connections:
+            idle_s = server.clock.now_s() - server.idle_since_s
+            if idle_s > linger_s:
+                log.info("nobody is connected any more", idle_s=round(idle_s, 1))
+                finish(0)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - optional: not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _raise_file_limit() -> None:
+    """Each client is a file; take as many as we are allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _address_of(listener: asyncio.Server) -> str:
+    host, port = listener.sockets[0].getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _write_server_file(folder: Path, address: str, *, tls: bool) -> None:
+    """Tell clients on this machine where we are; complete or not at all."""
+    facts = {"address": address, "pid": os.getpid(), "tls": tls}
+    draft = folder / f"{SERVER_FILE}.tmp"
+    draft.write_text(json.dumps(facts) + "\n")
+    draft.replace(folder / SERVER_FILE)

@@ -1,0 +1,186 @@
+"""From the bytes of a request to the operation that it asks for.
+
+Writes become values of `transactions`; the log keeps the bytes, and recovery decodes them with
+the same functions. Reads become small named tuples that the server answers at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from holdfast.coordination.embedded import protocol as p
+from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_string
+from holdfast.coordination.embedded.transactions import (
+    ACL,
+    Check,
+    CloseSession,
+    Create,
+    Delete,
+    DeleteContainer,
+    Multi,
+    OpenSession,
+    Operation,
+    Reject,
+    SetACL,
+    SetData,
+)
+from holdfast.wire import limits
+
+_CONNECT: Final = struct.Struct("!iqiq")
+
+
+class Connect(NamedTuple):
+    """The first message of a connection."""
+
+    protocol_version: int
+    last_zxid_seen: int
+    timeout_ms: int
+    session: int
+    password: bytes
+    read_only: bool | None  # None: an old client that does not send it and must not receive it
+
+
+class Watches(NamedTuple):
+    """What a client watched before it lost its connection, and up to when it was informed."""
+
+    relative_zxid: int
+    data: list[str]
+    exist: list[str]
+    child: list[str]
+    persistent: list[str]
+    recursive: list[str]
+
+
+def decode_connect(frame: bytes) -> Connect:
+    try:
+        version, seen, timeout_ms, session = _CONNECT.unpack_from(frame)
+    except struct.error:
+        raise Malformed("the message is too short to open a session") from None
+    reader = Reader(frame, _CONNECT.size)
+    password = reader.buffer() or b""
+    read_only = reader.flag() if reader.at < len(frame) else None
+    return Connect(version, seen, timeout_ms, session, password, read_only)
+
+
+def _acl(reader: Reader) -> tuple[ACL, ...] | None:
+    return tuple(
+        ACL(reader.number(), reader.string(), reader.string()) for _ in range(reader.count(12))
+    )
+
+
+def _create(reader: Reader) -> Create:
+    return Create(
+        reader.string(), reader.buffer(), _acl(reader), reader.number(), ttl_ms=-1, wants_stat=False
+    )
+
+
+def _create2(reader: Reader) -> Create:
+    return _create(reader)._replace(wants_stat=True)
+
+
+def _create_ttl(reader: Reader) -> Create:
+    create = _create2(reader)
+    return create._replace(ttl_ms=reader.long())
+
+
+def _delete(reader: Reader) -> Delete:
+    return Delete(reader.string(), reader.number())
+
+
+def _set_data(reader: Reader) -> SetData:
+    return SetData(reader.string(), reader.buffer(), reader.number())
+
+
+def _set_acl(reader: Reader) -> SetACL:
+    return SetACL(reader.string(), _acl(reader), reader.number())
+
+
+def _check(reader: Reader) -> Check:
+    return Check(reader.string(), reader.number())
+
+
+_IN_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] = {
+    p.CREATE: _create,
+    p.CREATE2: _create2,
+    p.CREATE_CONTAINER: _create2,
+    p.CREATE_TTL: _create_ttl,
+    p.DELETE: _delete,
+    p.SET_DATA: _set_data,
+    p.CHECK: _check,
+}
+
+
+def _multi(reader: Reader) -> Multi:
+    operations: list[Create | Delete | SetData | Check] = []
+    while True:
+        kind, done, _error = reader.number(), reader.flag(), reader.number()
+        if done:
+            return Multi(tuple(operations))
+        decode = _IN_MULTI.get(kind)
+        if decode is None:
+            raise Malformed(f"operation {kind} inside a multi")
+        if len(operations) >= limits.MULTI_OPERATIONS_MAX:
+            raise Malformed(f"a multi of more than {limits.MULTI_OPERATIONS_MAX} operations")
+        operations.append(decode(reader))
+
+
+_WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
+    **_IN_MULTI,
+    p.SET_ACL: _set_acl,
+    p.MULTI: _multi,
+    p.CREATE_SESSION: lambda reader: OpenSession(reader.number()),
+    p.CLOSE_SESSION: lambda reader: CloseSession(),
+    p.DELETE_CONTAINER: lambda reader: DeleteContainer(reader.string()),
+    p.ERROR_RESULT: lambda reader: Reject(reader.number()),
+}
+
+# What a client may ask for that changes the tree.
+WRITE_OPCODES: Final = frozenset({*_IN_MULTI, p.SET_ACL, p.MULTI, p.CLOSE_SESSION})
+
+
+def decode_write(opcode: int, body: bytes) -> Operation:
+    """The operation in a request's or a log record's body; `Malformed` if there is none."""
+    decode = _WRITES.get(opcode)
+    if decode is None:
+        raise Malformed(f"operation {opcode} does not write")
+    return decode(Reader(body))
+
+
+def open_session_body(timeout_ms: int) -> bytes:
+    return INT.pack(timeout_ms)
+
+
+def delete_container_body(path: str) -> bytes:
+    return encode_string(path)
+
+
+def reject_body(error: int) -> bytes:
+    return INT.pack(error)
+
+
+def decode_watches(body: bytes, *, with_persistent: bool) -> Watches:
+    reader = Reader(body)
+    relative_zxid = reader.long()
+    data, exist, child = reader.strings(), reader.strings(), reader.strings()
+    if not with_persistent:
+        return Watches(relative_zxid, data, exist, child, [], [])
+    return Watches(relative_zxid, data, exist, child, reader.strings(), reader.strings())
+
+
+def decode_multi_read(body: bytes) -> list[tuple[int, str]]:
+    """The (operation, path) pairs of a multi that only reads."""
+    reader = Reader(body)
+    reads: list[tuple[int, str]] = []
+    while True:
+        kind, done, _error = reader.number(), reader.flag(), reader.number()
+        if done:
+            return reads
+        if kind not in (p.GET_DATA, p.GET_CHILDREN):
+            raise Malformed(f"operation {kind} inside a multi that reads")
+        if len(reads) >= limits.MULTI_OPERATIONS_MAX:
+            raise Malformed(f"a multi of more than {limits.MULTI_OPERATIONS_MAX} operations")
+        path = reader.string()
+        reader.flag()  # a watch, which ZooKeeper ignores here
+        reads.append((kind, path))

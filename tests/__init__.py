@@ -1,0 +1,1 @@
+"""The tests. `tests/servers` starts real servers; `make test` runs everything."""

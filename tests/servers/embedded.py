@@ -1,0 +1,28 @@
+"""Our own server, started as its users start it: a process over a data folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.servers.process import ServerProcess
+
+
+class EmbeddedServer(ServerProcess):
+    """`python -m holdfast.coordination.embedded` over `folder/data`."""
+
+    def __init__(
+        self, folder: Path, port: int | None = None, options: Sequence[str] = ()
+    ) -> None:
+        super().__init__(folder, port)
+        self.options = tuple(options)
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def command(self) -> Sequence[str]:
+        module = "holdfast.coordination.embedded"
+        where = ["--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
+        return [sys.executable, "-m", module, *where, *self.options]

@@ -1,0 +1,130 @@
+"""A server as a process that a test can start, kill, pause and wake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+READY_S = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
+    """Ask a server of the ZooKeeper family; an empty string if it does not answer."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as link:
+            link.sendall(word.encode())
+            link.settimeout(timeout_s)
+            chunks = []
+            while chunk := link.recv(65_536):
+                chunks.append(chunk)
+            return b"".join(chunks).decode()
+    except OSError:
+        return ""
+
+
+class ServerProcess:
+    """A server with a folder and a port of its own. Its output goes to `folder/output.log`."""
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """What a client is given."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "not started"
+        return self.process.pid
+
+    def command(self) -> Sequence[str]:
+        """The command line that starts it."""
+        raise AssertionError("a server says how it is started")
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def ready(self) -> bool:
+        """Whether it answers clients."""
+        return four_letter_word(self.port, "srvr").startswith("Zookeeper version")
+
+    def launch(self) -> None:
+        """Start the process without waiting for it."""
+        with (self.folder / "output.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.ready():
+            if self.process is None or self.process.poll() is not None:
+                raise RuntimeError(f"the server ended while it started:\n{self.output()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the server is not ready after {timeout_s} s:\n{self.output()}")
+            time.sleep(0.01)
+
+    def start(self) -> Self:
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def output(self) -> str:
+        return (self.folder / "output.log").read_text(errors="replace")[-4_000:]
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it with SIGKILL; it gets no chance to tidy up."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int | None:
+        """End it politely; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int | None:
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        if process.poll() is None:
+            process.send_signal(number)
+            if number is not signal.SIGKILL:
+                process.send_signal(signal.SIGCONT)
+        try:
+            return process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait(timeout=20)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
