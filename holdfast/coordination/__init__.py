@@ -2,4 +2,46 @@
 
 `connect(address)` gives a session; the recipes above it speak in domain verbs. Nothing outside
 this package makes a raw znode call. It may import `holdfast.wire` only.
+
+- `session`, `life`   the states of a session, its lease, its keeper; `launch` the embedded server
+- `nodes`             calls kazoo's operations, and nobody else does: bounded, lost replies found
+- `line`              a queue of contenders, under `election` and `locks`
+- `barriers`, `membership`, `config`, `queue`  the other recipes
 """
+
+from holdfast.coordination.barriers import Barrier, DoubleBarrier
+from holdfast.coordination.config import ABSENT, Config, Versioned
+from holdfast.coordination.election import Election, Leader, Leadership
+from holdfast.coordination.follow import Follow
+from holdfast.coordination.line import Contender
+from holdfast.coordination.locks import Held, Lock, SharedLock
+from holdfast.coordination.membership import Member, MemberInfo, Membership
+from holdfast.coordination.queue import Item, Queue
+from holdfast.coordination.session import Session, connect
+from holdfast.coordination.states import State
+from holdfast.coordination.transaction import Transaction
+
+__all__ = [
+    "ABSENT",
+    "Barrier",
+    "Config",
+    "Contender",
+    "DoubleBarrier",
+    "Election",
+    "Follow",
+    "Held",
+    "Item",
+    "Leader",
+    "Leadership",
+    "Lock",
+    "Member",
+    "MemberInfo",
+    "Membership",
+    "Queue",
+    "Session",
+    "SharedLock",
+    "State",
+    "Transaction",
+    "Versioned",
+    "connect",
+]

@@ -102,6 +102,8 @@ class Refused(TerminalError):
 class Occupied(TerminalError):
     """An address or a folder is in use by another process."""
 
+    exit_code = 11
+
 
 class BugError(HoldfastError):
     """An invariant of Holdfast is broken. Please report it with its story."""

@@ -51,6 +51,8 @@ IDENTITIES_MAX: Final = 32
 MULTI_OPERATIONS_MAX: Final = 10_000
 # What shares one fsync and is applied in one turn of the loop: about ten milliseconds.
 BATCH_TRANSACTIONS_MAX: Final = 500
+# A batch that takes longer than this is a disk in trouble; pings are then answered out of turn.
+DISK_STALL_S: Final = 0.25
 # A log segment is closed at this size; a snapshot is made from closed segments.
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 # Zeros written ahead of the log's end: an append that does not change the file's size needs no
@@ -77,8 +79,9 @@ LEASE_FRACTION: Final = 2 / 3
 
 # --- the doctor -----------------------------------------------------------------------------
 
-# All checks together: longer, and nobody runs it before asking for help.
-DOCTOR_S: Final = 2.8
+# All checks together, so that the command ends within three seconds: longer, and nobody runs it
+# before asking for help.
+DOCTOR_S: Final = 2.4
 # Measuring fsync: enough for a median on a slow disk, a fraction of the whole.
 DOCTOR_FSYNC_S: Final = 0.4
 DOCTOR_FSYNC_SAMPLES_MAX: Final = 25
@@ -93,6 +96,8 @@ OPEN_FILES_WARN: Final = 4_096
 CLOCK_SKEW_MS_WARN: Final = 20.0
 # One call to the coordination plane: an ensemble that loses its leader answers again within this.
 OPERATION_TIMEOUT_S: Final = 20.0
+# A caller that waits for less, or not at all, still gives each request this long to be answered.
+OPERATION_GRACE_S: Final = 5.0
 # The keeper asks for a sign of life so often, as a part of the session's time.
 KEEPER_FRACTION: Final = 1 / 10
 # A server that has not answered the keeper by then is given up, and another one is tried.
@@ -112,7 +117,7 @@ VALUE_BYTES_MAX: Final = 512 * 1024
 QUEUE_ITEM_BYTES_MAX: Final = 64 * 1024
 # All names of a queue's items come in one frame, 44 bytes each.
 QUEUE_CAPACITY_MAX: Final = 10_000
-# Marks of the last writes, kept beside a value, so that a writer whose reply was lost finds its own.
+# Marks of the last writes, kept beside a value: a writer whose reply was lost finds its own.
 STAMPS_KEPT: Final = 64
 # A compare-and-set that somebody else always wins is a design error, not bad luck.
 UPDATE_TRIES_MAX: Final = 200

@@ -81,9 +81,10 @@ def set_up(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # kazoo tells each connection at info: noise, unless somebody looks for a fault.
+    # kazoo tells every attempt to connect: noise, unless somebody looks for a fault. What it means
+    # for a session, the session says itself.
     for name in ("kazoo", "holdfast.coordination.kazoo"):
-        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")
+        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "ERROR")
 
 
 def _formatter(form: str, *, colours: bool) -> logging.Formatter:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from holdfast.coordination.embedded import protocol as p
+from holdfast.coordination.embedded.java_order import identity_order
 from holdfast.coordination.embedded.refusal import OperationError
 from holdfast.coordination.embedded.transactions import ACL, Identity
 
@@ -36,10 +37,10 @@ def fix_up(acl: ACLs | None, identities: Identities) -> ACLs:
         scheme = entry.scheme
         if scheme == "auth":
             # An address proves nobody's identity, so only digests count.
-            own = [ACL(entry.perms, "digest", i.id) for i in identities if i.scheme == "digest"]
+            own = [i.id for i in identity_order(identities) if i.scheme == "digest"]
             if not own:
                 raise OperationError(p.INVALID_ACL)
-            stored.extend(own)
+            stored.extend(ACL(entry.perms, "digest", name) for name in own)
         elif (
             (scheme == "world" and entry.id == "anyone")
             or (scheme == "digest" and _is_digest(entry.id))

@@ -12,7 +12,9 @@ from pathlib import Path
 from holdfast.coordination.embedded.folder import (
     NO_ROOM,
     create_durably,
+    prepare,
     segment_path,
+    sync_folder,
     write_all,
 )
 from holdfast.coordination.embedded.log import (
@@ -30,7 +32,9 @@ from holdfast.wire.errors import DiskFailed, Full
 class Appender:
     """The last segment, open for writing. `end` is its durable length."""
 
-    def __init__(self, path: Path, header: SegmentHeader, end: int, chain: int) -> None:
+    def __init__(
+        self, path: Path, header: SegmentHeader, end: int, chain: int, last_zxid: int
+    ) -> None:
         self.path = path
         self.header = header
         self.end = end
@@ -42,24 +46,18 @@ class Appender:
             # anybody is told of it; and what follows the good part must not come back.
             os.ftruncate(self._handle, end)
             os.fsync(self._handle)
-            self._mark = DurableMark.open(path.parent, Mark(header.first_zxid, end))
+            self._mark = DurableMark.open(path.parent, Mark(header.first_zxid, end, last_zxid))
         except BaseException:
             os.close(self._handle)
             raise
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        first_zxid: int,
-        nodes_max: int,
-        previous: tuple[int, int, int] = (0, 0, 0),
-    ) -> Appender:
-        """A new, empty segment, durable before it has a name."""
-        raw, header = encode_header(first_zxid, nodes_max, previous)
+    def create(cls, folder: Path, first_zxid: int, nodes_max: int) -> Appender:
+        """The first segment of a folder, durable before it has a name."""
+        raw, header = encode_header(first_zxid, nodes_max)
         path = segment_path(folder, first_zxid)
         create_durably(path, raw)
-        return cls(path, header, HEADER_BYTES, header.chain)
+        return cls(path, header, HEADER_BYTES, header.chain, first_zxid - 1)
 
     @property
     def is_empty(self) -> bool:
@@ -68,15 +66,23 @@ class Appender:
     def follow(self, first_zxid: int, nodes_max: int) -> Appender:
         """End this segment and go on in a new one, which takes the place of an empty one.
 
-        An `OSError` leaves this one as usable as it was.
+        An `OSError` leaves this one as usable as it was. `DiskFailed`: the new one has its name,
+        so that nothing may be added to this one any more, and yet it cannot be used.
         """
         header = self.header
         previous = (header.first_zxid, self.end, self.chain)
         if self.is_empty:
             previous = (header.previous_zxid, header.previous_bytes, header.previous_chain)
         self.finish()
-        following = self.create(self.path.parent, first_zxid, nodes_max, previous)
-        self.close()
+        raw, new = encode_header(first_zxid, nodes_max, previous)
+        path = segment_path(self.path.parent, first_zxid)
+        prepare(path, raw).rename(path)
+        try:
+            sync_folder(path.parent)
+            following = Appender(path, new, HEADER_BYTES, new.chain, first_zxid - 1)
+            self.close()
+        except OSError as error:
+            raise self._failed(error) from error
         return following
 
     def append(self, payload: bytes, first_zxid: int, last_zxid: int) -> None:
@@ -102,7 +108,7 @@ class Appender:
             raise self._failed(error) from error
         self.end = end
         self.chain = chain
-        self._tell(end)
+        self._tell(Mark(self.header.first_zxid, end, last_zxid))
 
     def _write_ahead(self, data: bytes, end: int) -> None:
         """Write a batch that makes the file longer, with room for the next ones if there is."""
@@ -139,9 +145,9 @@ class Appender:
             " acknowledged is checked at the start",
         )
 
-    def _tell(self, end: int) -> None:
+    def _tell(self, mark: Mark) -> None:
         try:
-            self._mark.advance(self.header.first_zxid, end)
+            self._mark.advance(mark)
         except OSError as error:
             # The older mark stays true; it only proves less.
             if error.errno not in NO_ROOM:

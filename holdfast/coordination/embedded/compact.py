@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from holdfast.coordination.embedded import folder as files
 from holdfast.coordination.embedded.recovery import (
@@ -27,7 +27,7 @@ from holdfast.coordination.embedded.recovery import (
     replay_log,
     without_collector,
 )
-from holdfast.coordination.embedded.snapshot import read_snapshot, write_snapshot
+from holdfast.coordination.embedded.snapshot import publish_snapshot
 from holdfast.wire import logs
 from holdfast.wire.errors import BugError, HoldfastError
 
@@ -47,14 +47,7 @@ def compact(folder: Path, upto_zxid: int, nodes_max: int, snapshots_kept: int) -
         zxid = state.tree.last_zxid
         if zxid < upto_zxid:
             raise BugError(f"the closed segments end at {zxid:#x}, before {upto_zxid:#x}")
-        path = files.snapshot_path(folder, zxid)
-        unfinished = path.with_name(path.name + ".tmp")
-        digest = write_snapshot(unfinished, state.tree, state.time_ms)
-        again, _ = read_snapshot(unfinished, nodes_max, zxid=zxid)
-    if again.digest() != digest:
-        raise BugError(f"{unfinished} does not give back the tree that was written to it")
-    unfinished.rename(path)
-    files.sync_folder(folder)
+        path = publish_snapshot(folder, state.tree, state.time_ms)
     removed = trim(folder, snapshots_kept)
     return {
         "snapshot": path.name,
@@ -182,9 +175,5 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _run() -> NoReturn:
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    _run()
+    sys.exit(main(sys.argv[1:]))

@@ -38,6 +38,7 @@ class Connection(asyncio.Protocol):
         "pending_bytes",
         "phase",
         "received",
+        "says_read_only",
         "sent",
         "session",
         "since_s",
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._paused: set[str] = set()
         self.phase = NEW
         self.session = 0
+        self.says_read_only = True
         self.since_s = 0.0
         self.identities: tuple[Identity, ...] = ()
         self.identities_encoded = b""

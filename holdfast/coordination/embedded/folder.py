@@ -30,7 +30,8 @@ SECRET: Final = "secret"  # noqa: S105 - a file's name
 DURABLE: Final = "durable"
 SECRET_BYTES: Final = 32
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+# EEXIST: something that is no folder has the folder's name.
+_REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 _NAMED: Final = re.compile(r"(log|snapshot)-([0-9a-f]{16})")
 
 
@@ -81,8 +82,8 @@ def write_all(handle: int, data: bytes, offset: int) -> None:
         offset += written
 
 
-def create_durably(path: Path, data: bytes) -> None:
-    """Make `path` with these bytes: after a crash it is there whole, or it is not there."""
+def prepare(path: Path, data: bytes) -> Path:
+    """Write these bytes durably beside `path`; a rename makes them `path`."""
     unfinished = path.with_name(path.name + ".tmp")
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -90,7 +91,12 @@ def create_durably(path: Path, data: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    unfinished.rename(path)
+    return unfinished
+
+
+def create_durably(path: Path, data: bytes) -> None:
+    """Make `path` with these bytes: after a crash it is there whole, or it is not there."""
+    prepare(path, data).rename(path)
     sync_folder(path.parent)
 
 
@@ -135,8 +141,10 @@ def is_locked(path: Path) -> bool:
         os.close(handle)
 
 
-def write_secret(folder: Path, secret: bytes) -> None:
+def write_secret(folder: Path, secret: bytes) -> bytes:
+    """Make `secret` the folder's; it."""
     create_durably(folder / SECRET, secret + crc32(secret).to_bytes(4, "big"))
+    return secret
 
 
 def read_secret(folder: Path) -> bytes:

@@ -59,12 +59,18 @@ def _check_numbers(state: State, path: str, node: Node) -> None:
 
 
 def _check_indexes(state: State) -> None:
-    ephemerals = {path: node.owner for path, node in state.nodes.items() if node.owner}
-    indexed = {path: session for session, owned in state.ephemerals.items() for path in owned.paths}
+    ephemerals = {
+        path: (node.owner, node.czxid) for path, node in state.nodes.items() if node.owner
+    }
+    indexed = {
+        path: (session, czxid)
+        for session, opened in state.sessions.items()
+        for path, czxid in opened.ephemerals.items()
+    }
     _true(ephemerals == indexed, f"ephemerals {ephemerals} are indexed as {indexed}")
-    for session, owned in state.ephemerals.items():
-        _true(session in state.sessions, f"session {session:#x} owns nodes and is not open")
-        _true(4 * len(owned.paths) <= 3 * owned.slots, f"session {session:#x} has too few slots")
+    for session, opened in state.sessions.items():
+        fits = 4 * len(opened.ephemerals) <= 3 * opened.slots
+        _true(fits, f"session {session:#x} has too few slots")
     size = sum(len(path) + len(node.data or b"") for path, node in state.nodes.items())
     _true(size == state.data_bytes, f"{size} bytes are counted as {state.data_bytes}")
     idle = {

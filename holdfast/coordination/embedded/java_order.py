@@ -1,7 +1,7 @@
-"""The order in which a Java `HashSet` gives its strings.
+"""The order in which Java's hash tables give what they hold.
 
-ZooKeeper deletes the ephemerals of a session in that order, so clients see the events in it. We
-keep to it, so that a watcher sees the same from both.
+ZooKeeper deletes the ephemerals of a session in such an order, so clients see the events in it,
+and expands `auth` in such an order. We keep to it, so that a client sees the same from both.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from holdfast.coordination.embedded.transactions import Identity
+
 SLOTS_AT_FIRST: Final = 16
 
 
 def string_hash(text: str) -> int:
-    """`String.hashCode`, with its upper half mixed in as `HashMap` does."""
+    """`String.hashCode`, as an unsigned number."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value
+
+
+def _spread(value: int) -> int:
+    """A hash with its upper half mixed in: only the lower bits choose a slot."""
     return value ^ value >> 16
 
 
@@ -34,10 +41,24 @@ def copy_order(texts: Iterable[str], slots: int) -> list[str]:
     A copy is made just large enough; strings that share a slot of it stand as they stood in the
     original.
     """
-    hashed = [(string_hash(text), text) for text in texts]
+    hashed = [(_spread(string_hash(text)), text) for text in texts]
     needed = int(len(hashed) / 0.75 + 1.0)
     room = 1
     while room < needed:
         room *= 2
     hashed.sort(key=lambda pair: (pair[0] & (room - 1), pair[0] & (slots - 1)))
     return [text for _, text in hashed]
+
+
+def identity_order(identities: Iterable[Identity]) -> list[Identity]:
+    """How ZooKeeper lists the identities of a connection: a concurrent hash map's order."""
+    known = list(identities)
+    slots = SLOTS_AT_FIRST
+    while 4 * len(known) >= 3 * slots:
+        slots *= 2
+
+    def slot(identity: Identity) -> int:
+        value = 37 * (37 * 17 + string_hash(identity.scheme)) + string_hash(identity.id)
+        return _spread(value & 0xFFFFFFFF) & (slots - 1)
+
+    return sorted(known, key=slot)

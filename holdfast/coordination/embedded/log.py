@@ -44,6 +44,7 @@ from zlib import crc32
 from holdfast.coordination.embedded.folder import DURABLE, corrupt, create_durably, write_all
 
 _MAGIC: Final = b"HFCLOG\r\n"
+# Also to be raised when `Tree.apply` decides anything differently: a log holds requests.
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct("!8sI8sqQqQI")
 _CRC: Final = struct.Struct("!I")
@@ -55,7 +56,7 @@ BATCH_HEAD_BYTES: Final = _BATCH.size + _CRC.size
 _SCAN_BYTES: Final = 1024 * 1024
 
 _MARK_MAGIC: Final = b"HFCDUR\r\n"
-_MARK: Final = struct.Struct("!8sQqQ")
+_MARK: Final = struct.Struct("!8sQqQq")
 # One page each, so that one write can damage only one of them.
 _SLOT_BYTES: Final = 4096
 
@@ -121,7 +122,7 @@ def read_header(path: Path) -> SegmentHeader:
     return SegmentHeader(first, salt, nodes_max, previous, length, end_chain, chain)
 
 
-def encode_batch(  # noqa: PLR0917 - it runs for every batch
+def encode_batch(
     salt: bytes, chain: int, offset: int, first_zxid: int, last_zxid: int, payload: bytes
 ) -> tuple[bytes, int]:
     """A batch for this place in this segment, and the chain that the next one needs."""
@@ -194,6 +195,16 @@ class SegmentReader:
         head = data[at : at + _BATCH.size]
         return bool(crc32(head, self._seed) == _CRC.unpack_from(data, at + _BATCH.size)[0])
 
+    def damaged_payload(self) -> bytes:
+        """What stands where the records of the batch at the fault should, if its head is good."""
+        with self.path.open("rb") as file:
+            file.seek(self.end)
+            raw = file.read(BATCH_HEAD_BYTES)
+            if self._complain(raw) is not None:
+                return b""
+            (length,) = struct.unpack_from("!I", raw, len(_BATCH_MAGIC))
+            return file.read(min(length, self.size))
+
     def later_batches(self) -> Iterator[tuple[int, int]]:
         """(offset, last zxid) of every head after `end` that is good for its place.
 
@@ -220,17 +231,19 @@ def _only_zeros(file: BinaryIO) -> bool:
     """Whether nothing but zeros is left; otherwise `file` stands where it stood."""
     start = file.tell()
     while chunk := file.read(_SCAN_BYTES):
-        if any(chunk):
+        if chunk.strip(b"\0"):
             file.seek(start)
             return False
     return True
 
 
 class Mark(NamedTuple):
-    """Up to `length` the segment that begins with `first_zxid` is known to be on disk."""
+    """The segment that begins with `first_zxid` is known to be on disk up to `length`, where
+    `last_zxid` ends."""
 
     first_zxid: int
     length: int
+    last_zxid: int
 
 
 class DurableMark:
@@ -253,9 +266,10 @@ class DurableMark:
         self._turn = 4
         return self
 
-    def advance(self, first_zxid: int, length: int) -> None:
+    def advance(self, mark: Mark) -> None:
+        """Write the mark, without waiting for the disk."""
         turn = self._turn
-        data = _entry(turn, first_zxid, length)
+        data = _entry(turn, mark)
         os.pwrite(self._handle, data, (turn & 1) * _SLOT_BYTES)
         self._turn = turn + 1
 
@@ -266,13 +280,13 @@ class DurableMark:
         os.close(self._handle)
 
 
-def _entry(turn: int, first_zxid: int, length: int) -> bytes:
-    data = _MARK.pack(_MARK_MAGIC, turn, first_zxid, length)
+def _entry(turn: int, mark: Mark) -> bytes:
+    data = _MARK.pack(_MARK_MAGIC, turn, *mark)
     return data + _CRC.pack(crc32(data))
 
 
 def _slot(turn: int, mark: Mark) -> bytes:
-    return _entry(turn, *mark).ljust(_SLOT_BYTES, b"\0")
+    return _entry(turn, mark).ljust(_SLOT_BYTES, b"\0")
 
 
 def read_mark(folder: Path) -> tuple[Mark | None, list[str]]:
@@ -289,7 +303,7 @@ def read_mark(folder: Path) -> tuple[Mark | None, list[str]]:
     warnings = []
     for number in (0, 1):
         slot = raw[number * _SLOT_BYTES :][:_SLOT_BYTES]
-        turn, mark = 0, Mark(0, 0)
+        turn, mark = 0, Mark(0, 0, 0)
         if len(slot) == _SLOT_BYTES:
             _, turn, *values = _MARK.unpack_from(slot)
             mark = Mark(*values)

@@ -119,7 +119,12 @@ async def _serve(
     server = Server(loop, store, SystemClock(), tick_ms=options.tick_ms, on_broken=broken)
     try:
         listener = await loop.create_server(
-            lambda: Connection(server), host, port, ssl=context, backlog=1024
+            lambda: Connection(server),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
+            backlog=1024,
         )
     except OSError as error:
         server.pipeline.close()

@@ -85,6 +85,7 @@ class Pipeline:
         self._on_broken = on_broken
         self._line: deque[Entry] = deque()
         self._in_flight = 0
+        self._batch_since_s = 0.0
         self._scheduled = False
         self._broken = False
         self._next_zxid = store.last_zxid + 1
@@ -101,6 +102,13 @@ class Pipeline:
     def waiting(self) -> int:
         """Entries that have not been handed back yet."""
         return len(self._line) + self._in_flight
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the disk has been busy with one batch for unusually long."""
+        return (
+            self._in_flight > 0 and self._clock.now_s() - self._batch_since_s > limits.DISK_STALL_S
+        )
 
     def submit(self, entry: Entry) -> None:
         """Put an entry at the end of the line."""
@@ -129,6 +137,7 @@ class Pipeline:
         count = min(len(line), limits.BATCH_TRANSACTIONS_MAX)
         batch = [line.popleft() for _ in range(count)]
         self._in_flight = count
+        self._batch_since_s = self._clock.now_s()
         time_ms = self._time_ms = max(self._time_ms, self._clock.wall_ms())
         zxid = self._next_zxid
         records = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded import replies
-from holdfast.coordination.embedded.jute import INT, Reader, encode_buffer, encode_string
+from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_buffer, encode_string
 from holdfast.coordination.embedded.requests import decode_multi_read, decode_watches
 from holdfast.coordination.embedded.transactions import Identity
 from holdfast.coordination.embedded.tree import OperationError
@@ -87,7 +87,9 @@ def _all_children_number(server: Server, connection: Connection, body: bytes) ->
 
 
 def _who_am_i(server: Server, connection: Connection, body: bytes) -> bytes:
-    return replies.identities(connection.identities)
+    # A digest is shown as its user alone.
+    shown = (Identity(one.scheme, one.id.partition(":")[0]) for one in connection.identities)
+    return replies.identities(shown)
 
 
 def _multi_read(server: Server, connection: Connection, body: bytes) -> bytes:
@@ -111,7 +113,7 @@ def _add_watch(server: Server, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, mode = reader.string(), reader.number()
     if mode not in (p.WATCH_PERSISTENT, p.WATCH_PERSISTENT_RECURSIVE):
-        raise OperationError(p.BAD_ARGUMENTS)
+        raise Malformed(f"mode {mode} of a watch")
     recursive = mode == p.WATCH_PERSISTENT_RECURSIVE
     server.watches.add_persistent(connection, path, recursive=recursive)
     return INT.pack(0)

@@ -66,7 +66,7 @@ def decode_identities(raw: bytes) -> tuple[Identity, ...]:
     return tuple(found)
 
 
-def encode_record(  # noqa: PLR0917 - keywords cost time, and it runs for every write
+def encode_record(
     zxid: int, time_ms: int, session: int, opcode: int, identities: bytes, body: bytes
 ) -> bytes:
     """The record of a write. It runs for every write, so it is one pack, one join, one crc."""

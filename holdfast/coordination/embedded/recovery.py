@@ -29,7 +29,12 @@ from holdfast.coordination.embedded.log import (
     read_header,
     read_mark,
 )
-from holdfast.coordination.embedded.records import BadRecord, decode_records, transaction_of
+from holdfast.coordination.embedded.records import (
+    BadRecord,
+    Record,
+    decode_records,
+    transaction_of,
+)
 from holdfast.coordination.embedded.snapshot import read_snapshot, verify_snapshot
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire import limits
@@ -65,6 +70,12 @@ class Replay:
         self.time_ms = time_ms
         self.records = 0
 
+    def apply(self, record: Record) -> None:
+        """Apply the next record; `Malformed` if it is no write."""
+        self.tree.apply(transaction_of(record), record.zxid, record.time_ms)
+        self.time_ms = record.time_ms
+        self.records += 1
+
     def replay(self, path: Path, batch: Batch) -> None:
         """Apply the batch's records that the tree does not have yet."""
         expected = batch.first_zxid
@@ -79,9 +90,7 @@ class Replay:
                     )
                 expected += 1
                 if record.zxid > tree.last_zxid:
-                    tree.apply(transaction_of(record), record.zxid, record.time_ms)
-                    self.time_ms = record.time_ms
-                    self.records += 1
+                    self.apply(record)
         except BadRecord as error:
             raise corrupt(path, batch.offset, error.reason) from error
         except Malformed as error:
@@ -135,7 +144,7 @@ def load_snapshot(listing: Listing, nodes_max: int) -> tuple[Replay, Path | None
         return Replay(Tree(nodes_max), 0), None
     _, path = listing.snapshots[-1]
     try:
-        tree, time_ms = read_snapshot(path, nodes_max)
+        found = read_snapshot(path, nodes_max)
     except Corrupt as error:
         if len(listing.snapshots) > 1:
             error.fix += (
@@ -143,7 +152,7 @@ def load_snapshot(listing: Listing, nodes_max: int) -> tuple[Replay, Path | None
                 " there: if they are good, salvage loses nothing"
             )
         raise
-    return Replay(tree, time_ms), path
+    return Replay(found.tree, found.time_ms), path
 
 
 def replay_log(

@@ -39,17 +39,17 @@ def reply(xid: int, zxid: int, error: int, body: bytes = b"") -> bytes:
     return _HEADER.pack(_HEADER_BYTES + len(body), xid, zxid, error) + body
 
 
-def connected(timeout_ms: int, session: int, password: bytes, *, read_only: bool | None) -> bytes:
-    """The answer to `Connect`; with `read_only` None it is the short one of old clients."""
+def connected(timeout_ms: int, session: int, password: bytes, *, with_read_only: bool) -> bytes:
+    """The answer to `Connect`; old clients do not know of its last field, `readOnly`."""
     body = _CONNECTED.pack(0, timeout_ms, session, 16, password)
-    if read_only is not None:
+    if with_read_only:
         body += b"\0"
     return INT.pack(len(body)) + body
 
 
-def session_refused(*, read_only: bool | None) -> bytes:
+def session_refused(*, with_read_only: bool) -> bytes:
     """What a client with an expired session or a wrong password hears before the end."""
-    return connected(0, 0, _NOBODY, read_only=read_only)
+    return connected(0, 0, _NOBODY, with_read_only=with_read_only)
 
 
 def event(kind: int, path: str) -> bytes:

@@ -103,7 +103,7 @@ def _check(reader: Reader) -> Check:
 
 _IN_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] = {
     p.CREATE: _create,
-    p.CREATE2: _create2,
+    p.CREATE2: _create,  # inside a multi it is answered without a stat, as in ZooKeeper
     p.CREATE_CONTAINER: _create2,
     p.CREATE_TTL: _create_ttl,
     p.DELETE: _delete,
@@ -128,6 +128,7 @@ def _multi(reader: Reader) -> Multi:
 
 _WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
     **_IN_MULTI,
+    p.CREATE2: _create2,
     p.SET_ACL: _set_acl,
     p.MULTI: _multi,
     p.CREATE_SESSION: lambda reader: OpenSession(reader.number()),
@@ -136,12 +137,25 @@ _WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
     p.ERROR_RESULT: lambda reader: Reject(reader.number()),
 }
 
-# What a client may ask for that changes the tree.
-WRITE_OPCODES: Final = frozenset({*_IN_MULTI, p.SET_ACL, p.MULTI, p.CLOSE_SESSION})
+# What a client may ask for that changes the tree, or is refused only after it has a zxid.
+WRITE_OPCODES: Final = frozenset({*_IN_MULTI, p.SET_ACL, p.MULTI, p.CLOSE_SESSION, p.RECONFIG})
+
+
+def read_write(opcode: int, body: bytes) -> Operation:
+    """The operation that a client's request asks for.
+
+    What cannot be read or is not to be had becomes a `Reject`: ZooKeeper gives it a zxid, too.
+    """
+    if opcode == p.RECONFIG:
+        return Reject(p.UNIMPLEMENTED)  # a single node has no ensemble to change
+    try:
+        return decode_write(opcode, body)
+    except Malformed:
+        return Reject(p.MARSHALLING_ERROR)
 
 
 def decode_write(opcode: int, body: bytes) -> Operation:
-    """The operation in a request's or a log record's body; `Malformed` if there is none."""
+    """The operation in a log record's body; `Malformed` if there is none."""
     decode = _WRITES.get(opcode)
     if decode is None:
         raise Malformed(f"operation {opcode} does not write")

@@ -15,12 +15,13 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 from zlib import crc32
 
-from holdfast.coordination.embedded.folder import corrupt
+from holdfast.coordination.embedded.folder import corrupt, snapshot_path, sync_folder
 from holdfast.coordination.embedded.rows import Row, decode_block, encode_blocks
 from holdfast.coordination.embedded.tree import Tree
+from holdfast.wire.errors import BugError
 
 _MAGIC: Final = b"HFCSNP\r\n"
 _VERSION: Final = 1
@@ -33,7 +34,8 @@ _CRC: Final = struct.Struct("!I")
 def write_snapshot(path: Path, tree: Tree, time_ms: int) -> str:
     """Write the tree to `path`, durably; its digest. `time_ms` is the time of its last record."""
     digest = tree.digest()
-    with path.open("wb") as file:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb", buffering=256 * 1024) as file:
         header = _HEADER.pack(_MAGIC, _VERSION, tree.last_zxid, time_ms)
         chain = crc32(header)
         file.write(header + _CRC.pack(chain))
@@ -121,18 +123,42 @@ class SnapshotReader:
             yield from decode_block(block)
 
 
-def read_snapshot(path: Path, nodes_max: int, *, zxid: int | None = None) -> tuple[Tree, int]:
-    """The tree in a snapshot, and the time of its last record.
+class Snapshot(NamedTuple):
+    """What a snapshot holds. `digest` is the tree's when it was written, `time_ms` the last
+    record's."""
 
-    `zxid` is the one that it must have; None: the one in its name.
+    tree: Tree
+    time_ms: int
+    digest: str
+
+
+def read_snapshot(path: Path, nodes_max: int, *, zxid: int | None = None) -> Snapshot:
+    """The tree in a snapshot; `Corrupt` if one byte of it is not as it was written.
+
+    `zxid` is the one that it must have; None: the one in its name. That the tree has the digest
+    is not looked at: the checksums say as much, in a tenth of the time.
     """
     with path.open("rb", buffering=256 * 1024) as file:
         reader = SnapshotReader(path, file, zxid)
-        return Tree.from_rows(reader.rows(), reader.zxid, nodes_max), reader.time_ms
+        tree = Tree.from_rows(reader.rows(), reader.zxid, nodes_max)
+        return Snapshot(tree, reader.time_ms, reader.digest)
 
 
-def verify_snapshot(path: Path) -> int:
-    """Check every byte without building the tree; the number of bytes. `Corrupt` otherwise."""
-    with path.open("rb") as file:
-        reader = SnapshotReader(path, file)
-        return sum(map(len, reader.blocks()))
+def verify_snapshot(path: Path) -> None:
+    """Check every byte without building the tree. `Corrupt` if one is not as it was written."""
+    with path.open("rb", buffering=256 * 1024) as file:
+        for _ in SnapshotReader(path, file).blocks():
+            pass
+
+
+def publish_snapshot(folder: Path, tree: Tree, time_ms: int) -> Path:
+    """Write a snapshot, read it back, compare, and only then give it its name."""
+    path = snapshot_path(folder, tree.last_zxid)
+    unfinished = path.with_name(path.name + ".tmp")
+    digest = write_snapshot(unfinished, tree, time_ms)
+    again = read_snapshot(unfinished, tree.nodes_max, zxid=tree.last_zxid)
+    if again.tree.digest() != digest or again.digest != digest:
+        raise BugError(f"{unfinished} does not give back the tree that was written to it")
+    unfinished.rename(path)
+    sync_folder(folder)
+    return path

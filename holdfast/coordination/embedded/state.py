@@ -25,24 +25,27 @@ ROW_NODE: Final = 3
 Row = tuple[Any, ...]
 
 
-class Ephemerals:
-    """The ephemerals of a session, in the order in which they were made.
+class SessionState:
+    """An open session: its time-out and its ephemerals, each with the zxid that made it.
 
     `slots` is the size that ZooKeeper's hash set of them would have; it decides their order when
     the session ends.
     """
 
-    __slots__ = ("paths", "slots")
+    __slots__ = ("ephemerals", "slots", "timeout_ms")
 
-    def __init__(self, slots: int = java_order.SLOTS_AT_FIRST) -> None:
+    def __init__(self, timeout_ms: int, slots: int = java_order.SLOTS_AT_FIRST) -> None:
+        self.timeout_ms = timeout_ms
         self.slots = slots
-        self.paths: dict[str, None] = {}
+        self.ephemerals: dict[str, int] = {}
 
     def in_order(self) -> list[str]:
-        """The paths in the order in which ZooKeeper lists and deletes them."""
-        if len(self.paths) < 2:
-            return list(self.paths)
-        return java_order.copy_order(self.paths, self.slots)
+        """The ephemerals in the order in which ZooKeeper lists and deletes them."""
+        if len(self.ephemerals) < 2:
+            return list(self.ephemerals)
+        # By zxid, for a failed multi may have taken one out and put it back at the end.
+        by_age = sorted(self.ephemerals, key=self.ephemerals.__getitem__)
+        return java_order.copy_order(by_age, self.slots)
 
 
 class State:
@@ -52,9 +55,7 @@ class State:
         self.last_zxid = 0
         self.nodes_max = nodes_max
         self.nodes: dict[str, Node] = {}
-        # The time-out of every open session in milliseconds, and what some of them own.
-        self.sessions: dict[int, int] = {}
-        self.ephemerals: dict[int, Ephemerals] = {}
+        self.sessions: dict[int, SessionState] = {}
         # Containers that had a child once and are empty now; all nodes with a TTL.
         self.idle_containers: dict[str, None] = {}
         self.ttl_nodes: dict[str, None] = {}
@@ -78,15 +79,14 @@ class State:
     @property
     def ephemeral_count(self) -> int:
         """All ephemerals of all sessions."""
-        return sum(len(owned.paths) for owned in self.ephemerals.values())
+        return sum(len(opened.ephemerals) for opened in self.sessions.values())
 
     # --- steps --------------------------------------------------------------------------------
 
     def insert(self, path: str, node: Node, parent: Node, parent_path: str, name: str) -> None:
         """Add a node under its parent, as its newest child."""
         if self.undo is not None:
-            owned = self.ephemerals.get(node.owner)
-            before = (parent.pzxid, owned.slots if owned else java_order.SLOTS_AT_FIRST)
+            before = (parent.pzxid, self.sessions[node.owner].slots if node.owner else 0)
             self.undo.append((self._uninsert, path, parent, parent_path, name, before))
         if parent.children is None:
             parent.children = {}
@@ -145,11 +145,9 @@ class State:
         self.nodes[path] = node
         self.data_bytes += len(path) + len(node.data or b"")
         if node.owner:
-            owned = self.ephemerals.get(node.owner)
-            if owned is None:
-                owned = self.ephemerals[node.owner] = Ephemerals()
-            owned.paths[path] = None
-            owned.slots = java_order.grown(owned.slots, len(owned.paths))
+            session = self.sessions[node.owner]
+            session.ephemerals[path] = node.czxid
+            session.slots = java_order.grown(session.slots, len(session.ephemerals))
         elif node.lifetime_ms > FOREVER:
             self.ttl_nodes[path] = None
 
@@ -162,7 +160,7 @@ class State:
             parent.children = None
             self._note_idle(parent_path, parent)
         if node.owner:
-            del self.ephemerals[node.owner].paths[path]
+            del self.sessions[node.owner].ephemerals[path]
         elif node.lifetime_ms > FOREVER:
             del self.ttl_nodes[path]
         elif node.lifetime_ms == CONTAINER:
@@ -181,7 +179,7 @@ class State:
         parent.pzxid = pzxid
         self._detach(path, node, parent, parent_path, name)
         if node.owner:
-            self.ephemerals[node.owner].slots = slots
+            self.sessions[node.owner].slots = slots
 
     def _unremove(self, path: str, node: Node, parent: Node, parent_path: str, pzxid: int) -> None:
         if parent.children is None:
@@ -236,10 +234,8 @@ class State:
             )
 
     def _session_rows(self) -> Iterator[Row]:
-        for session, timeout_ms in self.sessions.items():
-            owned = self.ephemerals.get(session)
-            slots = owned.slots if owned else java_order.SLOTS_AT_FIRST
-            yield (ROW_SESSION, session, timeout_ms, slots)
+        for session, opened in self.sessions.items():
+            yield (ROW_SESSION, session, opened.timeout_ms, opened.slots)
 
     @classmethod
     def from_rows(
@@ -259,9 +255,7 @@ class State:
                     acls.append(state.share(tuple(ACL(*entry) for entry in entries)))
                 else:
                     _, session, timeout_ms, slots = row
-                    state.sessions[session] = timeout_ms
-                    if slots != java_order.SLOTS_AT_FIRST:
-                        state.ephemerals[session] = Ephemerals(slots)
+                    state.sessions[session] = SessionState(timeout_ms, slots)
         except (KeyError, IndexError, ValueError) as error:
             raise BugError("the rows of a tree do not fit together", why=repr(error)) from error
         for path, node in state.nodes.items():

@@ -65,7 +65,7 @@ class Store:
         if tail is None:
             self._appender = Appender.create(folder, self.last_zxid + 1, nodes_max)
         else:
-            self._appender = Appender(tail.path, tail.header, tail.end, tail.chain)
+            self._appender = Appender(tail.path, tail.header, tail.end, tail.chain, self.last_zxid)
             if tail.header.nodes_max != nodes_max:
                 self._appender = self._appender.follow(self.last_zxid + 1, nodes_max)
         self.compactor = Compactor(folder, nodes_max=nodes_max, snapshots_kept=snapshots_kept)
@@ -139,7 +139,11 @@ class Store:
         if self._broken is not None:
             raise self._broken
         first_zxid = self.last_zxid + 1
-        if last_zxid - self.last_zxid != len(records) or zxid_and_time(records[0])[0] != first_zxid:
+        if (
+            not records
+            or last_zxid - self.last_zxid != len(records)
+            or zxid_and_time(records[0])[0] != first_zxid
+        ):
             raise BugError(
                 f"a batch of {len(records)} up to zxid {last_zxid:#x} does not follow"
                 f" {self.last_zxid:#x}"
@@ -178,6 +182,9 @@ class Store:
         try:
             if not self._appender.is_empty:
                 self._appender = self._appender.follow(self.last_zxid + 1, self._nodes_max)
+        except DiskFailed as error:
+            self._broken = error
+            raise
         except OSError as error:
             if error.errno not in files.NO_ROOM:
                 self._broken = DiskFailed(f"{self.folder} cannot be written", why=str(error))
@@ -232,6 +239,4 @@ def _secret(folder: Path, *, is_new: bool) -> bytes:
         if not is_new:
             path = folder / files.SECRET
             raise files.corrupt(path, 0, "it is missing; session passwords come from it") from None
-    secret = os.urandom(files.SECRET_BYTES)
-    files.write_secret(folder, secret)
-    return secret
+    return files.write_secret(folder, os.urandom(files.SECRET_BYTES))

@@ -18,6 +18,7 @@ from holdfast.coordination.embedded.state import (
     ROW_NODE,
     ROW_SESSION,
     Row,
+    SessionState,
     State,
     next_version,
 )
@@ -55,6 +56,8 @@ _SEQUENTIAL_FLAGS: Final = (
     p.FLAG_EPHEMERAL_SEQUENTIAL,
     p.FLAG_TTL_SEQUENTIAL,
 )
+# What Java's `trim` takes away.
+_BLANKS: Final = "".join(map(chr, range(0x21)))
 _DONE: Final = Done()
 
 
@@ -229,7 +232,11 @@ class Tree(State):
         return tuple(results)
 
     def _open_session(self, operation: OpenSession, step: _Step) -> Result:
-        self.sessions[step.session] = operation.timeout_ms
+        known = self.sessions.get(step.session)
+        if known is None:
+            self.sessions[step.session] = SessionState(operation.timeout_ms)
+        else:
+            known.timeout_ms = operation.timeout_ms
         return _DONE
 
     def _close_session(self, step: _Step) -> Result:
@@ -237,7 +244,6 @@ class Tree(State):
         for path in self.ephemerals_of(step.session):
             parent_path = path[: path.rfind("/")] or paths.ROOT
             self._remove(path, self.nodes[path], self.nodes[parent_path], parent_path, step)
-        self.ephemerals.pop(step.session, None)
         self.sessions.pop(step.session, None)
         return _DONE
 
@@ -287,24 +293,26 @@ class Tree(State):
         return masked(node.acl), node
 
     def get_ephemerals(self, session: int, prefix: str) -> list[str]:
-        """The session's own ephemerals whose paths begin with `prefix`."""
+        """The session's own ephemerals whose paths begin with `prefix`; a blank one means all."""
+        if prefix.strip(_BLANKS) in ("", paths.ROOT):
+            return self.ephemerals_of(session)
         return [path for path in self.ephemerals_of(session) if path.startswith(prefix)]
 
     def ephemerals_of(self, session: int) -> list[str]:
         """The paths of a session's ephemerals; none if there is no such session."""
-        owned = self.ephemerals.get(session)
-        return owned.in_order() if owned else []
+        opened = self.sessions.get(session)
+        return opened.in_order() if opened else []
 
     def all_children_number(self, path: str, identities: Identities) -> int:
-        """How many nodes are anywhere below this one."""
-        node = self.get_data(path, identities)
-        count, waiting = 0, [(path.rstrip("/"), node)]
+        """How many nodes are anywhere below this one. An empty path counts the root as well."""
+        self.get_data(path, identities)
+        count, waiting = int(not path), [path.rstrip("/")]
         while waiting:
-            above, node = waiting.pop()
-            if node.children:
-                count += len(node.children)
-                below = ((f"{above}/{name}", name) for name in node.children)
-                waiting.extend((child, self.nodes[child]) for child, _ in below)
+            above = waiting.pop()
+            names = self.nodes[above or paths.ROOT].children
+            if names:
+                count += len(names)
+                waiting.extend(f"{above}/{name}" for name in names)
         return count
 
     def due_containers(self, now_ms: int) -> list[str]:

@@ -54,6 +54,14 @@ class _Table(Generic[W]):
         self._forget(watcher, path)
         return True
 
+    def has(self, path: str) -> bool:
+        # ZooKeeper walks up the path and stumbles where no slash is left; it takes the first step
+        # always, the others only if there are recursive watches and it has found nothing.
+        found = path in self.by_path
+        if path and ("/" not in path or (self.recursive and not found and path[0] != "/")):
+            raise OperationError(p.MARSHALLING_ERROR)
+        return found and path != ""
+
     def drop(self, watcher: W) -> None:
         for path in self.by_watcher.pop(watcher, ()):
             self._forget(watcher, path)
@@ -126,12 +134,12 @@ class WatchTable(Generic[W]):
     def add(self, watcher: W, kind: int, path: str) -> None:
         """Tell `watcher` once; `kind` is DATA or CHILD. QUOTA_EXCEEDED beyond the limits."""
         table = self._data if kind == DATA else self._child
-        self._make_room(watcher, 1)
+        self._make_room(watcher, path, (table,))
         table.set(watcher, path, _ONCE)
 
     def add_persistent(self, watcher: W, path: str, recursive: bool) -> None:
         """Tell `watcher` until it lets go, of the path and, if recursive, of all below it."""
-        self._make_room(watcher, 2)
+        self._make_room(watcher, path, (self._data, self._child))
         mode = _RECURSIVE if recursive else _PERSISTENT
         self._data.set(watcher, path, mode)
         self._child.set(watcher, path, mode)
@@ -155,8 +163,8 @@ class WatchTable(Generic[W]):
         return removed
 
     def has(self, watcher: W, path: str, kind: int) -> bool:
-        """Whether `remove` would find something."""
-        return any(path in table.by_watcher.get(watcher, ()) for table in self._tables(kind))
+        """Whether the path is watched. ZooKeeper 3.8 says so also when only others watch it."""
+        return True in [table.has(path) for table in self._tables(kind)]
 
     def drop(self, watcher: W) -> None:
         """Forget a watcher and all its watches."""
@@ -172,8 +180,9 @@ class WatchTable(Generic[W]):
             return (self._data,)
         raise OperationError(p.MARSHALLING_ERROR)
 
-    def _make_room(self, watcher: W, wanted: int) -> None:
-        if (
+    def _make_room(self, watcher: W, path: str, tables: tuple[_Table[W], ...]) -> None:
+        wanted = sum(path not in table.by_watcher.get(watcher, ()) for table in tables)
+        if wanted and (
             self.count + wanted > self._watches_max
             or self.count_of(watcher) + wanted > self._per_watcher_max
         ):

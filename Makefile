@@ -1,0 +1,76 @@
+# Two commands matter: `make demo` and `make test`. Both start from nothing but Python 3.11.
+# `make` alone lists the rest.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+# Which Python makes the virtual environment; empty: the first below that is 3.11 or newer.
+PYTHON ?=
+TEST_WORKERS ?= auto
+TEST_OPTIONS ?=
+SEED ?= $(shell date +%Y%m%d)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup demo services lint format test proofs bench clean distclean \
+	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability
+export PYTHONPATH := $(CURDIR)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## make .venv and install Holdfast with what its tests need
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" sh .ci/make-venv
+	@echo "installing Holdfast and its tools into $(VENV) ..."
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup ## watch a leader die and nothing get lost (about 20 s)
+	@$(PY) examples/coordination_demo.py
+
+services: ## install the real servers that tests need (as root; otherwise says how)
+	@sh .ci/services
+
+lint: setup ## ruff, mypy --strict, import direction
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+
+format: setup ## let ruff put the code in order
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+# More than eight workers only compete for the disk.
+test: setup services lint ## everything: lint and all tests, in parallel
+	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 --dist loadgroup $(TEST_OPTIONS)
+
+proofs: proof-kazoo proof-differential proof-linearizability proof-crash proof-fuzz ## all long proofs
+
+proof-kazoo: setup services ## kazoo's own test suite against the embedded server
+	$(PY) -m tests.proofs.kazoo_suite
+
+proof-differential: setup services ## 20,000 random operations, ours beside a real ZooKeeper
+	$(PY) -m tests.proofs.differential --operations 20000 --clients 4 --seed $(SEED)
+
+proof-crash: setup ## kill -9 of the server 200 times under writers; again with torn tails
+	$(PY) -m tests.proofs.crash --kills 200 --seed $(SEED)
+	$(PY) -m tests.proofs.crash --kills 200 --torn --seed $(SEED)
+
+proof-fuzz: setup ## ten million hostile bytes
+	$(PY) -m tests.proofs.fuzz --megabytes 10 --seed $(SEED)
+
+proof-linearizability: setup ## registers under concurrent clients and kills
+	$(PY) -m tests.proofs.linearizability --seconds 60 --clients 6 --kills --seed $(SEED)
+
+bench: setup services ## measure beside a real ZooKeeper
+	$(PY) -m bench
+
+clean: ## remove caches and what the demo left
+	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove the virtual environment too
+	rm -rf $(VENV) *.egg-info

@@ -1,0 +1,67 @@
+"""Looking into a coordination plane: what is under a path. Reads only."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.coordination import Session
+from holdfast.wire import limits
+from holdfast.wire.errors import TerminalError, Usage
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A node, with as much of its data as a person wants to see."""
+
+    path: str
+    children: int
+    version: int
+    ephemeral: bool
+    data_bytes: int
+    data: str
+
+
+def checked(path: str) -> str:
+    """The path without a slash at its end; `Usage` if it is not absolute."""
+    if not path.startswith("/"):
+        raise Usage(f"{path!r} is not a path", fix=f"paths begin with a slash: /{path}")
+    return path.rstrip("/") or "/"
+
+
+def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]:
+    """The node at `path` and what is below it, parents first; whether the bound cut it short."""
+    found: list[Seen] = []
+    waiting = deque([(path, 0)])
+    while waiting:
+        here, level = waiting.popleft()
+        node = session.nodes.read(here)
+        if node is None:
+            if here == path:
+                raise TerminalError(
+                    f"there is no node {path}",
+                    why="nobody has made it, or it has been removed",
+                    fix="holdfast coord tree /",
+                )
+            continue  # removed since its parent was listed
+        names = sorted(session.nodes.children(here))
+        found.append(
+            Seen(here, len(names), node.version, bool(node.owner), len(node.data), _text(node.data))
+        )
+        if level < depth:
+            if len(found) + len(waiting) + len(names) > limits.LISTED_NODES_MAX:
+                return sorted(found, key=_parts), True
+            waiting.extend((f"{here.rstrip('/')}/{name}", level + 1) for name in names)
+    return sorted(found, key=_parts), False
+
+
+def _parts(seen: Seen) -> list[str]:
+    """Depth first: a node directly before what is below it."""
+    return [part for part in seen.path.split("/") if part]
+
+
+def _text(data: bytes) -> str:
+    shown = data[: limits.SHOWN_DATA_BYTES_MAX]
+    text = shown.decode(errors="replace")
+    more = "…" if len(data) > len(shown) else ""
+    return "".join(letter if letter.isprintable() else "·" for letter in text) + more

@@ -1,0 +1,96 @@
+"""Following a fact: a user's callback gets the present state, again and again, on its own thread.
+
+Levels, not edges: the callback is given the whole present state, immutable, and only when it
+differs from the last one it was given. What lay between two of its calls it never sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, Self, TypeVar
+
+from holdfast.coordination.waits import Wake
+from holdfast.wire.errors import HoldfastError, RetryError
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
+
+_log = logging.getLogger("holdfast.coordination")
+
+T = TypeVar("T")
+
+
+class Followed(Protocol):
+    """What following needs of a session."""
+
+    @property
+    def over(self) -> bool: ...
+
+    def on_change(self, wake: Wake) -> None: ...
+
+    def forget(self, wake: Wake) -> None: ...
+
+
+class Follow(Generic[T]):
+    """Runs until `close`, through SUSPENDED and LOST. A failing callback is logged, and called
+    again with the next state."""
+
+    def __init__(
+        self,
+        session: Followed,
+        what: str,
+        read: Callable[[Wake], T],
+        callback: Callable[[T], None],
+    ) -> None:
+        self._session = session
+        self._what = what
+        self._read = read
+        self._callback = callback
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"follow {what}", daemon=True)
+        session.on_change(self._wake.set)
+        self._thread.start()
+
+    def close(self) -> None:
+        """No call of the callback begins after this, unless one is stuck for seconds."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(THREAD_END_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._session.forget(self._wake.set)
+
+    def _follow(self) -> None:
+        told: list[T] = []
+        while True:
+            self._wake.clear()  # before the look at `_closed`: a close after it wakes us again
+            if self._closed or self._session.over:
+                return
+            try:
+                present = self._read(self._wake.set)
+            except HoldfastError as error:
+                level = logging.DEBUG if isinstance(error, RetryError) else logging.WARNING
+                _log.log(level, "following %s goes on after: %s", self._what, error)
+                self._wake.wait(RECONNECT_DELAY_S_MAX)
+                continue
+            if told != [present] and not self._closed:
+                told = [present]
+                self._tell(present)
+            self._wake.wait()
+
+    def _tell(self, present: T) -> None:
+        try:
+            self._callback(present)
+        except Exception:
+            _log.exception("a callback that follows %s failed", self._what)

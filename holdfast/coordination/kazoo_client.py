@@ -1,0 +1,124 @@
+"""Making a kazoo client, and the few places where we have to reach into it.
+
+kazoo does not tell the session time-out that the servers granted, does not give up a server that
+stopped answering while requests are still being sent, and logs credentials at its debug level.
+Those three are mended here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Auth, Connect
+from kazoo.security import CREATOR_ALL_ACL
+
+from holdfast.coordination.address import TLS, ZooKeeperAddress
+from holdfast.wire.errors import BugError
+from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S, RECONNECT_DELAY_S_MAX
+
+_log = logging.getLogger("holdfast.coordination.kazoo")
+
+
+class _NoSecrets(logging.Filter):
+    """Drops kazoo's records that show a password or a session's password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "passwd" in str(record.msg):
+            return False
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return not any(isinstance(argument, Auth) for argument in arguments)
+
+
+_log.addFilter(_NoSecrets())
+
+
+def make(address: ZooKeeperAddress, hosts: str, granted: Callable[[float], None]) -> KazooClient:
+    """A client that is not started. `granted(timeout_s)` is called before each CONNECTED."""
+    tls = address.tls
+    options: dict[str, Any] = {}
+    if address.user is not None:
+        options["auth_data"] = [("digest", f"{address.user}:{address.password}")]
+        options["default_acl"] = CREATOR_ALL_ACL
+    if tls is not None:
+        options |= {
+            "use_ssl": True,
+            "ca": str(tls.ca) if tls.ca else None,
+            "certfile": str(tls.cert) if tls.cert else None,
+            "keyfile": str(tls.key) if tls.key else None,
+            "verify_certs": tls.verify != "none",
+            "check_hostname": tls.verify == "host",
+        }
+    client = KazooClient(
+        hosts=hosts,
+        timeout=address.timeout_s,
+        connection_retry={
+            "max_tries": -1,
+            "delay": RECONNECT_DELAY_S,
+            "backoff": 2,
+            "max_delay": RECONNECT_DELAY_S_MAX,
+        },
+        logger=_log,
+        **options,
+    )
+    _listen_to_handshakes(client, granted)
+    return client
+
+
+def _listen_to_handshakes(client: KazooClient, granted: Callable[[float], None]) -> None:
+    connection = client._connection
+    invoke = getattr(connection, "_invoke", None)
+    if not callable(invoke):
+        raise BugError(
+            "this kazoo does not show its handshake",
+            why="the granted session time-out is read from kazoo's ConnectionHandler._invoke",
+            fix="pip install 'kazoo==2.11.0'",
+        )
+
+    def listening(timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = invoke(timeout, request, xid)
+        if isinstance(request, Connect) and answer[0].time_out > 0:
+            granted(answer[0].time_out / 1000.0)
+        return answer
+
+    connection._invoke = listening
+
+
+def hang_up(client: KazooClient) -> None:
+    """Drop the present connection, so that kazoo looks for another server."""
+    link = getattr(client._connection, "_socket", None)
+    if link is not None:
+        try:
+            link.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            _log.debug("the connection was gone already: %s", error)
+
+
+def diagnose(address: ZooKeeperAddress, hosts: str) -> str:
+    """Why the servers cannot be reached, server by server, as the operating system says it."""
+    found = []
+    for part in hosts.split(","):
+        host, _, port = part.rpartition(":")
+        found.append(f"{part}: {_try(host.strip('[]'), int(port), address.tls)}")
+    return "; ".join(found)
+
+
+def _try(host: str, port: int, tls: TLS | None) -> str:
+    try:
+        with socket.create_connection((host, port), timeout=DIAGNOSE_S) as link:
+            if tls is None:
+                return "it accepts connections and does not answer"
+            context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+            context.check_hostname = tls.verify == "host"
+            if tls.verify == "none":
+                context.verify_mode = ssl.CERT_NONE
+            if tls.cert and tls.key:
+                context.load_cert_chain(str(tls.cert), str(tls.key))
+            with context.wrap_socket(link, server_hostname=host):
+                return "it speaks TLS and does not answer"
+    except OSError as error:
+        return str(error)

@@ -1,0 +1,149 @@
+"""Finding the embedded server over a folder, and starting it when nobody has.
+
+The server holds an exclusive lock on `DIR/lock` while it lives and writes `DIR/server.json` when it
+listens. So any number of processes may try to start it at once: one wins, the others' servers end
+with `Occupied`, and all find the winner's address.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from holdfast.coordination.address import EmbeddedAddress
+from holdfast.wire.errors import Occupied, Unavailable, Usage
+from holdfast.wire.limits import SERVER_START_S
+
+MODULE = "holdfast.coordination.embedded"
+_POLL_S = 0.02
+_START_AGAIN_S = 1.0  # the winner of a race is still recovering its folder
+_LOG_TAIL_BYTES = 2_000
+
+_children_lock = threading.Lock()
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def find(folder: Path) -> str | None:
+    """`host:port` of the server that lives over `folder` now, or None."""
+    try:
+        record = json.loads((folder / "server.json").read_bytes())
+        address, pid, tls = str(record["address"]), int(record["pid"]), bool(record.get("tls"))
+        holder = int((folder / "lock").read_bytes().split()[0])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+    # The record may be an older server's: while a new one starts, the lock names the new one.
+    if holder != pid or not _alive(pid) or not _held(folder / "lock"):
+        return None
+    if tls:
+        raise Usage(
+            f"the server over {folder} speaks TLS only",
+            fix=f"connect by its address: zk://{address}?tls=true&ca=…",
+        )
+    return address
+
+
+def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
+    """`host:port` of the server over the folder, started if need be."""
+    folder = address.folder
+    deadline_s = time.monotonic() + timeout_s
+    child: subprocess.Popen[bytes] | None = None
+    start_again_s = 0.0
+    while True:
+        found = find(folder)
+        if found is not None:
+            return found
+        if child is None and time.monotonic() >= start_again_s:
+            # Nobody lives there by the record; if somebody does, ours ends at once as occupied.
+            child = _start(address)
+        elif child is not None and child.poll() == Occupied.exit_code:
+            child = None
+            start_again_s = time.monotonic() + _START_AGAIN_S
+        elif child is not None and child.poll() is not None:
+            raise Unavailable(
+                f"the coordination server over {folder} ended while it started "
+                f"(exit code {child.returncode})",
+                why=_tail(folder / "server.log") or "it said nothing",
+                fix=f"{Path(sys.executable).name} -m {MODULE} --data {folder} --listen 127.0.0.1:0",
+            )
+        if time.monotonic() > deadline_s:
+            raise Unavailable(
+                f"no coordination server over {folder} after {timeout_s:g} s",
+                why=_tail(folder / "server.log") or "it has not said that it listens",
+                fix=f"holdfast coord check {folder}",
+            )
+        time.sleep(_POLL_S)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process has that number. A zombie of ours does not count: it is reaped first."""
+    with _children_lock:
+        _children[:] = [child for child in _children if child.poll() is None]
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _held(lock: Path) -> bool:
+    """Whether a server holds the folder: the number of a dead one may belong to anybody now."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
+    folder = address.folder
+    command = [
+        *(sys.executable, "-m", MODULE),
+        *("--data", str(folder), "--listen", "127.0.0.1:0"),
+        *("--linger", f"{address.linger_s:g}", "--tick-ms", str(address.tick_ms)),
+    ]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (folder / "server.log").open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal of its starter must not end it.
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise Usage(
+            f"the folder {folder} cannot hold a coordination server",
+            why=str(error),
+            fix="give a folder that you may write to",
+        ) from error
+    with _children_lock:
+        _children.append(child)
+    return child
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very package first on the path, wherever it was imported from."""
+    root = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+    except OSError:
+        return ""

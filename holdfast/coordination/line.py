@@ -1,0 +1,220 @@
+"""A line of contenders: whoever came first is served first. Under elections and all locks.
+
+A contender is an ephemeral node with a number. Each watches only the one that it waits for, so
+that a leaver wakes one other, not all. Its name begins with a mark of its own, so that it finds
+its node again when the reply to its creation was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from holdfast.coordination.life import Life
+from holdfast.coordination.nodes import Znode
+from holdfast.coordination.waits import Deadline
+from holdfast.wire.errors import Cancelled, Fenced, RetryError, TimedOut
+from holdfast.wire.limits import OPERATION_GRACE_S, RECONNECT_DELAY_S_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.coordination.session import Session
+
+Blocks = Callable[[str], bool]
+
+
+def own_name() -> str:
+    """How this process is called where nobody gave it a name."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Contender(NamedTuple):
+    """Somebody in a line. `token` grows from each contender to the next, also after restarts."""
+
+    name: str
+    kind: str
+    since_ms: int
+    token: int
+    node: str
+
+
+class Place:
+    """Our place in a line."""
+
+    def __init__(self, line: Line, node: Znode, life: Life) -> None:
+        self._line = line
+        self.path = node.path
+        self.node = node.path.rpartition("/")[2]
+        self.data = node.data
+        self.token = node.czxid
+        self.life = life
+
+    def leave(self) -> None:
+        """Give it up; the node is removed now, or as soon as a server answers."""
+        self._line.leave(self.node, self.life)
+
+
+class Line:
+    """A line under `path`. One object may be used by several threads, each for its own place."""
+
+    def __init__(self, session: Session, path: str, what: str) -> None:
+        self._session = session
+        self._path = path
+        self._what = what
+        self._lock = threading.Lock()
+        self._waits: set[_Wait] = set()
+
+    def enter(self, kind: str, name: str, blocks: Blocks, timeout_s: float | None) -> Place:
+        """Wait until nobody before us is of a kind that `blocks`. On any error we leave the line.
+
+        `timeout_s` bounds the waiting: `TimedOut`. None waits for ever, 0 not at all. A request
+        that is under way is given `OPERATION_GRACE_S` in any case.
+        """
+        deadline = Deadline(timeout_s)
+        life = self._session.life(self._patience(deadline))
+        mark = f"{uuid.uuid4().hex}-{kind}-"
+        data = json.dumps({"name": name}).encode()
+        with self._waiting(life) as wait:
+            try:
+                node = self._session.nodes.create_in_line(
+                    self._path, mark, data, life, self._patience(deadline)
+                )
+                place = Place(self, node, life)
+                self._wait(place, blocks, deadline, wait)
+            except BaseException:
+                self.leave(mark, life)
+                raise
+        return place
+
+    def cancel(self) -> None:
+        """All that wait here now, through this object, raise `Cancelled` and leave the line."""
+        with self._lock:
+            waits = tuple(self._waits)
+        for wait in waits:
+            wait.cancelled = True
+            wait.event.set()
+
+    def contenders(self) -> list[Contender]:
+        """All in the line, first come first."""
+        found = []
+        for name in self._sorted(self._session.nodes.children(self._path, fresh=True)):
+            node = self._session.nodes.read(f"{self._path}/{name}")
+            if node is not None:
+                found.append(_contender(name, node))
+        return found
+
+    def leave(self, mark: str, life: Life) -> None:
+        """Remove our node, which begins with `mark`."""
+        nodes, path = self._session.nodes, self._path
+        self._session.soon(lambda end: nodes.delete_prefixed(path, mark, life, end), life)
+
+    # --- private --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _waiting(self, life: Life) -> Iterator[_Wait]:
+        wait = _Wait()
+        wake = wait.event.set
+        with self._lock:
+            self._waits.add(wait)
+        life.on_end(wake)
+        try:
+            yield wait
+        finally:
+            life.forget(wake)
+            self._session.forget(wake)
+            with self._lock:
+                self._waits.discard(wait)
+
+    def _wait(self, place: Place, blocks: Blocks, deadline: Deadline, wait: _Wait) -> None:
+        nodes, life = self._session.nodes, place.life
+        while True:
+            wait.event.clear()
+            if wait.cancelled:
+                raise Cancelled(f"the wait for {self._what} was called off")
+            life.check()
+            try:
+                patience = self._patience(deadline)
+                before = self._before(place, blocks, patience)
+                if before is None:
+                    return
+                if deadline.passed:
+                    self._timed_out(before)
+                path = f"{self._path}/{before}"
+                if nodes.watch_end(path, wait.event.set, life=life, deadline=patience):
+                    wait.event.wait(deadline.left_s())
+            except TimedOut:
+                raise
+            except RetryError:
+                if deadline.passed:
+                    raise
+                wait.event.wait(RECONNECT_DELAY_S_MAX)
+
+    def _before(self, place: Place, blocks: Blocks, deadline: Deadline) -> str | None:
+        """The nearest one before us that we have to wait for."""
+        names = self._session.nodes.children(self._path, life=place.life, deadline=deadline)
+        if place.node not in names:
+            raise Fenced(
+                f"our place in the line for {self._what} is gone",
+                why="somebody removed our node",
+                fix="enter again",
+            )
+        line = self._sorted(names)
+        ahead = [name for name in line[: line.index(place.node)] if blocks(_kind(name))]
+        return ahead[-1] if ahead else None
+
+    def _timed_out(self, before: str) -> NoReturn:
+        node = self._session.nodes.read(f"{self._path}/{before}")
+        whom = "somebody" if node is None else repr(_contender(before, node).name)
+        raise TimedOut(
+            f"{self._what} was not free in time",
+            why=f"{whom} is before us",
+            fix="wait longer, or ask the holder to let go",
+        )
+
+    def _patience(self, deadline: Deadline) -> Deadline:
+        left_s = deadline.left_s()
+        return Deadline(None if left_s is None else max(left_s, OPERATION_GRACE_S))
+
+    @staticmethod
+    def _sorted(names: list[str]) -> list[str]:
+        return sorted((name for name in names if _number(name) is not None), key=_number_or_zero)
+
+
+class _Wait:
+    """A thread that waits in a line."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.cancelled = False
+
+
+def _contender(name: str, node: Znode) -> Contender:
+    try:
+        known = str(json.loads(node.data)["name"])
+    except (ValueError, KeyError, TypeError):
+        known = "?"
+    return Contender(known, _kind(name), node.created_ms, node.czxid, name)
+
+
+def _kind(name: str) -> str:
+    return name.split("-")[1]
+
+
+def _number(name: str) -> int | None:
+    """The number at the end of a contender's name; None for a node that is no contender."""
+    parts = name.split("-", 2)
+    try:
+        return int(parts[2])
+    except (IndexError, ValueError):
+        return None
+
+
+def _number_or_zero(name: str) -> int:
+    return _number(name) or 0

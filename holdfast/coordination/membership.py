@@ -1,0 +1,255 @@
+"""Who is here: members with data, each alive as long as its session.
+
+A name belongs to the newest process that joined with it. A process that was killed and started
+again finds the node of its former self, whose session has not ended yet; waiting for that would
+cost a session's time at each restart, so it takes the name over, in one transaction. The former
+owner, should it be alive after all (two machines with one name), sees that it was displaced, says
+so, and does not fight for the name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from holdfast.coordination.follow import Follow
+from holdfast.coordination.life import Life
+from holdfast.coordination.nodes import Op, Rejected, ReplyLost, Znode
+from holdfast.coordination.translate import translated
+from holdfast.coordination.waits import Deadline, Wake
+from holdfast.wire.errors import Conflict, Fenced, HoldfastError, SessionLost, Usage
+from holdfast.wire.limits import NAME_CHARACTERS_MAX, RECONNECT_DELAY_S_MAX, VALUE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from holdfast.coordination.session import Session
+
+_log = logging.getLogger("holdfast.coordination")
+
+
+class MemberInfo(NamedTuple):
+    """A member as others see it."""
+
+    name: str
+    data: Any
+    since_ms: int
+
+
+Members = Mapping[str, MemberInfo]
+
+
+class Member:
+    """Our own membership: joined again by itself after a lost session, until `leave`."""
+
+    def __init__(self, session: Session, path: str, name: str, data: Any) -> None:
+        self._session = session
+        self._path = f"{path}/{name}"
+        self._mark = uuid.uuid4().hex
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._displaced = threading.Event()
+        self._left = False
+        self._life: Life | None = None
+        self._data = _encoded(self._path, data, self._mark)
+        self.name = name
+        self._join(take_over=True)
+        session.on_change(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name=f"member {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def joined(self) -> bool:
+        """Whether others see us, as far as we know."""
+        life = self._life
+        return life is not None and not life.lost and not self.displaced and not self._left
+
+    @property
+    def displaced(self) -> bool:
+        """Whether a newer process has joined with our name. That is final."""
+        return self._displaced.is_set()
+
+    def wait_displaced(self, timeout_s: float | None = None) -> bool:
+        return self._displaced.wait(timeout_s)
+
+    def update(self, data: Any) -> None:
+        """Show other data. `Fenced` if displaced; seen at once, or after joining again."""
+        encoded = _encoded(self._path, data, self._mark)
+        with self._lock:
+            if self.displaced or self._left:
+                raise Fenced(
+                    f"{self.name} is not a member any more",
+                    why="a newer process has its name" if self.displaced else "it left",
+                    fix="join again, under a name of its own",
+                )
+            self._data = encoded
+            self._join(take_over=False)
+
+    def leave(self) -> None:
+        """Go; others see it at once, or as soon as a server answers."""
+        with self._lock:
+            if self._left:
+                return
+            self._left = True
+            self._wake.set()
+            life = self._life
+        if life is not None and not self.displaced:
+            self._session.soon(lambda end: self._go(life, end), life)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.leave()
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _go(self, life: Life, deadline: Deadline) -> None:
+        nodes = self._session.nodes
+        found = nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+        if found is not None and self._mine(found):
+            nodes.delete(self._path, found.version, deadline=deadline, life=life)
+
+    def _mine(self, node: Znode) -> bool:
+        return _mark_of(node.data) == self._mark
+
+    def _join(self, *, take_over: bool) -> None:
+        """Have our node there with our data. Others' nodes are replaced only on the first join."""
+        nodes = self._session.nodes
+        life = self._session.life()
+        deadline = nodes.deadline(None)
+        while True:
+            found = nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+            if found is not None and self._mine(found) and found.owner == life.session_id:
+                if found.data == self._data:
+                    self._life = life
+                    return
+                ops = [Op("put", self._path, self._data, found.version)]
+            elif found is None:
+                ops = [Op("create", self._path, self._data, ephemeral=True)]
+            elif take_over or self._mine(found):
+                ops = [
+                    Op("delete", self._path, version=found.version),
+                    Op("create", self._path, self._data, ephemeral=True),
+                ]
+            else:
+                self._displaced.set()
+                _log.error("%s: a newer process has joined with this name", self._path)
+                return
+            try:
+                nodes.transact(ops, deadline, life)
+            except ReplyLost as error:
+                if deadline.passed:
+                    raise nodes.gone(error) from error
+            except Rejected as rejected:
+                self._resolve(rejected)
+                if deadline.passed:
+                    raise nodes.gone(rejected) from rejected
+
+    def _resolve(self, rejected: Rejected) -> None:
+        refusal = translated(rejected.cause, f"join as {self._path}")
+        if not isinstance(refusal, Conflict):
+            raise refusal from rejected
+        self._session.nodes.ensure(self._path.rpartition("/")[0])
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                if self._left or self.displaced or self._session.over:
+                    return
+                try:
+                    self._look()
+                except SessionLost:
+                    continue  # the next look waits for the new session
+                except HoldfastError as error:
+                    _log.info("member %s goes on after: %s", self._path, error)
+                    self._wake.wait(RECONNECT_DELAY_S_MAX)
+                    continue
+                self._wake.wait()
+        finally:
+            self._session.forget(self._wake.set)
+
+    def _look(self) -> None:
+        """Watch our node, and mend what is not as it should be."""
+        found = self._session.nodes.read(self._path, self._wake.set)
+        life = self._life
+        if (
+            found is None
+            or not self._mine(found)
+            or life is None
+            or life.lost
+            or found.owner != life.session_id
+        ):
+            with self._lock:
+                if not self._left:
+                    self._join(take_over=False)
+            self._wake.set()
+
+
+class Membership:
+    """The members under `path`."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = path
+
+    def join(self, name: str, data: Any = None) -> Member:
+        """Be a member. A member of that name in another session is displaced."""
+        if not name or "/" in name or name in (".", "..") or len(name) > NAME_CHARACTERS_MAX:
+            raise Usage(
+                f"{name!r} cannot be the name of a member",
+                why=f"a name has 1 to {NAME_CHARACTERS_MAX} characters and no slash",
+                fix="choose another name",
+            )
+        return Member(self._session, self._path, name, data)
+
+    def members(self) -> Members:
+        """Everyone who is here now, by name; an immutable snapshot."""
+        return self._members(None)
+
+    def watch(self, callback: Callable[[Members], None]) -> Follow[Members]:
+        """Call `callback(members)` now and after each change, on a thread of its own."""
+        return Follow(self._session, f"the members of {self._path}", self._members, callback)
+
+    def _members(self, wake: Wake | None) -> Members:
+        nodes = self._session.nodes
+        found = {}
+        for name in sorted(nodes.children(self._path, wake, fresh=True)):
+            node = nodes.read(f"{self._path}/{name}", wake)
+            if node is not None:
+                found[name] = MemberInfo(name, _data_of(node.data), node.created_ms)
+        return MappingProxyType(found)
+
+
+def _encoded(path: str, data: Any, mark: str) -> bytes:
+    try:
+        encoded = json.dumps({"mark": mark, "data": data}).encode()
+    except (TypeError, ValueError) as error:
+        raise Usage(
+            f"the data of member {path} is not JSON", why=str(error), fix="use dicts, lists, text …"
+        ) from error
+    if len(encoded) > VALUE_BYTES_MAX:
+        raise Usage(
+            f"the data of member {path} has {len(encoded)} bytes",
+            why=f"at most {VALUE_BYTES_MAX} fit into the coordination plane",
+            fix="show less, or the name of a blob",
+        )
+    return encoded
+
+
+def _mark_of(data: bytes) -> str | None:
+    try:
+        return str(json.loads(data)["mark"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _data_of(data: bytes) -> Any:
+    try:
+        return json.loads(data)["data"]
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,389 @@
+"""Nodes as the recipes need them: bounded in time, with lost replies found again.
+
+The only place that calls kazoo's operations. A request is sent only while a server is connected
+(kazoo would queue it otherwise, and do it long after its caller gave up). When the connection
+breaks before the reply, whether it was done is found out, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from kazoo import exceptions as kz
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+
+from holdfast.coordination.life import Life
+from holdfast.coordination.translate import translated
+from holdfast.coordination.waits import Bells, Deadline, Wake
+from holdfast.wire.errors import Conflict, SessionLost, Unavailable
+
+
+class Gate(Protocol):
+    """What nodes need of their session."""
+
+    operation_timeout_s: float
+
+    def await_connected(self, deadline: Deadline, life: Life | None = None) -> Life: ...
+
+    def unavailable(self) -> Unavailable: ...
+
+
+class Znode(NamedTuple):
+    """A node as it was read. `owner` is the session of an ephemeral node, else 0."""
+
+    path: str
+    data: bytes
+    version: int
+    czxid: int
+    owner: int
+    created_ms: int
+
+
+class Op(NamedTuple):
+    """One operation of a transaction. A version of -1 fits any."""
+
+    kind: Literal["create", "put", "delete", "check"]
+    path: str
+    data: bytes = b""
+    version: int = -1
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class ReplyLost(Exception):
+    """The request was sent, and whether it was done is not known."""
+
+
+class Rejected(Exception):
+    """The transaction was not done, because of its operation number `index`."""
+
+    def __init__(self, index: int, cause: Exception) -> None:
+        super().__init__(f"operation {index}: {cause!r}")
+        self.index = index
+        self.cause = cause
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+class Nodes:
+    """Reads and writes of one session. `life`, where given, must still be alive when it is done."""
+
+    def __init__(self, gate: Gate, client: KazooClient, root: str) -> None:
+        self._gate = gate
+        self._client = client
+        self._root = root
+        self._bells = Bells()
+
+    def forget(self, wake: Wake) -> None:
+        self._bells.forget(wake)
+
+    @property
+    def waiting(self) -> int:
+        """How many wakes hang on watches now."""
+        return len(self._bells)
+
+    def deadline(self, deadline: Deadline | None) -> Deadline:
+        """The end of one operation within a longer wait."""
+        return (deadline or Deadline(None)).within(self._gate.operation_timeout_s)
+
+    # --- one attempt, many attempts ---------------------------------------------------------
+
+    def attempt(self, send: Callable[[], Any], deadline: Deadline, life: Life | None = None) -> Any:
+        """Send once. kazoo's own exceptions pass, for the caller to translate."""
+        self._gate.await_connected(deadline, life)
+        answer = send()
+        try:
+            return answer.get(timeout=deadline.left_s())
+        except (kz.ConnectionLoss, kz.OperationTimeoutError, kz.SessionMovedError) as error:
+            raise ReplyLost from error
+        except KazooTimeoutError as error:
+            raise ReplyLost from error
+        except kz.SessionExpiredError as error:
+            if life is not None:
+                life.end("the servers ended the session")
+                life.check()
+            raise ReplyLost from error
+
+    def persist(
+        self,
+        send: Callable[[], Any],
+        doing: str,
+        deadline: Deadline | None = None,
+        life: Life | None = None,
+        passing: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        """Send what may be done twice, until it is answered. `passing` exceptions pass."""
+        deadline = self.deadline(deadline)
+        while True:
+            try:
+                return self.attempt(send, deadline, life)
+            except ReplyLost as error:
+                if deadline.passed:
+                    raise self._gate.unavailable() from error
+            except passing:
+                raise
+            except kz.KazooException as error:
+                raise translated(error, doing) from error
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(
+        self,
+        path: str,
+        wake: Wake | None = None,
+        *,
+        fresh: bool = False,
+        deadline: Deadline | None = None,
+        life: Life | None = None,
+    ) -> Znode | None:
+        """The node, or None if there is none. `wake` is called when that changes.
+
+        `fresh` asks for what the ensemble knows now, not what one server remembers.
+        """
+        full = self._root + path
+        watch = self._bells.hang(("data", full), wake)
+
+        def get() -> Any:
+            if fresh:
+                self._client.sync_async(full)  # same connection: it is answered before the read
+            return self._client.get_async(full, watch=watch)
+
+        doing, missing = f"read {path}", (kz.NoNodeError,)
+        while True:
+            try:
+                data, stat = self.persist(get, doing, deadline, life, missing)
+            except kz.NoNodeError:
+                if wake is None or not self.persist(
+                    lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
+                ):
+                    return None
+            else:
+                return _znode(path, data, stat)
+
+    def children(
+        self,
+        path: str,
+        wake: Wake | None = None,
+        *,
+        fresh: bool = False,
+        deadline: Deadline | None = None,
+        life: Life | None = None,
+    ) -> list[str]:
+        """Names of the children; none if there is no such node. `wake` as for `read`."""
+        full = self._root + path
+        watch = self._bells.hang(("children", full), wake)
+
+        def get() -> Any:
+            if fresh:
+                self._client.sync_async(full)
+            return self._client.get_children_async(full, watch=watch)
+
+        doing, missing = f"list {path}", (kz.NoNodeError,)
+        while True:
+            try:
+                found: list[str] = self.persist(get, doing, deadline, life, missing)
+            except kz.NoNodeError:
+                if wake is None or self.read(path, wake, deadline=deadline, life=life) is None:
+                    return []
+            else:
+                return found
+
+    def watch_end(
+        self,
+        path: str,
+        wake: Wake,
+        *,
+        deadline: Deadline | None = None,
+        life: Life | None = None,
+    ) -> bool:
+        """Whether the childless node is there; if so, `wake` is called when it is removed.
+
+        A watch on its children: changes of its data do not fire it.
+        """
+        full = self._root + path
+        watch = self._bells.hang(("children", full), wake)
+        try:
+            self.persist(
+                lambda: self._client.get_children_async(full, watch=watch),
+                f"watch {path}",
+                deadline,
+                life,
+                (kz.NoNodeError,),
+            )
+        except kz.NoNodeError:
+            return False
+        return True
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def ensure(self, path: str, deadline: Deadline | None = None) -> None:
+        """Make the node, and those above it, where missing."""
+        full = (self._root + path).rstrip("/") or "/"
+        self.persist(lambda: self._client.ensure_path_async(full), f"make {path}", deadline)
+
+    def create(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        life: Life | None = None,
+        deadline: Deadline | None = None,
+    ) -> Znode:
+        """Make a node; ephemeral if a `life` is given. `Conflict` if it is somebody else's.
+
+        After a lost reply the node is known again by its content, and by its owner if ephemeral:
+        give it content that nobody else writes where that matters.
+        """
+        deadline = self.deadline(deadline)
+        unsure = False
+        while True:
+            try:
+                made = self._create(path, data, False, life, deadline)
+            except ReplyLost as error:
+                unsure = True
+                if deadline.passed:
+                    raise self._gate.unavailable() from error
+            except kz.NodeExistsError as error:
+                found = self.read(path, fresh=True, deadline=deadline, life=life)
+                owner = 0 if life is None else life.session_id
+                if unsure and found and (found.data, found.owner) == (data, owner):
+                    return found
+                if found is not None:
+                    raise Conflict(f"could not make {path}", why="it exists already") from error
+            else:
+                return self._owned(made, life)
+
+    def create_in_line(
+        self, parent: str, prefix: str, data: bytes, life: Life, deadline: Deadline | None = None
+    ) -> Znode:
+        """Make an ephemeral child with the next number after `prefix`, which only we use."""
+        deadline = self.deadline(deadline)
+        while True:
+            try:
+                made = self._create(f"{parent}/{prefix}", data, True, life, deadline)
+            except ReplyLost as error:
+                if deadline.passed:
+                    raise self._gate.unavailable() from error
+                found = self.find_prefixed(parent, prefix, life, deadline)
+                if found is not None:
+                    return found
+            else:
+                return self._owned(made, life)
+
+    def find_prefixed(
+        self, parent: str, prefix: str, life: Life | None = None, deadline: Deadline | None = None
+    ) -> Znode | None:
+        """The child of `parent` that begins with `prefix`, as the ensemble knows it now."""
+        for name in self.children(parent, fresh=True, deadline=deadline, life=life):
+            if name.startswith(prefix):
+                return self.read(f"{parent}/{name}", deadline=deadline, life=life)
+        return None
+
+    def delete(
+        self,
+        path: str,
+        version: int = -1,
+        *,
+        life: Life | None = None,
+        deadline: Deadline | None = None,
+    ) -> bool:
+        """Remove the node. False if there was none (or a lost reply's attempt removed it)."""
+        full = self._root + path
+        try:
+            self.persist(
+                lambda: self._client.delete_async(full, version),
+                f"remove {path}",
+                deadline,
+                life,
+                (kz.NoNodeError,),
+            )
+        except kz.NoNodeError:
+            return False
+        return True
+
+    def delete_prefixed(self, parent: str, prefix: str, life: Life, deadline: Deadline) -> None:
+        """Remove the child of `parent` that begins with `prefix`, which only we use."""
+        found = self.find_prefixed(parent, prefix, life, deadline)
+        if found is not None:
+            self.delete(found.path, life=life, deadline=deadline)
+
+    def transact(
+        self, ops: Sequence[Op], deadline: Deadline, life: Life | None = None
+    ) -> list[Any]:
+        """All of `ops` or none, once. Raises `Rejected`, or `ReplyLost` for the recipe to resolve.
+
+        The result of a create is its path, that of a put its stat.
+        """
+        results: list[Any] = self.attempt(lambda: self._commit(ops), deadline, life)
+        for index, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(
+                result, (kz.RolledBackError, kz.RuntimeInconsistency)
+            ):
+                raise Rejected(index, result)
+        return [
+            result[len(self._root) :] if isinstance(result, str) else result for result in results
+        ]
+
+    def gone(self, error: BaseException) -> Unavailable:
+        """The error for a write whose outcome could not be found out in time."""
+        unavailable = self._gate.unavailable()
+        unavailable.__cause__ = error
+        return unavailable
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _commit(self, ops: Sequence[Op]) -> Any:
+        request = self._client.transaction()
+        for op in ops:
+            full = self._root + op.path
+            if op.kind == "create":
+                request.create(full, op.data, ephemeral=op.ephemeral, sequence=op.sequence)
+            elif op.kind == "put":
+                request.set_data(full, op.data, op.version)
+            elif op.kind == "delete":
+                request.delete(full, op.version)
+            else:
+                request.check(full, op.version)
+        return request.commit_async()
+
+    def _create(
+        self, path: str, data: bytes, sequence: bool, life: Life | None, deadline: Deadline
+    ) -> Znode:
+        """One attempt; makes missing parents on the way."""
+        full = self._root + path
+
+        def send() -> Any:
+            return self._client.create_async(
+                full, data, ephemeral=life is not None, sequence=sequence, include_data=True
+            )
+
+        while True:
+            try:
+                made, stat = self.attempt(send, deadline, life)
+            except kz.NoNodeError:
+                self.ensure(parent_of(path), deadline)
+            except kz.NodeExistsError:
+                raise
+            except kz.KazooException as error:
+                raise translated(error, f"make {path}") from error
+            else:
+                return _znode(made[len(self._root) :], data, stat)
+
+    def _owned(self, made: Znode, life: Life | None) -> Znode:
+        """The node, if it belongs to `life`: a new session may have begun just before the send."""
+        if life is None or made.owner == life.session_id:
+            return made
+        self.delete(made.path)
+        raise SessionLost(
+            f"could not make {made.path}",
+            why="the session ended, and another one had begun",
+            fix="acquire again",
+        )
+
+
+def _znode(path: str, data: bytes | None, stat: Any) -> Znode:
+    return Znode(path, data or b"", stat.version, stat.czxid, stat.ephemeralOwner, stat.ctime)

@@ -1,0 +1,368 @@
+"""A session with a coordination plane: its states, its lives, its keeper. `connect` makes one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+
+from holdfast.coordination import kazoo_client, launch
+from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, parse
+from holdfast.coordination.life import Life
+from holdfast.coordination.nodes import Nodes
+from holdfast.coordination.states import Listener, Listeners, State
+from holdfast.coordination.waits import Deadline, Wake
+from holdfast.wire.clock import Clock, SystemClock
+from holdfast.wire.errors import HoldfastError, Refused, SessionLost, Unavailable, Usage
+from holdfast.wire.limits import (
+    CHORES_MAX,
+    CONNECT_TIMEOUT_S,
+    HANG_UP_FRACTION,
+    KEEPER_FRACTION,
+    OPERATION_TIMEOUT_S,
+    RECONNECT_DELAY_S_MAX,
+    THREAD_END_S,
+)
+
+_log = logging.getLogger("holdfast.coordination")
+_log.addHandler(logging.NullHandler())  # a program that set up no logs sees none of ours
+
+Chore = Callable[[Deadline], None]
+
+
+class Session:
+    """A session. Thread-safe; not to be used after a fork. Close it, or use it in a `with`.
+
+    Every call is bounded by `operation_timeout_s`, and rides through shorter outages by itself.
+    """
+
+    def __init__(
+        self,
+        address: EmbeddedAddress | ZooKeeperAddress,
+        *,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._embedded = address if isinstance(address, EmbeddedAddress) else None
+        self.address = str(address)
+        self.operation_timeout_s = operation_timeout_s
+        self.clock: Clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._state = State.SUSPENDED
+        self._life: Life | None = None
+        self._granted_s = address.timeout_s
+        self._end: HoldfastError | None = None
+        self._closing = False
+        self._watchers: set[Wake] = set()
+        self._chores: deque[tuple[Chore, Life]] = deque(maxlen=CHORES_MAX)
+        self._listeners = Listeners()
+        if isinstance(address, EmbeddedAddress):
+            self._hosts = launch.ensure(address)
+            self._target = ZooKeeperAddress(hosts=(), timeout_s=address.timeout_s)
+        else:
+            self._hosts, self._target = address.host_list, address
+        self._client = kazoo_client.make(self._target, self._hosts, self._on_granted)
+        self._client.add_listener(self._on_kazoo)
+        self.nodes = Nodes(self, self._client, self._target.chroot)
+        self._keeper_wake = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="holdfast-keeper", daemon=True)
+
+    # --- the beginning and the end --------------------------------------------------------
+
+    def open(self, timeout_s: float = CONNECT_TIMEOUT_S) -> Self:
+        """Connect; `Unavailable` with each server's own reason if none answers in time."""
+        self._client.start_async()
+        self._keeper.start()
+        try:
+            self.await_connected(Deadline(timeout_s))
+            if self._target.chroot:
+                self.nodes.ensure("/")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End the session: everything that it holds is given up at once. May be called twice."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+        self._ended(SessionLost("the session was closed by this process", fix="connect again"))
+        self._keeper_wake.set()
+        try:
+            self._client.stop()
+            self._client.close()
+        except (KazooException, OSError) as error:
+            _log.warning("the connection to %s did not close cleanly: %s", self.address, error)
+        if self._keeper.ident is not None and self._keeper is not threading.current_thread():
+            self._keeper.join(THREAD_END_S)
+        self._listeners.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.address} {self._state.value}>"
+
+    # --- what is known --------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def connected(self) -> bool:
+        return self._state is State.CONNECTED
+
+    @property
+    def over(self) -> bool:
+        """Whether it is closed for good."""
+        return self._state is State.CLOSED
+
+    @property
+    def session_id(self) -> int:
+        """The servers' number of the present session; 0 while there is none."""
+        life = self._life
+        return 0 if life is None or life.lost else life.session_id
+
+    @property
+    def timeout_s(self) -> float:
+        """The time-out that the servers granted; it may differ from the one asked for."""
+        return self._granted_s
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(state)` after each change, in order, on a thread of its own."""
+        self._listeners.add(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    # --- for the recipes ------------------------------------------------------------------
+
+    def life(self, deadline: Deadline | None = None) -> Life:
+        """The present life, confirmed by a server just now (or within its lease)."""
+        deadline = (deadline or Deadline(None)).within(self.operation_timeout_s)
+        while True:
+            life = self.await_connected(deadline)
+            if life.sure:
+                return life
+            self._keeper_wake.set()
+            with self._changed:
+                if not life.sure and not life.lost:
+                    self._changed.wait(min(deadline.left_s() or 0.0, RECONNECT_DELAY_S_MAX))
+            if deadline.passed:
+                raise self.unavailable()
+
+    def await_connected(self, deadline: Deadline, life: Life | None = None) -> Life:
+        """Wait until a server answers. Raises as soon as `life`, if given, is over."""
+        with self._changed:
+            while True:
+                if life is not None:
+                    life.check()
+                if self._end is not None:
+                    raise self._end
+                if self._state is State.CONNECTED and self._life is not None:
+                    return self._life
+                if deadline.passed:
+                    break
+                self._changed.wait(deadline.left_s())
+        raise self.unavailable()
+
+    def unavailable(self) -> Unavailable:
+        """The error for a plane that does not answer."""
+        return Unavailable(
+            f"the coordination plane {self.address} does not answer",
+            why=kazoo_client.diagnose(self._target, self._hosts),
+            fix=f"holdfast coord status {self.address}",
+        )
+
+    def on_change(self, wake: Wake) -> None:
+        """Call `wake` after each change of state, on kazoo's thread."""
+        with self._changed:
+            self._watchers.add(wake)
+
+    def forget(self, wake: Wake) -> None:
+        """Nobody waits behind `wake` any more."""
+        with self._changed:
+            self._watchers.discard(wake)
+        self.nodes.forget(wake)
+
+    def soon(self, chore: Chore, life: Life) -> None:
+        """Do `chore` now, or as soon as a server answers; never, once `life` is over.
+
+        For removing what `life` does not need any more: it goes with `life` in any case. Does not
+        raise for a server that is away.
+        """
+        if life.lost:
+            return
+        if self.connected:
+            try:
+                chore(self.nodes.deadline(None))
+            except HoldfastError as error:
+                _log.debug("a chore is left for later: %s", error)
+            else:
+                return
+        self._chores.append((chore, life))
+        self._keeper_wake.set()
+
+    # --- kazoo's side: never blocks ---------------------------------------------------------
+
+    def _on_granted(self, timeout_s: float) -> None:
+        self._granted_s = timeout_s
+
+    def _on_kazoo(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            client_id = self._client.client_id
+            if client_id is not None:
+                self._connected(client_id[0])
+        elif state == KazooState.SUSPENDED:
+            self._become(State.SUSPENDED)
+        elif self._client.client_state == KeeperState.EXPIRED_SESSION:
+            self._lost("the servers ended the session: they had not heard of it for too long")
+        elif self._client.client_state == KeeperState.AUTH_FAILED:
+            self._ended(
+                Refused(
+                    f"{self.address} refused the credentials",
+                    fix="check user= and the variable that password_env= names",
+                )
+            )
+        else:
+            self._ended(
+                SessionLost(
+                    f"the connection to {self.address} ended by itself",
+                    why="see the log of holdfast.coordination.kazoo",
+                    fix="connect again",
+                )
+            )
+
+    def _connected(self, session_id: int) -> None:
+        with self._changed:
+            old = self._life
+        if old is None or old.session_id != session_id:
+            if old is not None:
+                old.end("another session took its place")
+            with self._changed:
+                self._life = Life(session_id, self._granted_s, self.clock)
+        self._become(State.CONNECTED)
+
+    def _lost(self, reason: str) -> None:
+        life = self._life
+        if life is not None:
+            life.end(reason)
+        self._become(State.LOST)
+
+    def _ended(self, error: HoldfastError) -> None:
+        with self._changed:
+            if self._end is None:
+                self._end = error
+        life = self._life
+        if life is not None:
+            life.end(error.what)
+        self._become(State.CLOSED)
+
+    def _become(self, state: State) -> None:
+        with self._changed:
+            if self._state is State.CLOSED or self._state is state:
+                return
+            self._state = state
+            self._changed.notify_all()
+            watchers = tuple(self._watchers)
+        self._listeners.tell(state)
+        self._keeper_wake.set()
+        for wake in watchers:
+            wake()
+
+    # --- the keeper ---------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Renews the lease, gives up servers that do not answer, revives the embedded one."""
+        while True:
+            self._keeper_wake.clear()
+            if self._end is not None:
+                return
+            pause_s = RECONNECT_DELAY_S_MAX
+            life = self._life
+            try:
+                if self._state is State.CONNECTED and life is not None:
+                    pause_s = KEEPER_FRACTION * life.timeout_s
+                    if self._confirm(life):
+                        self._do_chores()
+                elif self._embedded is not None:
+                    self._revive(self._embedded)
+            except HoldfastError as error:
+                _log.warning("the keeper of %s goes on after: %s", self.address, error)
+            self._keeper_wake.wait(pause_s)
+
+    def _confirm(self, life: Life) -> bool:
+        """One round trip that reaches the ensemble's leader; a read might be a follower's memory.
+
+        One at a time, and bounded: a question answered later than `HANG_UP_FRACTION` of the
+        session's time does not count. That keeps a server which slept, and does not know yet that
+        it was replaced, from confirming anything.
+        """
+        sent_s = self.clock.now_s()
+        answer = self._client.sync_async("/")
+        try:
+            answer.get(timeout=HANG_UP_FRACTION * life.timeout_s)
+        except KazooTimeoutError:
+            _log.warning("%s: the server does not answer; trying another", self.address)
+            kazoo_client.hang_up(self._client)
+            return False
+        except KazooException as error:
+            _log.debug("%s: no sign of life: %r", self.address, error)
+            return False
+        if self._life is life and not life.lost:
+            life.confirmed(sent_s)
+        with self._changed:
+            self._changed.notify_all()
+        return True
+
+    def _do_chores(self) -> None:
+        for _ in range(len(self._chores)):
+            chore, life = self._chores.popleft()
+            if life.lost:
+                continue
+            try:
+                chore(Deadline(HANG_UP_FRACTION * life.timeout_s))
+            except SessionLost:
+                continue
+            except HoldfastError:
+                self._chores.append((chore, life))
+                raise
+
+    def _revive(self, embedded: EmbeddedAddress) -> None:
+        """Start the embedded server again if it died; follow it if it has another port."""
+        hosts = launch.ensure(embedded)
+        if hosts != self._hosts:
+            self._hosts = hosts
+            self._client.set_hosts(hosts)
+
+
+def connect(
+    address: str,
+    *,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    operation_timeout_s: float = OPERATION_TIMEOUT_S,
+    clock: Clock | None = None,
+) -> Session:
+    """A session with the coordination plane at `address`.
+
+    `embedded:DIR[?timeout_s=…&linger_s=…&tick_ms=…]`: the server over a folder on this machine.
+    It is started if none runs there, started again if it dies, and ends by itself `linger_s` after
+    its last client. `zk://h1:2181,h2,h3/chroot?timeout_s=…&user=…&password_env=…&tls=…&ca=…&cert=…
+    &key=…&verify=…`: a ZooKeeper ensemble; with a user, nodes are open to that user only.
+    """
+    if timeout_s <= 0 or operation_timeout_s <= 0:
+        raise Usage("a time-out must be greater than zero", fix="leave it out for the default")
+    session = Session(parse(address), operation_timeout_s=operation_timeout_s, clock=clock)
+    return session.open(timeout_s)

@@ -1,0 +1,1 @@
+"""Real faults: kills, full disks, torn files."""

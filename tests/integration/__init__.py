@@ -1,0 +1,1 @@
+"""Tests of the embedded server as a process, with real clients."""

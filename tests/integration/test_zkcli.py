@@ -1,0 +1,70 @@
+"""ZooKeeper's own command line, unchanged, sees the same from our server as from a real one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperServer
+from tests.servers.zookeeper import JARS, class_path
+
+COMMANDS = """\
+create /a hello
+get -s /a
+set /a world
+set -v 7 /a never
+ls /
+create -s /a/s- x
+create -e /e y
+create /e/child z
+create -c /c z
+create -t 10000 /t z
+ls -R /
+stat /a
+getAllChildrenNumber /
+whoami
+addauth digest user:password
+whoami
+setAcl /a auth:user:password:crdwa
+getAcl -s /a
+addWatch -m PERSISTENT_RECURSIVE /a
+create /a/b q
+set /a/b r
+removewatches /a
+create /a/c q
+getEphemerals
+sync /
+listquota /a
+deleteall /a
+delete /nope
+delete /
+get /zookeeper/config
+quit
+"""
+
+
+def _session(server: ServerProcess) -> str:
+    jars = f"{class_path()}:{JARS / 'commons-cli.jar'}"
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    main = "org.apache.zookeeper.ZooKeeperMain"
+    done = subprocess.run(
+        ["java", quiet, "-cp", jars, main, "-server", server.hosts],
+        input=COMMANDS,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + "--- errors ---\n" + done.stderr
+    said = re.sub(r"(?m)^([cm]time) = .*$", r"\1 = TIME", said)
+    return said.replace(server.hosts, "SERVER")
+
+
+def test_zkcli_prints_the_same_over_both(tmp_path: Path, zookeeper_installed: None) -> None:
+    with EmbeddedServer(tmp_path / "ours") as ours, ZooKeeperServer(tmp_path / "real") as real:
+        said = _session(ours)
+        assert said == _session(real)
+    assert "Created /a/s-0000000000" in said
+    assert "NodeCreated path:/a/b" in said

@@ -1,0 +1,53 @@
+"""`make demo` shows what it claims, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.cli.running import ROOT, environment
+
+
+def command(folder: Path) -> list[str]:
+    return [sys.executable, str(ROOT / "examples" / "coordination_demo.py"), str(folder)]
+
+
+def processes_over(folder: Path) -> list[str]:
+    """Command lines of living processes that name the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended while we looked
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def test_every_claim_of_the_demo_holds(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path), capture_output=True, text=True, check=False, env=environment()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = done.stdout[done.stdout.index("What was checked") :]
+    assert summary.count("✔") == 7
+    assert "✘" not in done.stdout
+    assert processes_over(tmp_path) == []
+
+
+def test_ctrl_c_ends_everything_that_the_demo_started(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        command(tmp_path), stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "leads, term" in line:
+            break
+    os.kill(running.pid, signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert processes_over(tmp_path) == []

@@ -1,0 +1,1 @@
+"""Tests of the client's parts that need no server."""

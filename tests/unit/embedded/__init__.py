@@ -1,0 +1,1 @@
+"""Tests of the embedded coordination server, part by part, without a socket."""

@@ -1,0 +1,142 @@
+"""Style is a test: small rooms, said promises, nothing left over."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+# Files that may be longer, with the length they have. A number here may only become smaller.
+LONGER: dict[str, int] = {}
+
+# Assembled, so that this file does not find itself.
+LEFT_OVER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
+HOMES = ["wo" + "rk/(?:main|shared)", "ro" + "ot/\\.?\\w", "ho" + "me/\\w"]
+OF_ONE_MACHINE = re.compile(r"(?<![\w.])/(?:" + "|".join(HOMES) + r")")
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """What git has or would take; a tree without git is walked."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        found = [ROOT / name for name in done.stdout.splitlines()]
+    else:
+        tops = ("holdfast", "tests", "bench", "examples", "docs", "simulation")
+        found = [path for top in tops for path in (ROOT / top).rglob("*")]
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def modules() -> list[Path]:
+    return [path for path in files() if path.suffix == ".py"]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for path in files():
+        try:
+            yield str(path.relative_to(ROOT)), path.read_text()
+        except UnicodeDecodeError:
+            continue
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(modules()) > 10
+
+
+def test_a_file_has_at_most_four_hundred_lines() -> None:
+    long = []
+    for path in modules():
+        name, lines = str(path.relative_to(ROOT)), len(path.read_text().splitlines())
+        if lines > LONGER.get(name, FILE_LINES_MAX):
+            long.append(f"{name}: {lines} lines")
+    assert not long, "split these:\n" + "\n".join(long)
+
+
+def test_the_list_of_longer_files_only_shrinks() -> None:
+    stale = [
+        f"{name}: {allowed} allowed"
+        for name, allowed in LONGER.items()
+        if not (ROOT / name).exists()
+        or len((ROOT / name).read_text().splitlines()) != allowed
+        or allowed <= FILE_LINES_MAX
+    ]
+    assert not stale, "write down the smaller number, or remove the entry:\n" + "\n".join(stale)
+
+
+def test_a_function_has_at_most_sixty_lines() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1}"
+        for path in modules()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert not long, "split these:\n" + "\n".join(long)
+
+
+def test_every_module_says_in_its_docstring_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT)) for path in modules() if not ast.get_docstring(tree(path))
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_nothing_is_left_to_do_in_a_comment() -> None:
+    found = [name for name, text in texts() if LEFT_OVER.search(text)]
+    assert not found, "\n".join(found)
+
+
+def test_no_path_of_one_persons_machine_is_written_down() -> None:
+    found = [
+        f"{name}: {match.group(0)}"
+        for name, text in texts()
+        for match in OF_ONE_MACHINE.finditer(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        if path.is_relative_to(ROOT / "holdfast")
+        and not path.is_relative_to(ROOT / "holdfast/cli")
+        and path.name != "__main__.py"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not printing, "log it, or return it:\n" + "\n".join(printing)
+
+
+def test_no_test_is_switched_off() -> None:
+    off = re.compile(r"mark\.(?:" + "|".join(["ski" + "p", "xfa" + "il"]) + r")\b")
+    found = [name for name, text in texts() if name.startswith("tests/") and off.search(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("text", ["/wo" + "rk/main", "in /ro" + "ot/x", "'/ho" + "me/me/data'"])
+def test_the_search_for_machine_paths_finds_one(text: str) -> None:
+    assert OF_ONE_MACHINE.search(text)
+
+
+@pytest.mark.parametrize("text", ["a/wo" + "rk/b", "~/.ro" + "ot/x", "./ho" + "me/x"])
+def test_the_search_for_machine_paths_leaves_relative_ones_alone(text: str) -> None:
+    assert not OF_ONE_MACHINE.search(text)
