@@ -88,6 +88,8 @@ class Line:
                 )
                 place = Place(self, node, life)
                 self._wait(place, blocks, deadline, wait)
+                self._session.life(self._patience(deadline))  # so that what we got is sure now
+                life.check()
             except BaseException:
                 self.leave(mark, life)
                 raise

@@ -79,14 +79,10 @@ class Member:
         """Show other data. `Fenced` if displaced; seen at once, or after joining again."""
         encoded = _encoded(self._path, data, self._mark)
         with self._lock:
-            if self.displaced or self._left:
-                raise Fenced(
-                    f"{self.name} is not a member any more",
-                    why="a newer process has its name" if self.displaced else "it left",
-                    fix="join again, under a name of its own",
-                )
+            self._check()
             self._data = encoded
             self._join(take_over=False)
+            self._check()
 
     def leave(self) -> None:
         """Go; others see it at once, or as soon as a server answers."""
@@ -106,6 +102,14 @@ class Member:
         self.leave()
 
     # --- private --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.displaced or self._left:
+            raise Fenced(
+                f"{self.name} is not a member any more",
+                why="a newer process has its name" if self.displaced else "it left",
+                fix="join again, under a name of its own",
+            )
 
     def _go(self, life: Life, deadline: Deadline) -> None:
         nodes = self._session.nodes

@@ -90,6 +90,10 @@ FLAG_EPHEMERAL_SEQUENTIAL: Final = 3
 FLAG_CONTAINER: Final = 4
 FLAG_TTL: Final = 5
 FLAG_TTL_SEQUENTIAL: Final = 6
+CREATE_FLAGS: Final = range(7)
+# Not on the wire: a createContainer whose flags say sequential, and flags that nobody knows.
+FLAG_CONTAINER_SEQUENTIAL: Final = 7
+FLAG_UNKNOWN: Final = -1
 
 # Modes of addWatch.
 WATCH_PERSISTENT: Final = 0

@@ -68,6 +68,10 @@ def _get_acl(server: Server, connection: Connection, body: bytes) -> bytes:
     return replies.acls(acl) + node.packed_stat()
 
 
+def _reconfig(server: Server, connection: Connection, body: bytes) -> bytes:
+    raise Malformed("a change of the ensemble that cannot be read")
+
+
 def _sync(server: Server, connection: Connection, body: bytes) -> bytes:
     return encode_string(Reader(body).string())
 
@@ -205,6 +209,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     p.GET_CHILDREN: _get_children,
     p.GET_CHILDREN2: _get_children2,
     p.GET_ACL: _get_acl,
+    p.RECONFIG: _reconfig,
     p.SYNC: _sync,
     p.PING: _ping,
     p.GET_EPHEMERALS: _get_ephemerals,

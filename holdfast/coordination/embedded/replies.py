@@ -11,7 +11,6 @@ from holdfast.coordination.embedded.jute import INT, encode_string
 from holdfast.coordination.embedded.transactions import (
     ACL,
     Changed,
-    Check,
     Create,
     Created,
     Delete,
@@ -19,6 +18,7 @@ from holdfast.coordination.embedded.transactions import (
     Identity,
     Multi,
     Outcome,
+    Part,
     Result,
     SetData,
     Stat,
@@ -90,7 +90,7 @@ def _result(result: Result) -> bytes:
     return b""
 
 
-def _sub_type(operation: Create | Delete | SetData | Check) -> int:
+def _sub_type(operation: Part) -> int:
     if isinstance(operation, Create):
         return p.CREATE2 if operation.wants_stat else p.CREATE
     if isinstance(operation, Delete):

@@ -22,6 +22,7 @@ from holdfast.coordination.embedded.transactions import (
     Multi,
     OpenSession,
     Operation,
+    Part,
     Reject,
     SetACL,
     SetData,
@@ -70,19 +71,60 @@ def _acl(reader: Reader) -> tuple[ACL, ...] | None:
     )
 
 
+_TTL_FLAGS: Final = (p.FLAG_TTL, p.FLAG_TTL_SEQUENTIAL)
+_WITH_STAT_IN_MULTI: Final = (p.FLAG_CONTAINER, *_TTL_FLAGS)
+# What a createContainer makes: a container in any case, numbered if the flags say so.
+_AS_CONTAINER: Final = {
+    p.FLAG_PERSISTENT: p.FLAG_CONTAINER,
+    p.FLAG_EPHEMERAL: p.FLAG_CONTAINER,
+    p.FLAG_SEQUENTIAL: p.FLAG_CONTAINER_SEQUENTIAL,
+    p.FLAG_EPHEMERAL_SEQUENTIAL: p.FLAG_CONTAINER_SEQUENTIAL,
+}
+
+
+def _create_fields(reader: Reader) -> Create:
+    path, data, acl, flags = reader.string(), reader.buffer(), _acl(reader), reader.number()
+    if flags not in p.CREATE_FLAGS:
+        flags = p.FLAG_UNKNOWN
+    return Create(path, data, acl, flags, ttl_ms=-1, wants_stat=False)
+
+
 def _create(reader: Reader) -> Create:
-    return Create(
-        reader.string(), reader.buffer(), _acl(reader), reader.number(), ttl_ms=-1, wants_stat=False
-    )
+    # By itself, the operation decides whether it is a container; the flag is ignored.
+    create = _create_fields(reader)
+    if create.flags == p.FLAG_CONTAINER:
+        return create._replace(flags=p.FLAG_PERSISTENT)
+    return create
 
 
 def _create2(reader: Reader) -> Create:
     return _create(reader)._replace(wants_stat=True)
 
 
+def _create_container(reader: Reader) -> Create:
+    create = _create_fields(reader)
+    return create._replace(flags=_AS_CONTAINER.get(create.flags, create.flags), wants_stat=True)
+
+
 def _create_ttl(reader: Reader) -> Create:
-    create = _create2(reader)
-    return create._replace(ttl_ms=reader.long())
+    create = _create_fields(reader)
+    return create._replace(ttl_ms=reader.long(), wants_stat=True)
+
+
+def _create_in_multi(reader: Reader) -> Create | Reject:
+    # Inside a multi the flags decide, whatever the operation: this is how ZooKeeper reads it.
+    create = _create_fields(reader)
+    if create.flags in _TTL_FLAGS:
+        return Reject(p.MARSHALLING_ERROR)
+    return create._replace(wants_stat=create.flags in _WITH_STAT_IN_MULTI)
+
+
+def _create_ttl_in_multi(reader: Reader) -> Create:
+    create = _create_fields(reader)
+    ttl_ms = reader.long()
+    if create.flags in _TTL_FLAGS:
+        create = create._replace(ttl_ms=ttl_ms)
+    return create._replace(wants_stat=create.flags in _WITH_STAT_IN_MULTI)
 
 
 def _delete(reader: Reader) -> Delete:
@@ -101,11 +143,11 @@ def _check(reader: Reader) -> Check:
     return Check(reader.string(), reader.number())
 
 
-_IN_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] = {
-    p.CREATE: _create,
-    p.CREATE2: _create,  # inside a multi it is answered without a stat, as in ZooKeeper
-    p.CREATE_CONTAINER: _create2,
-    p.CREATE_TTL: _create_ttl,
+_IN_MULTI: Final[dict[int, Callable[[Reader], Part]]] = {
+    p.CREATE: _create_in_multi,
+    p.CREATE2: _create_in_multi,
+    p.CREATE_CONTAINER: _create_in_multi,
+    p.CREATE_TTL: _create_ttl_in_multi,
     p.DELETE: _delete,
     p.SET_DATA: _set_data,
     p.CHECK: _check,
@@ -113,7 +155,7 @@ _IN_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]
 
 
 def _multi(reader: Reader) -> Multi:
-    operations: list[Create | Delete | SetData | Check] = []
+    operations: list[Part] = []
     while True:
         kind, done, _error = reader.number(), reader.flag(), reader.number()
         if done:
@@ -127,8 +169,13 @@ def _multi(reader: Reader) -> Multi:
 
 
 _WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
-    **_IN_MULTI,
+    p.CREATE: _create,
     p.CREATE2: _create2,
+    p.CREATE_CONTAINER: _create_container,
+    p.CREATE_TTL: _create_ttl,
+    p.DELETE: _delete,
+    p.SET_DATA: _set_data,
+    p.CHECK: _check,
     p.SET_ACL: _set_acl,
     p.MULTI: _multi,
     p.CREATE_SESSION: lambda reader: OpenSession(reader.number()),
@@ -137,21 +184,31 @@ _WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
     p.ERROR_RESULT: lambda reader: Reject(reader.number()),
 }
 
-# What a client may ask for that changes the tree, or is refused only after it has a zxid.
-WRITE_OPCODES: Final = frozenset({*_IN_MULTI, p.SET_ACL, p.MULTI, p.CLOSE_SESSION, p.RECONFIG})
+# What a client may ask for that changes the tree.
+WRITE_OPCODES: Final = frozenset({*_IN_MULTI, p.SET_ACL, p.MULTI, p.CLOSE_SESSION})
 
 
 def read_write(opcode: int, body: bytes) -> Operation:
     """The operation that a client's request asks for.
 
-    What cannot be read or is not to be had becomes a `Reject`: ZooKeeper gives it a zxid, too.
+    What cannot be read becomes a `Reject`: ZooKeeper gives it a zxid, too.
     """
-    if opcode == p.RECONFIG:
-        return Reject(p.UNIMPLEMENTED)  # a single node has no ensemble to change
     try:
         return decode_write(opcode, body)
     except Malformed:
         return Reject(p.MARSHALLING_ERROR)
+
+
+def is_reconfig(body: bytes) -> bool:
+    """Whether this is a readable request to change the ensemble."""
+    reader = Reader(body)
+    try:
+        for _ in ("joining", "leaving", "members"):
+            reader.string()
+        reader.long()
+    except Malformed:
+        return False
+    return True
 
 
 def decode_write(opcode: int, body: bytes) -> Operation:

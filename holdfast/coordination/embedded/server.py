@@ -24,6 +24,7 @@ from holdfast.coordination.embedded.transactions import (
     Event,
     Identity,
     OpenSession,
+    Operation,
     Reject,
     Transaction,
 )
@@ -142,7 +143,10 @@ class Server:
         if link.session:
             self.admission.touch(link.session)
         if opcode in requests.WRITE_OPCODES:
-            self._submit_write(link, xid, opcode, body)
+            self._submit_write(link, xid, opcode, body, requests.read_write(opcode, body))
+        elif opcode == protocol.RECONFIG and requests.is_reconfig(body):
+            # A single node has no ensemble to change; ZooKeeper says so after it gave a zxid.
+            self._submit_write(link, xid, opcode, body, Reject(protocol.UNIMPLEMENTED))
         elif opcode == protocol.PING and self.pipeline.stalled:
             # Out of turn, which clients allow: a slow disk must not look like a dead server.
             link.push(replies.reply(xid, self.tree.last_zxid, protocol.OK))
@@ -165,8 +169,9 @@ class Server:
         link.queued(len(entry.body))
         self.pipeline.submit(entry)
 
-    def _submit_write(self, link: Connection, xid: int, opcode: int, body: bytes) -> None:
-        operation = requests.read_write(opcode, body)
+    def _submit_write(
+        self, link: Connection, xid: int, opcode: int, body: bytes, operation: Operation
+    ) -> None:
         if isinstance(operation, Reject):
             opcode, body = protocol.ERROR_RESULT, requests.reject_body(operation.error)
         transaction = Transaction(link.session, link.identities, operation)

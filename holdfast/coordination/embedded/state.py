@@ -7,6 +7,7 @@ while an `undo` list is set, which is how a failed multi leaves no trace.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Self
 
@@ -23,6 +24,8 @@ ROW_ACL: Final = 2
 ROW_NODE: Final = 3
 
 Row = tuple[Any, ...]
+
+_DIGESTED: Final = struct.Struct("!qqqq")
 
 
 class SessionState:
@@ -264,41 +267,39 @@ class State:
         return state
 
     def _load_node(self, row: Row, acls: list[ACLs]) -> None:
-        _, path, data, acl, czxid, mzxid, pzxid, ctime, mtime, *numbers = row
-        version, creates, aversion, owner, lifetime_ms = numbers
-        node = Node(data, acls[acl], czxid, ctime, owner=owner, lifetime_ms=lifetime_ms)
+        _, path, data, acl, czxid, mzxid, pzxid, ctime, mtime = row[:9]
+        node = Node(data, acls[acl], czxid, ctime)
+        # Equal numbers share one object, as they do in a tree that was never written down.
         if mzxid != czxid:
             node.mzxid = mzxid
         if pzxid != czxid:
             node.pzxid = pzxid
         if mtime != ctime:
             node.mtime = mtime
-        node.version = version
-        node.creates = creates
-        node.aversion = aversion
-        cut = path.rfind("/")
+        node.version, node.creates, node.aversion, node.owner, node.lifetime_ms = row[9:]
         if path != paths.ROOT:
-            parent = self.nodes[path[:cut] or paths.ROOT]
+            above, _, name = path.rpartition("/")
+            parent = self.nodes[above or paths.ROOT]
             if parent.children is None:
                 parent.children = {}
-            parent.children[path[cut + 1 :]] = None
+            parent.children[name] = None
         self._index(path, node)
 
     def digest(self) -> str:
         """SHA-256 over the whole state, `last_zxid` too, in a canonical order."""
-        total = hashlib.sha256(repr(self.last_zxid).encode())
-        total.update(repr(sorted(self._session_rows())).encode())
+        total = hashlib.sha256(repr((self.last_zxid, sorted(self._session_rows()))).encode())
+        acls: dict[ACLs, bytes] = {}
         for path in sorted(self.nodes):
             node = self.nodes[path]
-            fields = (
-                path,
-                node.data,
-                [tuple(entry) for entry in node.acl],
-                node.stat(),
-                node.creates,
-                node.lifetime_ms,
-            )
-            total.update(repr(fields).encode("utf-8", "surrogatepass"))
+            acl = acls.get(node.acl)
+            if acl is None:
+                text = repr([tuple(entry) for entry in node.acl])
+                acl = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+                acls[node.acl] = acl
+            name = path.encode("utf-8", "surrogatepass")
+            size = -1 if node.data is None else len(node.data)
+            numbers = _DIGESTED.pack(len(name), size, node.creates, node.lifetime_ms)
+            total.update(b"".join((numbers, name, node.packed_stat(), acl, node.data or b"")))
         return total.hexdigest()
 
 

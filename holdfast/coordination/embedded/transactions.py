@@ -25,14 +25,14 @@ class ACL(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Make a node. `flags` is one of the protocol's FLAG_ numbers; `ttl_ms` only with a TTL."""
+    """Make a node. `flags` is one of the protocol's FLAG_ numbers; `ttl_ms` is -1 without a TTL."""
 
     path: str
     data: bytes | None
     acl: tuple[ACL, ...] | None
     flags: int
     ttl_ms: int
-    wants_stat: bool  # create2, container and TTL creates answer with a Stat; plain create does not
+    wants_stat: bool
 
 
 class Delete(NamedTuple):
@@ -57,10 +57,6 @@ class Check(NamedTuple):
     version: int
 
 
-class Multi(NamedTuple):
-    operations: tuple[Create | Delete | SetData | Check, ...]
-
-
 class OpenSession(NamedTuple):
     """A session begins. Its identifier is the transaction's session."""
 
@@ -72,15 +68,27 @@ class CloseSession(NamedTuple):
 
 
 class DeleteContainer(NamedTuple):
-    """Remove a container or TTL node if it is (still) empty and due. Only the server asks for it."""
+    """Remove a container or TTL node if it is empty and due. Only the server asks for it."""
 
     path: str
 
 
 class Reject(NamedTuple):
-    """A write that is refused before it reaches the tree, yet takes a zxid (as in ZooKeeper)."""
+    """A write that is refused before it reaches the tree, yet takes a zxid (as in ZooKeeper).
+
+    Inside a multi, it fails the multi as a whole when its turn comes.
+    """
 
     error: int
+
+
+Part = Create | Delete | SetData | Check | Reject
+
+
+class Multi(NamedTuple):
+    """All of these, or none."""
+
+    operations: tuple[Part, ...]
 
 
 Operation = (

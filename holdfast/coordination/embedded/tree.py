@@ -51,10 +51,12 @@ __all__ = ["ROW_ACL", "ROW_NODE", "ROW_SESSION", "Node", "OperationError", "Row"
 _TTL_MS_MAX: Final = 0xFFFFFFFFFF
 _TTL_FLAGS: Final = (p.FLAG_TTL, p.FLAG_TTL_SEQUENTIAL)
 _EPHEMERAL_FLAGS: Final = (p.FLAG_EPHEMERAL, p.FLAG_EPHEMERAL_SEQUENTIAL)
+_CONTAINER_FLAGS: Final = (p.FLAG_CONTAINER, p.FLAG_CONTAINER_SEQUENTIAL)
 _SEQUENTIAL_FLAGS: Final = (
     p.FLAG_SEQUENTIAL,
     p.FLAG_EPHEMERAL_SEQUENTIAL,
     p.FLAG_TTL_SEQUENTIAL,
+    p.FLAG_CONTAINER_SEQUENTIAL,
 )
 # What Java's `trim` takes away.
 _BLANKS: Final = "".join(map(chr, range(0x21)))
@@ -129,9 +131,9 @@ class Tree(State):
 
     def _create(self, operation: Create, step: _Step) -> Result:
         path, data, acl, flags, ttl_ms, wants_stat = operation
-        if not p.FLAG_PERSISTENT <= flags <= p.FLAG_TTL_SEQUENTIAL:
+        if not p.FLAG_PERSISTENT <= flags <= p.FLAG_CONTAINER_SEQUENTIAL:
             raise OperationError(p.BAD_ARGUMENTS)
-        lifetime_ms = CONTAINER if flags == p.FLAG_CONTAINER else FOREVER
+        lifetime_ms = CONTAINER if flags in _CONTAINER_FLAGS else FOREVER
         if flags in _TTL_FLAGS:
             if not 0 < ttl_ms <= _TTL_MS_MAX:
                 raise OperationError(p.BAD_ARGUMENTS)
@@ -221,6 +223,8 @@ class Tree(State):
             self.roll_back()
             step.events.clear()
             before = len(results)
+            if isinstance(multi.operations[before], Reject):
+                raise
             after = len(multi.operations) - before - 1
             return (
                 *(Failed(p.OK),) * before,
