@@ -74,11 +74,12 @@ class Admission:
             opcode = protocol.CREATE_SESSION
             server.submit(link, Entry(link, 0, opcode, body, transaction=transaction))
             return
-        before = self._connection_of.get(asked.session)
-        if before is not None:
-            # As ZooKeeper does, before it looks at the password.
-            before.close()
         if self._may_return(asked.session, asked.password):
+            # Only now: ZooKeeper closes the old connection also for a wrong password, and so
+            # lets a stranger who saw the session's number cut its owner off.
+            before = self._connection_of.get(asked.session)
+            if before is not None:
+                before.close()
             self._attach(link, asked.session, timeout_ms)
         else:
             link.push(replies.session_refused(with_read_only=link.says_read_only))

@@ -114,7 +114,9 @@ class Compactor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,
+                # Not reached by Ctrl-C, yet in our session: in one of its own, niceness counts
+                # for nothing where Linux schedules by session.
+                process_group=0,
             )
         except OSError as error:
             self._fail(str(error))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded import replies
+from holdfast.coordination.embedded.java_order import identity_order
 from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_buffer, encode_string
 from holdfast.coordination.embedded.requests import decode_multi_read, decode_watches
 from holdfast.coordination.embedded.transactions import Identity
@@ -92,7 +93,8 @@ def _all_children_number(server: Server, connection: Connection, body: bytes) ->
 
 def _who_am_i(server: Server, connection: Connection, body: bytes) -> bytes:
     # A digest is shown as its user alone.
-    shown = (Identity(one.scheme, one.id.partition(":")[0]) for one in connection.identities)
+    ordered = identity_order(connection.identities)
+    shown = (Identity(one.scheme, one.id.partition(":")[0]) for one in ordered)
     return replies.identities(shown)
 
 

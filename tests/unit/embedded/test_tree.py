@@ -74,7 +74,8 @@ def test_a_delete_moves_the_parents_pzxid_and_cversion_and_a_set_does_not() -> N
 @pytest.mark.parametrize(
     ("operation", "code"),
     [
-        (create("/new", flags=7), p.BAD_ARGUMENTS),
+        (create("/new", flags=p.FLAG_UNKNOWN), p.BAD_ARGUMENTS),
+        (create("/new", flags=8), p.BAD_ARGUMENTS),
         (create("/new", flags=-1), p.BAD_ARGUMENTS),
         (create("/new", p.FLAG_TTL, ttl_ms=0), p.BAD_ARGUMENTS),
         (create("/new", p.FLAG_TTL, ttl_ms=1 << 40), p.BAD_ARGUMENTS),

@@ -1,0 +1,46 @@
+"""Fixtures that every test may use: the planes, and what to do about a missing service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.planes import EmbeddedPlane, EnsemblePlane, Plane
+from tests.servers import ZooKeeperEnsemble, zookeeper_missing
+
+
+def require_service(missing: str) -> None:
+    """Skip the test with the command that installs what is missing; fail it where none may be."""
+    if not missing:
+        return
+    if os.environ.get("HOLDFAST_REQUIRE_SERVICES") == "1":
+        pytest.fail(f"HOLDFAST_REQUIRE_SERVICES=1, but {missing}")
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Three real ZooKeeper servers, started for the first test that wants them."""
+    require_service(zookeeper_missing())
+    servers = ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble"))
+    try:
+        yield servers.start()
+    finally:
+        servers.stop()
+
+
+@pytest.fixture(params=["embedded", "ensemble"])
+def plane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Plane]:
+    """A coordination plane with nothing in it, that can be disturbed."""
+    made: Plane
+    if request.param == "embedded":
+        made = EmbeddedPlane(tmp_path / "plane")
+    else:
+        made = EnsemblePlane(request.getfixturevalue("ensemble"))
+    try:
+        yield made
+    finally:
+        made.end()

@@ -1,0 +1,1 @@
+"""One suite for the coordination plane, run unchanged over our server and a ZooKeeper ensemble."""

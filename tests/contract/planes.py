@@ -1,0 +1,140 @@
+"""The two coordination planes of the suite, and how each is disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tests.contract.waiting import eventually
+from tests.servers import ZooKeeperEnsemble
+from tests.servers.process import four_letter_word
+
+TICK_MS = 500
+TIMEOUT_S = 3.0
+PAUSE_S = 1.0
+
+
+class Plane(Protocol):
+    """A coordination plane under test."""
+
+    kind: str
+    disturbances: tuple[str, ...]
+
+    def address(self, timeout_s: float = TIMEOUT_S) -> str:
+        """What `connect` is given."""
+
+    def a_port(self) -> int:
+        """The port of one of its servers, for a proxy in front of it."""
+
+    def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
+        """The address of the same plane through that port."""
+
+    def disturb(self, how: str) -> None:
+        """Do it, and return when the plane could work again; clients may still be finding out."""
+
+    def end(self) -> None:
+        """Leave no process behind."""
+
+
+class EmbeddedPlane:
+    """The embedded server, started by whoever connects first."""
+
+    kind = "embedded"
+    disturbances: tuple[str, ...] = ("kill the server", "pause the server")
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def address(self, timeout_s: float = TIMEOUT_S) -> str:
+        return f"embedded:{self._folder}?timeout_s={timeout_s}&tick_ms={TICK_MS}&linger_s=20"
+
+    def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
+        return f"zk://127.0.0.1:{port}?timeout_s={timeout_s}"
+
+    def a_port(self) -> int:
+        return int(self._record()["address"].rpartition(":")[2])
+
+    def pid(self) -> int:
+        return int(self._record()["pid"])
+
+    def disturb(self, how: str) -> None:
+        pid = self.pid()
+        if how == "kill the server":
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: self._living() not in (None, pid), "a client starts it again")
+        else:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(PAUSE_S)
+            os.kill(pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        pid = self._living()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def _living(self) -> int | None:
+        """The server that holds the folder: the one that its record names, if it lives."""
+        try:
+            pid = self.pid()
+            os.kill(pid, 0)
+        except (OSError, ValueError, KeyError):
+            return None
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return None if state == "Z" else pid
+
+    def _record(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self._folder / "server.json").read_text())
+        return found
+
+
+class EnsemblePlane:
+    """Three ZooKeeper servers; each test has a root of its own."""
+
+    kind = "ensemble"
+    disturbances: tuple[str, ...] = ("kill the leader", "pause the leader", "pause a follower")
+
+    def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
+        self._ensemble = ensemble
+        self._root = f"/test-{uuid.uuid4().hex[:8]}"
+
+    def address(self, timeout_s: float = TIMEOUT_S) -> str:
+        return f"zk://{self._ensemble.hosts}{self._root}?timeout_s={timeout_s}"
+
+    def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
+        return f"zk://127.0.0.1:{port}{self._root}?timeout_s={timeout_s}"
+
+    def a_port(self) -> int:
+        return self._ensemble.followers()[0].port
+
+    def disturb(self, how: str) -> None:
+        leader = self._ensemble.leader()
+        if how == "kill the leader":
+            leader.kill()
+            self._await_leader(lambda port: port != leader.port)
+            leader.launch()
+            leader.wait_ready()
+            return
+        server = leader if how == "pause the leader" else self._ensemble.followers()[0]
+        server.pause()
+        time.sleep(PAUSE_S)
+        server.resume()
+        self._await_leader(lambda port: True)
+
+    def end(self) -> None:
+        """The servers stay for the next test, whole."""
+        self._await_leader(lambda port: True)
+
+    def _await_leader(self, suits: Callable[[int], bool]) -> None:
+        def there() -> bool:
+            ports = [server.port for server in self._ensemble.servers if server.process]
+            modes = {port: four_letter_word(port, "srvr") for port in ports}
+            leading = [port for port, mode in modes.items() if "Mode: leader" in mode]
+            return len(leading) == 1 and suits(leading[0])
+
+        eventually(there, "the ensemble has a leader")

@@ -1,0 +1,128 @@
+"""Members: seen while their sessions live, back by themselves, and one for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.coordination import Membership, Session
+from holdfast.coordination.membership import Members
+from holdfast.wire.errors import Fenced, Usage
+from tests.contract.actors import Actor
+from tests.contract.expiring import expire
+from tests.contract.planes import Plane
+from tests.contract.waiting import eventually
+
+Sessions = Callable[..., Session]
+Actors = Callable[..., Actor]
+
+
+def test_members_come_change_and_go(session: Session, another: Sessions) -> None:
+    here = Membership(session, "/here")
+    assert here.members() == {}
+    one = here.join("one", {"port": 1})
+    with Membership(another(), "/here").join("two", [2]):
+        found = here.members()
+        assert {name: info.data for name, info in found.items()} == {"one": {"port": 1}, "two": [2]}
+        one.update({"port": 3})
+        assert here.members()["one"].data == {"port": 3}
+        with pytest.raises(TypeError):
+            found["three"] = found["one"]  # type: ignore[index]
+    assert list(here.members()) == ["one"]
+    one.leave()
+    one.leave()
+    assert here.members() == {}
+    with pytest.raises(Fenced):
+        one.update(None)
+
+
+def test_a_name_or_data_that_cannot_be_shown_is_refused(session: Session) -> None:
+    here = Membership(session, "/here")
+    for name in ("", "a/b", ".", "x" * 1_000):
+        with pytest.raises(Usage):
+            here.join(name)
+    for data in ({1, 2}, "x" * 1_000_000):
+        with pytest.raises(Usage):
+            here.join("me", data)
+
+
+def test_watchers_get_whole_snapshots_and_survive_disturbances(
+    plane: Plane, session: Session, another: Sessions, actor: Actors
+) -> None:
+    seen: list[Members] = []
+
+    def names() -> list[str] | None:
+        return list(seen[-1]) if seen else None
+
+    with Membership(session, "/here").watch(seen.append):
+        eventually(lambda: names() == [], "nobody is here")
+        member = Membership(another(10), "/here").join("one")
+        eventually(lambda: names() == ["one"], "one is seen")
+        for how in plane.disturbances:
+            plane.disturb(how)
+        other = actor()
+        other.do("join", "/here", "two", {})
+        eventually(lambda: names() == ["one", "two"], "two are seen")
+        other.kill()
+        eventually(lambda: names() == ["one"], "the killed one is gone")
+        member.leave()
+        eventually(lambda: names() == [], "nobody is here again")
+    told = len(seen)
+    Membership(session, "/here").join("three")
+    assert len(seen) == told
+
+
+def test_a_member_whose_session_is_lost_joins_again_unless_it_left(
+    session: Session, another: Sessions
+) -> None:
+    observer = Membership(another(), "/here")
+    stays = Membership(session, "/here").join("stays", {"n": 1})
+    left = Membership(session, "/here").join("left")
+    left.leave()
+    stays.update({"n": 2})
+    expire(session)
+    eventually(lambda: list(observer.members()) == ["stays"], "it is back")
+    assert observer.members()["stays"].data == {"n": 2}
+    assert stays.joined
+    assert not left.joined
+
+
+def test_a_restarted_process_takes_its_name_over_from_its_former_self(
+    session: Session, actor: Actors
+) -> None:
+    here = Membership(session, "/here")
+    former, latter = actor(10), actor(10)
+    former.do("join", "/here", "me", {"run": 1})
+    former.kill()
+    latter.do("join", "/here", "me", {"run": 2})
+    # Well before the session of the killed one is over.
+    assert here.members()["me"].data == {"run": 2}
+
+
+def test_a_member_displaced_by_a_newer_one_does_not_fight_for_the_name(
+    session: Session, another: Sessions
+) -> None:
+    here = Membership(session, "/here")
+    older = here.join("me", "older")
+    Membership(another(), "/here").join("me", "newer")
+    assert older.wait_displaced(60)
+    assert not older.joined
+    with pytest.raises(Fenced):
+        older.update("older again")
+    older.leave()
+    expire(session)
+    assert here.members()["me"].data == "newer"
+
+
+def test_a_removed_member_comes_back(session: Session, another: Sessions) -> None:
+    member = Membership(session, "/here").join("me")
+    other = another()
+    before = other.nodes.read("/here/me")
+    assert before is not None
+    other.nodes.delete("/here/me")
+    eventually(
+        lambda: (now := other.nodes.read("/here/me")) is not None and now.czxid > before.czxid,
+        "it is back",
+    )
+    assert not member.displaced
