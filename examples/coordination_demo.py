@@ -20,7 +20,7 @@ from demo_stage import Contender, DemoError, Screen, Server, wait_for
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.coordination import Election, Leader, Session, connect
+from holdfast.coordination import Election, Leader, Session, connect, look
 from holdfast.wire.errors import HoldfastError
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[1] / ".demo"
@@ -127,16 +127,16 @@ class Demo:
         for one in self.contenders:
             one.end()
         acknowledged = {fact for one in self.contenders for fact in one.acknowledged}
-        there = set(session.nodes.children(FACTS, fresh=True))
-        missing = acknowledged - there
+        facts = [seen for seen in look.below(session, FACTS, depth=1)[0] if seen.path != FACTS]
+        in_order = sorted(facts, key=lambda seen: seen.czxid)
+        names = [seen.path.rpartition("/")[2] for seen in in_order]
+        missing = acknowledged - set(names)
         self.claim(
             not missing and len(acknowledged) > 3 * WRITES_AWAITED,
             "every acknowledged write is there",
             f"{len(acknowledged) - len(missing)} of {len(acknowledged)}",
         )
-        nodes = [session.nodes.read(f"{FACTS}/{fact}") for fact in there]
-        in_order = sorted((node for node in nodes if node), key=lambda node: node.czxid)
-        terms = [int(node.path.rpartition("/")[2].split("-")[0]) for node in in_order]
+        terms = [int(name.split("-")[0]) for name in names]
         self.claim(
             terms == sorted(terms),
             "no write of an older term after one of a newer term",

@@ -172,8 +172,8 @@ def tree(
 
 
 def _show_below(path: str, address: str, *, depth: int, as_json: bool) -> None:
-    from holdfast.cli import look, servers
-    from holdfast.coordination import connect
+    from holdfast.cli import servers
+    from holdfast.coordination import connect, look
 
     path = look.checked(path)
     address = servers.with_scheme(address)

@@ -31,16 +31,14 @@ class RoundTrip:
 
 def round_trip_to(address: str, limit_s: float) -> RoundTrip:
     """Ask the plane at `address`. Reads only: nothing is written there."""
-    from holdfast.coordination import connect
+    from holdfast.coordination import connect, look
 
     address = servers.with_scheme(address)
     place = servers.places(address)[0]
     took_ms = []
     with connect(address, timeout_s=limit_s, operation_timeout_s=limit_s) as session:
         for _ in range(TRIPS):
-            before = time.perf_counter()
-            session.nodes.read("/", fresh=True)
-            took_ms.append((time.perf_counter() - before) * 1_000)
+            took_ms.append(look.round_trip_s(session) * 1_000)
         shown = session.address
     status = words.status(place.host, place.port, timeout_s=1.0, tls=place.tls)
     return RoundTrip(shown, status.version or "not told", statistics.median(took_ms))

@@ -12,9 +12,7 @@ from tests.servers.process import ServerProcess
 class EmbeddedServer(ServerProcess):
     """`python -m holdfast.coordination.embedded` over `folder/data`."""
 
-    def __init__(
-        self, folder: Path, port: int | None = None, options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, port: int | None = None, options: Sequence[str] = ()) -> None:
         super().__init__(folder, port)
         self.options = tuple(options)
 

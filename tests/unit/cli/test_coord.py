@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import look
-from holdfast.coordination import Session, connect
+from holdfast.coordination import Session, connect, look
 from holdfast.wire import limits
 from holdfast.wire.errors import TerminalError
 from tests.servers import EmbeddedServer

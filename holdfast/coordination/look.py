@@ -1,11 +1,15 @@
-"""Looking into a coordination plane: what is under a path. Reads only."""
+"""Looking into a coordination plane, for people and their tools: what is under a path. Reads only.
+
+Programs that decide something use the recipes; nothing is decided by what is seen here.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
-from holdfast.coordination import Session
+from holdfast.coordination.session import Session
 from holdfast.wire import limits
 from holdfast.wire.errors import TerminalError, Usage
 
@@ -17,6 +21,7 @@ class Seen:
     path: str
     children: int
     version: int
+    czxid: int
     ephemeral: bool
     data_bytes: int
     data: str
@@ -27,6 +32,13 @@ def checked(path: str) -> str:
     if not path.startswith("/"):
         raise Usage(f"{path!r} is not a path", fix=f"paths begin with a slash: /{path}")
     return path.rstrip("/") or "/"
+
+
+def round_trip_s(session: Session) -> float:
+    """How long one question takes that reaches the ensemble's leader."""
+    before_s = time.perf_counter()
+    session.nodes.read("/", fresh=True)
+    return time.perf_counter() - before_s
 
 
 def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]:
@@ -46,7 +58,15 @@ def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]
             continue  # removed since its parent was listed
         names = sorted(session.nodes.children(here))
         found.append(
-            Seen(here, len(names), node.version, bool(node.owner), len(node.data), _text(node.data))
+            Seen(
+                here,
+                len(names),
+                node.version,
+                node.czxid,
+                bool(node.owner),
+                len(node.data),
+                _text(node.data),
+            )
         )
         if level < depth:
             if len(found) + len(waiting) + len(names) > limits.LISTED_NODES_MAX:
