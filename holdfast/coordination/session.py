@@ -59,6 +59,8 @@ class Session:
         self._granted_s = address.timeout_s
         self._end: HoldfastError | None = None
         self._closing = False
+        self._stalled = False
+        self._starting = threading.Lock()
         self._watchers: set[Wake] = set()
         self._chores: deque[tuple[Chore, Life]] = deque(maxlen=CHORES_MAX)
         self._listeners = Listeners()
@@ -97,8 +99,9 @@ class Session:
         self._ended(SessionLost("the session was closed by this process", fix="connect again"))
         self._keeper_wake.set()
         try:
-            self._client.stop()
-            self._client.close()
+            with self._starting:
+                self._client.stop()
+                self._client.close()
         except (KazooException, OSError) as error:
             _log.warning("the connection to %s did not close cleanly: %s", self.address, error)
         if self._keeper.ident is not None and self._keeper is not threading.current_thread():
@@ -236,14 +239,10 @@ class Session:
                     fix="check user= and the variable that password_env= names",
                 )
             )
-        else:
-            self._ended(
-                SessionLost(
-                    f"the connection to {self.address} ended by itself",
-                    why="see the log of holdfast.coordination.kazoo",
-                    fix="connect again",
-                )
-            )
+        elif not self._closing:
+            # kazoo's thread ends at an answer that it does not expect, and forgets the session.
+            self._stalled = True
+            self._lost("the connection broke down; see the log of holdfast.coordination.kazoo")
 
     def _connected(self, session_id: int) -> None:
         with self._changed:
@@ -299,9 +298,18 @@ class Session:
                         self._do_chores()
                 elif self._embedded is not None:
                     self._revive(self._embedded)
+                if self._stalled:
+                    self._start_again()
             except HoldfastError as error:
                 _log.warning("the keeper of %s goes on after: %s", self.address, error)
             self._keeper_wake.wait(pause_s)
+
+    def _start_again(self) -> None:
+        """Give kazoo a new thread after its own broke down; it makes a new session."""
+        with self._starting:
+            if not self._closing:
+                self._stalled = False
+                self._client.start_async()
 
     def _confirm(self, life: Life) -> bool:
         """One round trip that reaches the ensemble's leader; a read might be a follower's memory.

@@ -31,6 +31,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._decide: Callable[[int], bool] = lambda kind: False
         self._links: set[socket.socket] = set()
+        self._clients: set[socket.socket] = set()
         self._closed = False
         self._dark = threading.Event()
         self.cuts = 0
@@ -76,6 +77,13 @@ class CuttingProxy:
     def light_up(self) -> None:
         self._dark.clear()
 
+    def confuse(self) -> None:
+        """Send every client an answer that it did not ask for."""
+        with self._lock:
+            clients = tuple(self._clients)
+        for client in clients:
+            _send(client, struct.pack("!iiqi", 16, 1_000_000, 1, 0))
+
     def close(self) -> None:
         self._closed = True
         self._listener.close()
@@ -85,6 +93,7 @@ class CuttingProxy:
         with self._lock:
             links = tuple(self._links)
             self._links.clear()
+            self._clients.clear()
         for link in links:
             _end(link)
 
@@ -108,9 +117,10 @@ class CuttingProxy:
                 continue
             _Link(self, client, server)
 
-    def register(self, *links: socket.socket) -> None:
+    def register(self, client: socket.socket, server: socket.socket) -> None:
         with self._lock:
-            self._links.update(links)
+            self._links |= {client, server}
+            self._clients.add(client)
 
     def loses(self, kind: int) -> bool:
         with self._lock:

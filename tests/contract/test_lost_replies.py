@@ -141,7 +141,7 @@ def test_a_writer_knows_its_write_though_others_wrote_before_it_could_look(
 def test_an_item_is_put_taken_and_acknowledged_once(
     proxy: CuttingProxy, through: Session, session: Session
 ) -> None:
-    queue = Queue(through, "/work", 10)
+    queue = Queue(through, "/jobs", 10)
     proxy.cut_the_next()
     queue.put(b"one")
     queue.put(b"two")
@@ -152,7 +152,7 @@ def test_an_item_is_put_taken_and_acknowledged_once(
     proxy.cut_the_next()
     first.ack()
     assert proxy.cuts == 3
-    assert len(Queue(session, "/work", 10)) == 1
+    assert len(Queue(session, "/jobs", 10)) == 1
     second = queue.take(timeout_s=60)
     assert second.value == b"two"
     second.ack()
@@ -193,11 +193,11 @@ def test_counting_is_exact_while_a_third_of_all_replies_are_lost(
         through,
         *(closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8))) for _ in range(2)),
     ]
-    Queue(session, "/work", 100)
+    Queue(session, "/jobs", 100)
     proxy.cut_at_random(SEED, 1 / 3)
 
     def count_up(one: Session) -> None:
-        config, queue = Config(one, "/count"), Queue(one, "/work", 100)
+        config, queue = Config(one, "/count"), Queue(one, "/jobs", 100)
         for number in range(8):
             config.update(lambda value: (value or 0) + 1)
             queue.put(f"{one.session_id} {number}".encode())
@@ -210,7 +210,7 @@ def test_counting_is_exact_while_a_third_of_all_replies_are_lost(
     proxy.cut_nothing()
     assert proxy.cuts > 0
     assert Config(session, "/count").get().value == 8 * len(others)
-    queue = Queue(session, "/work", 100)
+    queue = Queue(session, "/jobs", 100)
     taken = []
     for _ in range(8 * len(others)):
         with queue.take(timeout_s=60) as item:

@@ -20,7 +20,7 @@ Actors = Callable[..., Actor]
 
 
 def test_items_come_out_in_the_order_in_which_they_went_in(session: Session) -> None:
-    queue = Queue(session, "/work", 10)
+    queue = Queue(session, "/jobs", 10)
     for number in range(5):
         queue.put(str(number).encode())
     taken = [queue.take(timeout_s=0) for _ in range(3)]
@@ -43,7 +43,7 @@ def test_items_come_out_in_the_order_in_which_they_went_in(session: Session) -> 
 def test_a_full_queue_refuses_or_waits_and_an_empty_one_too(
     session: Session, another: Sessions
 ) -> None:
-    queue, other = Queue(session, "/work", 2), Queue(another(), "/work", 2)
+    queue, other = Queue(session, "/jobs", 2), Queue(another(), "/jobs", 2)
     with pytest.raises(TimedOut):
         queue.take(timeout_s=0)
     queue.put(b"1")
@@ -68,18 +68,18 @@ def test_a_full_queue_refuses_or_waits_and_an_empty_one_too(
 def test_sizes_that_cannot_be_are_refused(session: Session) -> None:
     for capacity in (0, -1, 1_000_000):
         with pytest.raises(Usage):
-            Queue(session, "/work", capacity)
-    queue = Queue(session, "/work", 5)
+            Queue(session, "/jobs", capacity)
+    queue = Queue(session, "/jobs", 5)
     with pytest.raises(Usage):
         queue.put(b"x" * 1_000_000)
     with pytest.raises(Conflict):
-        Queue(session, "/work", 6)
+        Queue(session, "/jobs", 6)
 
 
 def test_a_consumer_whose_session_is_lost_cannot_acknowledge(
     session: Session, another: Sessions
 ) -> None:
-    mine, other = Queue(session, "/work", 5), Queue(another(), "/work", 5)
+    mine, other = Queue(session, "/jobs", 5), Queue(another(), "/jobs", 5)
     mine.put(b"job")
     item = mine.take()
     expire(session)
@@ -98,31 +98,31 @@ def test_a_consumer_whose_session_is_lost_cannot_acknowledge(
 def test_an_item_that_somebody_else_works_on_by_now_cannot_be_acknowledged(
     session: Session, another: Sessions
 ) -> None:
-    mine, other = Queue(session, "/work", 5), Queue(another(), "/work", 5)
+    mine, other = Queue(session, "/jobs", 5), Queue(another(), "/jobs", 5)
     mine.put(b"job")
     item = mine.take()
     # Its claim ends without its knowledge; the other's claim has the same name.
-    session.nodes.delete("/work/claims/" + session.nodes.children("/work/claims")[0])
+    session.nodes.delete("/jobs/claims/" + session.nodes.children("/jobs/claims")[0])
     again = other.take(timeout_s=60)
     with pytest.raises(Fenced):
         item.ack()
     item.release()
-    assert len(session.nodes.children("/work/claims", fresh=True)) == 1
+    assert len(session.nodes.children("/jobs/claims", fresh=True)) == 1
     again.ack()
     assert len(mine) == 0
 
 
 def test_a_killed_consumers_item_returns_to_its_place(session: Session, actor: Actors) -> None:
-    queue = Queue(session, "/work", 5)
+    queue = Queue(session, "/jobs", 5)
     for value in (b"first", b"second"):
         queue.put(value)
     consumer = actor()
-    assert consumer.do("take", "/work", 5) == "first"
+    assert consumer.do("take", "/jobs", 5) == "first"
     second = queue.take(timeout_s=0)
     assert second.value == b"second"
     second.release()
     consumer.kill()
-    eventually(lambda: session.nodes.children("/work/claims") == [], "its claim is gone")
+    eventually(lambda: session.nodes.children("/jobs/claims") == [], "its claim is gone")
     assert queue.take(timeout_s=60).value == b"first"
 
 
@@ -130,19 +130,19 @@ def test_the_bound_holds_and_nothing_is_lost_or_doubled_by_processes_under_distu
     plane: Plane, session: Session, actor: Actors, tmp_path: Path
 ) -> None:
     capacity, each = 8, 25
-    queue = Queue(session, "/work", capacity)
+    queue = Queue(session, "/jobs", capacity)
     producers, consumers = [actor(8) for _ in range(2)], [actor(8) for _ in range(2)]
     logs = [tmp_path / f"{number}.log" for number in range(len(consumers))]
     wanted = [[f"{number}-{n}" for n in range(each)] for number in range(len(producers))]
     for producer, names in zip(producers, wanted, strict=True):
-        producer.send("produce", "/work", capacity, names)
+        producer.send("produce", "/jobs", capacity, names)
     for consumer, log in zip(consumers, logs, strict=True):
         log.touch()
-        consumer.send("consume", "/work", capacity, str(log))
+        consumer.send("consume", "/jobs", capacity, str(log))
     eventually(lambda: sum(log.read_text().count("\n") for log in logs) > 5, "they work")
     for how in plane.disturbances:
         plane.disturb(how)
-        assert len(session.nodes.children("/work/items")) <= capacity
+        assert len(session.nodes.children("/jobs/items")) <= capacity
     for producer in producers:
         producer.answer()
     for _ in consumers:
@@ -152,4 +152,4 @@ def test_the_bound_holds_and_nothing_is_lost_or_doubled_by_processes_under_distu
     done = [name for log in logs for name in log.read_text().split()]
     assert sorted(done) == sorted(name for names in wanted for name in names)
     assert len(queue) == 0
-    assert session.nodes.children("/work/items") == []
+    assert session.nodes.children("/jobs/items") == []

@@ -69,6 +69,21 @@ def test_an_expired_session_is_lost_and_a_new_one_revives_nothing(
     assert threads == {"holdfast-listeners"}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_answer_that_breaks_kazoos_thread_costs_the_session_and_no_more(
+    plane: Plane, session: Session, closing: ExitStack
+) -> None:
+    proxy = closing.enter_context(CuttingProxy(plane.a_port()))
+    confused = closing.enter_context(connect(plane.by_port(proxy.port)))
+    held = Lock(confused, "door").acquire()
+    old = confused.session_id
+    proxy.confuse()
+    eventually(lambda: confused.session_id not in (0, old), "a new session")
+    assert held.lost
+    with Lock(confused, "door").holding(timeout_s=60) as again:
+        assert again.token > held.token
+
+
 def test_a_waiter_whose_session_is_lost_is_told(session: Session, another: Sessions) -> None:
     other = another()
     Lock(other, "door").acquire()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -20,6 +21,7 @@ from kazoo.protocol.states import KazooState
 
 from holdfast.coordination.embedded import protocol
 from holdfast.wire.errors import Occupied
+from tests.conftest import require_service
 from tests.proofs import wire
 from tests.servers import EmbeddedServer, free_port
 
@@ -203,6 +205,8 @@ def test_a_session_that_was_closed_does_not_come_back(server: EmbeddedServer) ->
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        require_service("openssl is not installed; as root: apt-get install -y openssl")
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
