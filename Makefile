@@ -56,8 +56,7 @@ proof-differential: setup services ## 20,000 random operations, ours beside a re
 	$(PY) -m tests.proofs.differential --operations 20000 --clients 4 --seed $(SEED)
 
 proof-crash: setup ## kill -9 of the server 200 times under writers; again with torn tails
-	$(PY) -m tests.proofs.crash --kills 200 --seed $(SEED)
-	$(PY) -m tests.proofs.crash --kills 200 --torn --seed $(SEED)
+	$(PY) -m tests.proofs.crash --kills 200 --tails both --seed $(SEED)
 
 proof-fuzz: setup ## ten million hostile bytes
 	$(PY) -m tests.proofs.fuzz --megabytes 10 --seed $(SEED)

@@ -64,8 +64,9 @@ SNAPSHOT_TRANSACTIONS: Final = 50_000
 SNAPSHOTS_KEPT: Final = 2
 # Without room for a new segment the old one goes on; asking more often would not make room.
 ROLL_RETRY_S: Final = 5.0
-# A snapshot process whose server died ends within milliseconds; a new server waits no longer.
-COMPACTOR_END_S: Final = 5.0
+# Old files are removed within milliseconds, and a start waits for it; recovery may take seconds,
+# and the removal of old files waits for that.
+TRIMMING_S: Final = 30.0
 
 # --- the coordination client ----------------------------------------------------------------
 
@@ -130,9 +131,128 @@ THREAD_END_S: Final = 5.0
 # Characters of a name that becomes part of a node's name.
 NAME_CHARACTERS_MAX: Final = 200
 
+# --- the agent ------------------------------------------------------------------------------
+
+# Workers that an agent knows, those that have gone included: far more than a machine has cores,
+# and a snapshot of them stays below a megabyte.
+AGENT_WORKERS_MAX: Final = 1_000
+# Numbers of forgotten workers, kept within a term: an order of the same term that is late by more
+# than so many lives of workers is not a late order any more.
+FORGOTTEN_KEPT_MAX: Final = 10_000
+# Without a sign of progress for so long a worker has hung. The same as the longest that a
+# collective of torch waits for its peers: nothing honest takes longer.
+WORKER_SILENCE_S: Final = 1_800.0
+# The longest notice before SIGKILL: spot machines give two minutes, a large checkpoint takes some.
+NOTICE_S_MAX: Final = 600.0
+# SIGKILL is sent again so often to what does not go: a process in the kernel's hands dies late.
+KILL_AGAIN_S: Final = 2.0
+# A timer that comes later than this was not late: the agent or the machine was asleep, and so may
+# the workers have been. Nobody is held to have hung in that time.
+TIMER_LATE_S: Final = 10.0
+# The shim of a worker ends it when no agent has come back for so long: time for an upgrade of the
+# agent, and no machine is held for ever by workers that nobody asks for.
+AGENT_AWAY_S: Final = 180.0
+# From SIGTERM to SIGKILL for a worker whose agent did not come back.
+AGENT_AWAY_NOTICE_S: Final = 30.0
+# How often a shim whose agent is away looks for a new one.
+AGENT_LOOK_S: Final = 0.5
+# Ports of a worker: one where its group meets, one where a joiner gets the state.
+WORKER_PORTS: Final = 2
+# Below the range from which systems give out ports to clients.
+WORKER_PORT_FIRST: Final = 20_000
+WORKER_PORT_LAST: Final = 29_999
+# A worker's log is rotated at this size; it and the one before it are kept.
+WORKER_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+# Logs of ended workers that stay on an agent's disk; the oldest go first.
+WORKER_LOGS_KEPT: Final = 200
+# How much of a worker's stderr is searched for its traceback.
+STDERR_TAIL_BYTES: Final = 64 * 1024
+# What people are shown of a worker's end. It is in the journal and in every snapshot.
+EXIT_DETAIL_CHARACTERS_MAX: Final = 8_000
+# One message between a worker and its agent: a view of ten thousand workers, and some.
+CHANNEL_MESSAGE_BYTES_MAX: Final = 1024 * 1024
+# What waits for a worker that does not read; beyond it the connection is cut, and the worker is
+# told everything again when it is back.
+CHANNEL_UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+# Attempts whose parts are remembered of a worker: the present one and one before it.
+ATTEMPTS_KEPT: Final = 2
+# Steps are reported to the agent at most so often; everything else at once.
+STEP_REPORT_S: Final = 0.02
+# A worker whose agent is away tries again so often.
+LINK_RETRY_S: Final = 0.05
+LINK_RETRY_S_MAX: Final = 1.0
+# What a worker has been told and has not asked for yet.
+SHARES_WAITING_MAX: Final = 16
+# A batch of journal entries: a snapshot of a full agent fits.
+JOURNAL_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+# The journal is rewritten when it has grown by so much, and to at least twice what is needed.
+JOURNAL_GROWTH_BYTES: Final = 1024 * 1024
+# A full disk is tried again so often; until then the agent decides nothing.
+JOURNAL_RETRY_S: Final = 1.0
+# Events that wait for the disk; an order beyond it is refused for now.
+AGENT_EVENTS_MAX: Final = 10_000
+# A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
+BUNDLE_RETRY_S: Final = 2.0
+
 # --- listings -------------------------------------------------------------------------------
 
 # A tree on a terminal: beyond it nobody reads, and each node costs a round trip.
 LISTED_NODES_MAX: Final = 10_000
 # How much of a node's data a listing shows.
 SHOWN_DATA_BYTES_MAX: Final = 80
+
+# --- storage --------------------------------------------------------------------------------
+
+# S3's own limit for a whole key; a segment also becomes a file's name, with room for a suffix.
+BLOB_KEY_BYTES_MAX: Final = 1_024
+BLOB_KEY_SEGMENT_BYTES_MAX: Final = 200
+# What is hashed and written at a time: large enough that Python's own time does not count.
+BLOB_CHUNK_BYTES: Final = 4 * 1024 * 1024
+# Larger blobs go to an object store in several requests of this size. With S3's limit of 10,000
+# requests an upload, and this size, 156 GiB would be the end.
+BLOB_MULTIPART_BYTES: Final = 16 * 1024 * 1024
+# Requests of one upload at a time; each holds a piece in memory.
+BLOB_PIECES_IN_FLIGHT: Final = 4
+BLOB_BYTES_MAX: Final = 128 * 1024**3
+# What `get` and `put_if_absent` hold in memory; larger blobs are streamed. One PUT takes 5 GB.
+BLOB_IN_MEMORY_BYTES_MAX: Final = 4 * 1024**3
+# A store in memory is for tests and simulations.
+MEMORY_STORE_BYTES_MAX: Final = 2 * 1024**3
+# One call, retries included; and for each byte as if a link had no more than a megabyte a second.
+BLOB_CALL_S: Final = 60.0
+BLOB_BYTES_PER_S_MIN: Final = 1_000_000
+# One small request to an object store; also the longest silence within a large one.
+BLOB_REQUEST_S: Final = 20.0
+BLOB_CONNECT_S: Final = 5.0
+# A store that restarts is back within these: 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 5 s apart.
+BLOB_TRIES_MAX: Final = 8
+BLOB_BACKOFF_S: Final = 0.1
+BLOB_BACKOFF_S_MAX: Final = 5.0
+# Keys that a listing holds in memory at a time: what S3 gives in one answer.
+BLOB_LIST_PAGE: Final = 1_000
+# How often one looks whether a folder's lock is free; it is held for two calls of the system.
+FOLDER_LOCK_POLL_S: Final = 0.002
+# A temporary file of a writer that is gone; younger ones may not have been locked yet.
+TEMPORARY_AGE_S: Final = 3_600.0
+# Directories known to be durable, so that they are not synced again; then we learn anew.
+FOLDERS_KNOWN_MAX: Final = 10_000
+# A hundred thousand parts of 250 bytes.
+MANIFEST_BYTES_MAX: Final = 32 * 1024 * 1024
+# A part that is written must be reported, in flight or committed, within half of this. Long: an
+# unneeded part costs only room.
+GARBAGE_GRACE_S: Final = 6 * 3_600.0
+# Between marking and removing: longer than any call that was under way when we marked.
+GARBAGE_WAIT_S: Final = 600.0
+# Removed with one look at what is needed; a look older than this removal would be too old.
+GARBAGE_BATCH: Final = 200
+# Code, not data: it is copied to every machine. The tree is checked whole before it is used.
+BUNDLE_BYTES_MAX: Final = 256 * 1024 * 1024
+BUNDLE_FILES_MAX: Final = 20_000
+# The largest files are named when a bundle is too large.
+BUNDLE_LARGEST_SHOWN: Final = 5
+# Old versions of a name; a job is pinned to a digest, so a forgotten version harms no job.
+BUNDLE_VERSIONS_KEPT: Final = 100
+# Listing a large checkout takes git a second or two.
+GIT_S: Final = 30.0
+# Waiting for another process that unpacks the same bundle.
+BUNDLE_LOCK_S: Final = 120.0

@@ -316,25 +316,31 @@ def test_a_snapshot_process_killed_at_any_moment_leaves_the_folder_good(tmp_path
         assert store.compactor.last_zxid == store.last_zxid
 
 
-def test_a_snapshot_process_ends_with_its_server_and_the_next_one_waits_for_it(
+def test_a_snapshot_outlives_its_killed_server_and_removes_nothing_under_the_next(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "data"
     with process(folder, batch=50, snapshot_transactions=500) as child:
-        said = words(child)
-        word = next(word for word in said if word.startswith("snapshot"))
+        word = next(word for word in words(child) if word.startswith("snapshot"))
         child.kill()
         child.wait()
-        pid = int(word.split()[1])
-        with opened(folder) as store:
-            assert not files.is_locked(folder / files.COMPACTING)
-            last = store.last_zxid
-            assert last >= 500
-            assert store.tree.digest() == digest_at(last)
-            deadline_s = time.monotonic() + WAIT_S
-            while _is_running(pid) and time.monotonic() < deadline_s:
-                time.sleep(0.01)
-            assert not _is_running(pid)
+    pid = int(word.split()[1])
+    there = {path for _, path in files.list_folder(folder).segments}
+    with opened(folder, snapshot_transactions=10**9) as store:
+        assert store.tree.digest() == digest_at(store.last_zxid)
+        commit(store, 50)
+        deadline_s = time.monotonic() + WAIT_S
+        while _is_running(pid) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        assert not _is_running(pid)
+        listing = files.list_folder(folder)
+        assert listing.snapshots, "the work of a dead server's process is lost"
+        assert there <= {path for _, path in listing.segments}
+        assert check(folder).is_good
+        last = store.last_zxid
+    with opened(folder) as store:
+        assert store.recovery.snapshot
+        assert (store.last_zxid, store.tree.digest()) == (last, digest_at(last))
 
 
 def _is_running(pid: int) -> bool:

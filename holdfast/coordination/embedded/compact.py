@@ -5,18 +5,19 @@ newest snapshot, replays the closed segments after it, writes the result beside 
 reads it back and compares, and only then gives it its name. So every snapshot also verifies the
 log that it replaces. Last it removes what no kept snapshot needs.
 
-It ends when its server does: its standard input is a pipe that nobody writes to, and the pipe's
-end is the server's. It holds `compacting` as long as it lives, so that the next server waits for
-it. What it leaves behind then is a `.tmp` file, or a finished snapshot.
+When its server dies it finishes the snapshot all the same: a server that is killed again and again
+would otherwise never have one, and replay an ever longer log. But it removes nothing then, since
+the next server may be reading. It knows by its standard input, a pipe whose other end is the
+server's. It holds `compacting` as long as it lives, so that there is one at a time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ from holdfast.coordination.embedded.recovery import (
     without_collector,
 )
 from holdfast.coordination.embedded.snapshot import publish_snapshot
-from holdfast.wire import logs
+from holdfast.wire import limits, logs
 from holdfast.wire.errors import BugError, HoldfastError
 
 log = logs.get(__name__)
@@ -37,7 +38,10 @@ _NICENESS: Final = 10
 
 
 def compact(folder: Path, upto_zxid: int, nodes_max: int, snapshots_kept: int) -> dict[str, object]:
-    """Write the snapshot of the closed segments' end, verified, and remove what is not needed."""
+    """Write the snapshot of the closed segments' end, verified, and remove what is not needed.
+
+    Nothing is removed once our server, at the other end of standard input, is gone.
+    """
     started_s = time.monotonic()
     with without_collector():
         listing = files.list_folder(folder)
@@ -48,7 +52,8 @@ def compact(folder: Path, upto_zxid: int, nodes_max: int, snapshots_kept: int) -
         if zxid < upto_zxid:
             raise BugError(f"the closed segments end at {zxid:#x}, before {upto_zxid:#x}")
         path = publish_snapshot(folder, state.tree, state.time_ms)
-    removed = trim(folder, snapshots_kept)
+    with files.exclusively(folder / files.TRIMMING, limits.TRIMMING_S):
+        removed = trim(folder, snapshots_kept) if _server_lives() else []
     return {
         "snapshot": path.name,
         "zxid": zxid,
@@ -94,7 +99,8 @@ class Compactor:
 
     @property
     def busy(self) -> bool:
-        return self._process is not None
+        """Whether a snapshot is being made, by our process or by one that outlived its server."""
+        return self._process is not None or files.is_locked(self._folder / files.COMPACTING)
 
     @property
     def pid(self) -> int | None:
@@ -147,22 +153,22 @@ class Compactor:
         self.last_error = reason
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End our process, whatever it is doing."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
 
-def _end_with_the_server() -> None:
-    os.read(0, 1)
-    os._exit(1)
+def _server_lives() -> bool:
+    """Whether the other end of standard input is still open: nobody ever writes to it."""
+    readable, _, _ = select.select([0], [], [], 0)
+    return not readable
 
 
 def main(arguments: list[str]) -> int:
     """The process. Prints its report as JSON, or the reason of its failure."""
     folder, numbers = Path(arguments[0]), [int(number) for number in arguments[1:]]
-    threading.Thread(target=_end_with_the_server, daemon=True).start()
     os.nice(_NICENESS)
     try:
         lock = files.take_lock(folder / files.COMPACTING)

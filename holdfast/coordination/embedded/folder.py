@@ -2,6 +2,7 @@
 
     lock                  held by the one server that uses the folder; its process number is in it
     compacting            held by the process that makes a snapshot, also when its server has died
+    trimming              held by whoever removes old files, or needs that nobody does
     secret                32 random bytes and their crc32: session passwords are made from it
     durable               how much of the log is known to be on disk (`log`)
     log-<zxid>            a segment of the log that begins with this zxid
@@ -18,6 +19,8 @@ import errno
 import fcntl
 import os
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -26,6 +29,7 @@ from holdfast.wire.errors import Corrupt, Full, HoldfastError, Occupied, Refused
 
 LOCK: Final = "lock"
 COMPACTING: Final = "compacting"
+TRIMMING: Final = "trimming"
 SECRET: Final = "secret"  # noqa: S105 - a file's name
 DURABLE: Final = "durable"
 SECRET_BYTES: Final = 32
@@ -123,6 +127,19 @@ def take_lock(path: Path) -> int:
     # Padded instead of cut and rewritten: it needs no new room on a full disk.
     os.pwrite(handle, f"{os.getpid():<20}\n".encode(), 0)
     return handle
+
+
+@contextlib.contextmanager
+def exclusively(path: Path, patience_s: float) -> Iterator[None]:
+    """Hold `path` inside the block; `Occupied` if another process holds it for too long."""
+    deadline_s = time.monotonic() + patience_s
+    while is_locked(path) and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    handle = take_lock(path)
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_locked(path: Path) -> bool:

@@ -90,10 +90,9 @@ class Store:
         try:
             files.make_folder(folder)
             lock = files.take_lock(folder / files.LOCK)
-            _await_compactor(folder)
-            for path in files.list_folder(folder).unfinished:
-                files.remove(path)
-            recovered = recover(folder, nodes_max=nodes_max)
+            with files.exclusively(folder / files.TRIMMING, limits.TRIMMING_S):
+                _remove_unfinished(folder)
+                recovered = recover(folder, nodes_max=nodes_max)
             secret = _secret(folder, is_new=recovered.tail is None)
             store = cls(
                 folder,
@@ -222,13 +221,12 @@ class Store:
             os.close(self._lock)
 
 
-def _await_compactor(folder: Path) -> None:
-    """Wait until the snapshot process of a dead server has noticed that it is alone."""
-    deadline_s = time.monotonic() + limits.COMPACTOR_END_S
-    path = folder / files.COMPACTING
-    while files.is_locked(path) and time.monotonic() < deadline_s:
-        time.sleep(0.005)
-    os.close(files.take_lock(path))
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a crash left half written. A dead server's snapshot may still be in the making:
+    its process finishes it, and what it leaves is good or goes at the next start."""
+    if not files.is_locked(folder / files.COMPACTING):
+        for path in files.list_folder(folder).unfinished:
+            files.remove(path)
 
 
 def _secret(folder: Path, *, is_new: bool) -> bytes:
