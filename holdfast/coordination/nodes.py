@@ -329,10 +329,14 @@ class Nodes:
         ]
 
     def gone(self, error: BaseException) -> Unavailable:
-        """The error for a write whose outcome could not be found out in time."""
-        unavailable = self._gate.unavailable()
-        unavailable.__cause__ = error
-        return unavailable
+        """The error for a write whose outcome could not be found out."""
+        unknown = Unavailable(
+            "whether the last write was done is not known",
+            why="the connection broke before its reply, and its trace could not be found in time",
+            fix="read again what it would have changed, then decide",
+        )
+        unknown.__cause__ = error
+        return unknown
 
     # --- private --------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from holdfast.coordination import stamps
@@ -122,7 +123,7 @@ class Queue:
                 if state.size < state.capacity:
                     stamp = new_stamp()
                     op = Op("create", f"{self._items}/{stamp}-", value, sequence=True)
-                    if self._change(state, stamp, 1, [op], None):
+                    if self._change(state, stamp, 1, [op], None, partial(self._arrived, stamp)):
                         return
                     lost_races += 1
                     _pause(lost_races)
@@ -173,7 +174,9 @@ class Queue:
         stamp = new_stamp()
         ops = [Op("delete", f"{self._items}/{name}", version=version), self._unclaim(name)]
         lost_races = 0
-        while not self._change(self._state(None), stamp, -1, ops, life):
+        while not self._change(
+            self._state(None), stamp, -1, ops, life, partial(self._finished, name, version, life)
+        ):
             lost_races += 1
             _pause(lost_races)
 
@@ -225,9 +228,19 @@ class Queue:
         return Op("delete", f"{self._claims}/{name}")
 
     def _change(
-        self, state: _State, stamp: str, by: int, ops: Sequence[Op], life: Life | None
+        self,
+        state: _State,
+        stamp: str,
+        by: int,
+        ops: Sequence[Op],
+        life: Life | None,
+        left_a_trace: Callable[[], bool | None],
     ) -> bool:
-        """The size changes by `by` together with `ops`. False if another change came first."""
+        """The size changes by `by` together with `ops`. False if another change came first.
+
+        `left_a_trace` tells by the items whether it was done, when the marks cannot; None: nor can
+        they.
+        """
         nodes = self._session.nodes
         deadline = nodes.deadline(None)
         value = {"capacity": state.capacity, "size": state.size + by}
@@ -237,7 +250,7 @@ class Queue:
             try:
                 nodes.transact([counted, *ops], deadline, life)
             except (ReplyLost, SessionLost) as error:
-                done = self._happened(state, stamp, deadline, error)
+                done = self._happened(state, stamp, deadline, error, left_a_trace)
                 if done is not None:
                     return done
                 if isinstance(error, SessionLost):
@@ -253,7 +266,12 @@ class Queue:
                 return True
 
     def _happened(
-        self, state: _State, stamp: str, deadline: Deadline, error: Exception
+        self,
+        state: _State,
+        stamp: str,
+        deadline: Deadline,
+        error: Exception,
+        left_a_trace: Callable[[], bool | None],
     ) -> bool | None:
         """Whether the change whose reply was lost was done; None: no, and it may be tried again."""
         if deadline.passed:
@@ -263,8 +281,21 @@ class Queue:
             return None
         done = stamps.happened(state.version, stamp, present.version, present.stamped)
         if done is None:
+            done = left_a_trace()
+        if done is None:
             raise self._session.nodes.gone(error)
         return done
+
+    def _arrived(self, stamp: str) -> bool | None:
+        """Whether the item with our mark is there. If not, it may have come and gone."""
+        return True if self._session.nodes.find_prefixed(self._items, f"{stamp}-") else None
+
+    def _finished(self, name: str, version: int, life: Life) -> bool | None:
+        """Whether our item is gone: while our claim lives, only we can remove it."""
+        found = self._session.nodes.read(f"{self._items}/{name}", fresh=True)
+        if found is not None:
+            return False
+        return None if life.lost else True
 
     def _fenced(self) -> Fenced:
         return Fenced(

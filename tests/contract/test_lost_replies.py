@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -22,6 +22,7 @@ from holdfast.coordination import (
 )
 from holdfast.coordination.embedded import protocol
 from holdfast.wire.errors import Conflict, Fenced
+from holdfast.wire.limits import STAMPS_KEPT
 from tests.contract.cutting import CuttingProxy
 from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
@@ -157,6 +158,34 @@ def test_an_item_is_put_taken_and_acknowledged_once(
     assert second.value == b"two"
     second.ack()
     assert len(queue) == 0
+
+
+def test_put_and_acknowledgement_are_known_though_more_changes_came_than_marks_are_kept(
+    proxy: CuttingProxy, through: Session, session: Session
+) -> None:
+    queue, other = Queue(through, "/jobs", 3), Queue(session, "/jobs", 3)
+
+    def while_in_doubt(doing: Callable[[], None], size: int) -> None:
+        proxy.cut_the_next(then_dark=True)
+        with ThreadPoolExecutor() as pool:
+            working = pool.submit(doing)
+            eventually(lambda: len(other) == size, "it is done")
+            held = other.take(timeout_s=60) if size else None
+            for _ in range(STAMPS_KEPT // 2 + 1):
+                other.put(b"in between")
+                other.take(timeout_s=60).ack()
+            if held is not None:
+                held.release()
+            proxy.light_up()
+            working.result(60)
+
+    while_in_doubt(lambda: queue.put(b"mine"), 1)
+    assert len(other) == 1
+    mine = queue.take(timeout_s=60)
+    assert mine.value == b"mine"
+    while_in_doubt(mine.ack, 0)
+    assert len(other) == 0
+    assert proxy.cuts == 2
 
 
 def test_a_member_joins_once_and_is_not_displaced_by_itself(
