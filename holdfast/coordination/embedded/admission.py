@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.coordination.embedded import connection, protocol, replies, requests
+from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.jute import Malformed
 from holdfast.coordination.embedded.pipeline import Entry
 from holdfast.coordination.embedded.sessions import SessionTable
+from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.transactions import (
     CloseSession,
     Identity,
@@ -22,10 +24,6 @@ from holdfast.coordination.embedded.transactions import (
     Transaction,
 )
 from holdfast.wire import logs
-
-if TYPE_CHECKING:
-    from holdfast.coordination.embedded.connection import Connection
-    from holdfast.coordination.embedded.server import Server
 
 log = logs.get(__name__)
 
@@ -35,7 +33,7 @@ SERVER_ITSELF: Final[tuple[Identity, ...]] = ()
 class Admission:
     """The sessions that live, and the connection that speaks for each."""
 
-    def __init__(self, server: Server, tick_ms: int) -> None:
+    def __init__(self, server: Shared, tick_ms: int) -> None:
         self._server = server
         self.table = SessionTable(tick_ms)
         self._connection_of: dict[int, Connection] = {}

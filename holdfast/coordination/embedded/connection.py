@@ -8,19 +8,34 @@ client that asks faster than it is answered, or does not read its answers, is no
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from holdfast.coordination.embedded.jute import INT
 from holdfast.coordination.embedded.transactions import Identity
 from holdfast.wire import limits
 
-if TYPE_CHECKING:
-    from holdfast.coordination.embedded.server import Server
-
 NEW: Final = 0  # nothing has come yet: a word of four letters or a session may follow
 OPENING: Final = 1  # the client has introduced itself; its session is on its way
 OPEN: Final = 2
 CLOSED: Final = 3
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def connected(self, link: Connection) -> None: ...
+
+    def disconnected(self, link: Connection) -> None: ...
+
+    def closing(self, link: Connection) -> None: ...
+
+    def overrun(self, link: Connection) -> None: ...
+
+    def word(self, link: Connection, letters: bytes) -> bool: ...
+
+    def frame(self, link: Connection, frame: bytes) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -45,7 +60,7 @@ class Connection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._buffer = bytearray()
         self._missing_bytes = 0

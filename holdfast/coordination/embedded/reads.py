@@ -9,26 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded import replies
+from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.java_order import identity_order
 from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_buffer, encode_string
 from holdfast.coordination.embedded.requests import decode_multi_read, decode_watches
+from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.transactions import Identity
 from holdfast.coordination.embedded.tree import OperationError
 from holdfast.coordination.embedded.watches import CHILD, DATA
 from holdfast.wire import limits
 
-if TYPE_CHECKING:
-    from holdfast.coordination.embedded.connection import Connection
-    from holdfast.coordination.embedded.server import Server
-
-Handler = Callable[["Server", "Connection", bytes], bytes]
+Handler = Callable[[Shared, Connection, bytes], bytes]
 
 
-def _exists(server: Server, connection: Connection, body: bytes) -> bytes:
+def _exists(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, watch = reader.string(), reader.flag()
     if watch:
@@ -37,7 +35,7 @@ def _exists(server: Server, connection: Connection, body: bytes) -> bytes:
     return server.tree.exists(path).packed_stat()
 
 
-def _get_data(server: Server, connection: Connection, body: bytes) -> bytes:
+def _get_data(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_data(path, connection.identities)
@@ -46,7 +44,7 @@ def _get_data(server: Server, connection: Connection, body: bytes) -> bytes:
     return encode_buffer(node.data) + node.packed_stat()
 
 
-def _get_children(server: Server, connection: Connection, body: bytes) -> bytes:
+def _get_children(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_children(path, connection.identities)
@@ -55,7 +53,7 @@ def _get_children(server: Server, connection: Connection, body: bytes) -> bytes:
     return replies.strings(node.child_names())
 
 
-def _get_children2(server: Server, connection: Connection, body: bytes) -> bytes:
+def _get_children2(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_children(path, connection.identities)
@@ -64,41 +62,41 @@ def _get_children2(server: Server, connection: Connection, body: bytes) -> bytes
     return replies.strings(node.child_names()) + node.packed_stat()
 
 
-def _get_acl(server: Server, connection: Connection, body: bytes) -> bytes:
+def _get_acl(server: Shared, connection: Connection, body: bytes) -> bytes:
     acl, node = server.tree.get_acl(Reader(body).string(), connection.identities)
     return replies.acls(acl) + node.packed_stat()
 
 
-def _reconfig(server: Server, connection: Connection, body: bytes) -> bytes:
+def _reconfig(server: Shared, connection: Connection, body: bytes) -> bytes:
     raise Malformed("a change of the ensemble that cannot be read")
 
 
-def _sync(server: Server, connection: Connection, body: bytes) -> bytes:
+def _sync(server: Shared, connection: Connection, body: bytes) -> bytes:
     return encode_string(Reader(body).string())
 
 
-def _ping(server: Server, connection: Connection, body: bytes) -> bytes:
+def _ping(server: Shared, connection: Connection, body: bytes) -> bytes:
     return b""
 
 
-def _get_ephemerals(server: Server, connection: Connection, body: bytes) -> bytes:
+def _get_ephemerals(server: Shared, connection: Connection, body: bytes) -> bytes:
     prefix = Reader(body).string()
     return replies.strings(server.tree.get_ephemerals(connection.session, prefix))
 
 
-def _all_children_number(server: Server, connection: Connection, body: bytes) -> bytes:
+def _all_children_number(server: Shared, connection: Connection, body: bytes) -> bytes:
     path = Reader(body).string()
     return INT.pack(server.tree.all_children_number(path, connection.identities))
 
 
-def _who_am_i(server: Server, connection: Connection, body: bytes) -> bytes:
+def _who_am_i(server: Shared, connection: Connection, body: bytes) -> bytes:
     # A digest is shown as its user alone.
     ordered = identity_order(connection.identities)
     shown = (Identity(one.scheme, one.id.partition(":")[0]) for one in ordered)
     return replies.identities(shown)
 
 
-def _multi_read(server: Server, connection: Connection, body: bytes) -> bytes:
+def _multi_read(server: Shared, connection: Connection, body: bytes) -> bytes:
     answers = []
     for kind, path in decode_multi_read(body):
         try:
@@ -115,7 +113,7 @@ def _multi_read(server: Server, connection: Connection, body: bytes) -> bytes:
     return replies.parts(answers)
 
 
-def _add_watch(server: Server, connection: Connection, body: bytes) -> bytes:
+def _add_watch(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     path, mode = reader.string(), reader.number()
     if mode not in (p.WATCH_PERSISTENT, p.WATCH_PERSISTENT_RECURSIVE):
@@ -125,30 +123,30 @@ def _add_watch(server: Server, connection: Connection, body: bytes) -> bytes:
     return INT.pack(0)
 
 
-def _check_watches(server: Server, connection: Connection, body: bytes) -> bytes:
+def _check_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     if not server.watches.has(connection, reader.string(), reader.number()):
         raise OperationError(p.NO_WATCHER)
     return b""
 
 
-def _remove_watches(server: Server, connection: Connection, body: bytes) -> bytes:
+def _remove_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
     reader = Reader(body)
     if not server.watches.remove(connection, reader.string(), reader.number()):
         raise OperationError(p.NO_WATCHER)
     return b""
 
 
-def _set_watches(server: Server, connection: Connection, body: bytes) -> bytes:
+def _set_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
     return _restore_watches(server, connection, body, with_persistent=False)
 
 
-def _set_watches2(server: Server, connection: Connection, body: bytes) -> bytes:
+def _set_watches2(server: Shared, connection: Connection, body: bytes) -> bytes:
     return _restore_watches(server, connection, body, with_persistent=True)
 
 
 def _restore_watches(
-    server: Server, connection: Connection, body: bytes, *, with_persistent: bool
+    server: Shared, connection: Connection, body: bytes, *, with_persistent: bool
 ) -> bytes:
     """Set the watches of a client that was away, and tell at once what it missed meanwhile."""
     wanted = decode_watches(body, with_persistent=with_persistent)

@@ -17,6 +17,7 @@ from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.jute import Malformed
 from holdfast.coordination.embedded.pipeline import Entry, Pipeline
 from holdfast.coordination.embedded.records import encode_identities
+from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.store import Store
 from holdfast.coordination.embedded.transactions import (
     CloseSession,
@@ -29,8 +30,7 @@ from holdfast.coordination.embedded.transactions import (
     Transaction,
 )
 from holdfast.coordination.embedded.tree import OperationError
-from holdfast.coordination.embedded.watches import WatchTable
-from holdfast.coordination.embedded.words import Counters, answer_word
+from holdfast.coordination.embedded.words import answer_word
 from holdfast.wire import limits, logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import Full
@@ -40,7 +40,7 @@ log = logs.get(__name__)
 _REQUEST: Final = struct.Struct("!ii")
 
 
-class Server:
+class Server(Shared):
     """The state in memory and everyone connected to it."""
 
     def __init__(
@@ -52,14 +52,7 @@ class Server:
         tick_ms: int = limits.TICK_MS,
         on_broken: Callable[[BaseException], None],
     ) -> None:
-        self.loop = loop
-        self.store = store
-        self.tree = store.tree
-        self.clock = clock
-        self.watches: WatchTable[Connection] = WatchTable()
-        self.counters = Counters(since_s=clock.now_s())
-        self.connections: set[Connection] = set()
-        self.tick_ms = tick_ms
+        super().__init__(loop, store, clock, tick_ms)
         self.pipeline = Pipeline(
             loop,
             store,
@@ -75,7 +68,6 @@ class Server:
         self._containers_swept_s = clock.now_s()
         self._removing: set[str] = set()
         self.idle_since_s = clock.now_s()
-        self.disk_full = ""
         self.admission = Admission(self, tick_ms)
 
     # --- connections come and go --------------------------------------------------------------
@@ -163,11 +155,6 @@ class Server:
             self.submit(link, Entry(link, xid, opcode, body, since_s=self.clock.now_s()))
         else:
             self._answer(link, xid, opcode, body)
-
-    def submit(self, link: Connection, entry: Entry) -> None:
-        """Put something of a connection's in the line."""
-        link.queued(len(entry.body))
-        self.pipeline.submit(entry)
 
     def _submit_write(
         self, link: Connection, xid: int, opcode: int, body: bytes, operation: Operation
@@ -303,10 +290,6 @@ class Server:
             link.flush()
 
     # --- time ---------------------------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        """The time by which sessions live."""
-        return int(self.clock.now_s() * 1000)
 
     def sweep(self) -> None:
         """What has to happen because time passed."""

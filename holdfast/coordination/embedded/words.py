@@ -10,59 +10,31 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import __version__
+from holdfast.coordination.embedded.shared import Shared
 from holdfast.wire import limits
-
-if TYPE_CHECKING:
-    from holdfast.coordination.embedded.server import Server
 
 # Clients read the first part: what we speak. The rest says who we are.
 SPOKEN: Final = "3.8.0"
 VERSION: Final = f"{SPOKEN}-holdfast-{__version__}, built on 2026-11-15 00:00 UTC"
 
 
-@dataclass(slots=True)
-class Counters:
-    """What the server counts since it started."""
-
-    since_s: float
-    received: int = 0
-    sent_closed: int = 0  # packets sent on connections that have ended
-    answered: int = 0
-    latency_sum_s: float = 0.0
-    latency_min_s: float = 0.0
-    latency_max_s: float = 0.0
-
-    def took(self, latency_s: float) -> None:
-        """A write took this long from its arrival to its answer."""
-        if not self.answered or latency_s < self.latency_min_s:
-            self.latency_min_s = latency_s
-        self.answered += 1
-        self.latency_sum_s += latency_s
-        self.latency_max_s = max(self.latency_max_s, latency_s)
-
-    @property
-    def latency_average_s(self) -> float:
-        return self.latency_sum_s / self.answered if self.answered else 0.0
-
-
-def _sent(server: Server) -> int:
+def _sent(server: Shared) -> int:
     return server.counters.sent_closed + sum(link.sent for link in server.connections)
 
 
-def _ruok(server: Server) -> str:
+def _ruok(server: Shared) -> str:
     return "imok"
 
 
-def _isro(server: Server) -> str:
+def _isro(server: Shared) -> str:
     return "rw"
 
 
-def _summary(server: Server) -> list[str]:
+def _summary(server: Shared) -> list[str]:
     count = server.counters
     low, high = int(count.latency_min_s * 1000), int(count.latency_max_s * 1000)
     return [
@@ -77,7 +49,7 @@ def _summary(server: Server) -> list[str]:
     ]
 
 
-def _clients(server: Server) -> list[str]:
+def _clients(server: Shared) -> list[str]:
     return [
         f" /{link.peer}[1](queued={link.pending},recved={link.received},sent={link.sent}"
         f",sid={link.session:#x})"
@@ -85,20 +57,20 @@ def _clients(server: Server) -> list[str]:
     ]
 
 
-def _srvr(server: Server) -> str:
+def _srvr(server: Shared) -> str:
     return "\n".join([f"Zookeeper version: {VERSION}", *_summary(server), ""])
 
 
-def _stat(server: Server) -> str:
+def _stat(server: Shared) -> str:
     lines = [f"Zookeeper version: {VERSION}", "Clients:", *_clients(server), ""]
     return "\n".join([*lines, *_summary(server), ""])
 
 
-def _cons(server: Server) -> str:
+def _cons(server: Shared) -> str:
     return "\n".join([*_clients(server), "", ""])
 
 
-def _mntr(server: Server) -> str:
+def _mntr(server: Shared) -> str:
     count = server.counters
     values: dict[str, object] = {
         "version": VERSION,
@@ -126,7 +98,7 @@ def _mntr(server: Server) -> str:
     return "".join(f"zk_{key}\t{value}\n" for key, value in values.items())
 
 
-def _data_bytes(server: Server) -> int:
+def _data_bytes(server: Shared) -> int:
     return sum(len(path) + len(node.data or b"") for path, node in server.tree.nodes.items())
 
 
@@ -135,7 +107,7 @@ def _open_files() -> int:
     return sum(1 for _ in listing.iterdir()) if listing.exists() else -1
 
 
-def _envi(server: Server) -> str:
+def _envi(server: Shared) -> str:
     values = {
         "zookeeper.version": VERSION,
         "host.name": socket.gethostname(),
@@ -149,7 +121,7 @@ def _envi(server: Server) -> str:
     return "Environment:\n" + "".join(f"{key}={value}\n" for key, value in values.items())
 
 
-def _conf(server: Server) -> str:
+def _conf(server: Shared) -> str:
     values: dict[str, object] = {
         "dataDir": server.store.folder,
         "tickTime": server.tick_ms,
@@ -161,7 +133,7 @@ def _conf(server: Server) -> str:
     return "".join(f"{key}={value}\n" for key, value in values.items())
 
 
-def _dump(server: Server) -> str:
+def _dump(server: Shared) -> str:
     sessions = server.tree.sessions
     lines = ["SessionTracker dump:", f"Session Sets ({len(sessions)}):"]
     lines += [f"\t{session:#x}\t{opened.timeout_ms}ms" for session, opened in sessions.items()]
@@ -174,7 +146,7 @@ def _dump(server: Server) -> str:
     return "\n".join([*lines, ""])
 
 
-def _wchs(server: Server) -> str:
+def _wchs(server: Shared) -> str:
     watches = server.watches
     return (
         f"{watches.watcher_count} connections watching {watches.path_count} paths\n"
@@ -182,7 +154,7 @@ def _wchs(server: Server) -> str:
     )
 
 
-_WORDS: Final[dict[bytes, Callable[[Server], str]]] = {
+_WORDS: Final[dict[bytes, Callable[[Shared], str]]] = {
     b"ruok": _ruok,
     b"isro": _isro,
     b"srvr": _srvr,
@@ -196,7 +168,7 @@ _WORDS: Final[dict[bytes, Callable[[Server], str]]] = {
 }
 
 
-def answer_word(server: Server, letters: bytes) -> str | None:
+def answer_word(server: Shared, letters: bytes) -> str | None:
     """The answer to a word; None if it is not one of ours."""
     answer = _WORDS.get(letters)
     return None if answer is None else answer(server)
