@@ -11,7 +11,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo services lint format test proofs bench clean distclean \
+.PHONY: help setup demo services lint format test proofs simulate mutants proto bench clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -63,6 +63,15 @@ proof-fuzz: setup ## ten million hostile bytes
 
 proof-linearizability: setup ## registers under concurrent clients and kills
 	$(PY) -m tests.proofs.linearizability --seconds 60 --clients 6 --kills --seed $(SEED)
+
+simulate: setup ## look for trouble in the simulated world (SEEDS=20000)
+	$(PY) -m simulation --seeds $(or $(SEEDS),20000)
+
+mutants: setup ## break the decisions on purpose; the simulator must find each
+	$(PY) -m simulation.mutants
+
+proto: setup ## make the code of the schema again
+	@PY=$(PY) sh .ci/proto
 
 bench: setup services ## measure beside a real ZooKeeper
 	$(PY) -m bench

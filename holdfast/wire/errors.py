@@ -71,6 +71,10 @@ class Usage(TerminalError):
     exit_code = 2
 
 
+class Missing(TerminalError):
+    """What was asked for is not there."""
+
+
 class MissingExtra(TerminalError):
     """A package that this command needs is not installed."""
 

@@ -177,12 +177,10 @@ CHANNEL_UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 # Attempts whose parts are remembered of a worker: the present one and one before it.
 ATTEMPTS_KEPT: Final = 2
 # Steps are reported to the agent at most so often; everything else at once.
-STEP_REPORT_S: Final = 0.02
+STEP_REPORT_S: Final = 0.1
 # A worker whose agent is away tries again so often.
 LINK_RETRY_S: Final = 0.05
 LINK_RETRY_S_MAX: Final = 1.0
-# What a worker has been told and has not asked for yet.
-SHARES_WAITING_MAX: Final = 16
 # A batch of journal entries: a snapshot of a full agent fits.
 JOURNAL_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 # The journal is rewritten when it has grown by so much, and to at least twice what is needed.
@@ -193,6 +191,57 @@ JOURNAL_RETRY_S: Final = 1.0
 AGENT_EVENTS_MAX: Final = 10_000
 # A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
 BUNDLE_RETRY_S: Final = 2.0
+
+# --- between agents and the coordinator -----------------------------------------------------
+
+# One message. A thousand workers with their tracebacks and parts; a view of ten thousand workers
+# has less than a hundredth of it.
+RPC_MESSAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+# What a report keeps of each traceback when the whole does not fit.
+EXIT_DETAIL_SHORT_CHARACTERS: Final = 200
+# Orders are sent together up to this size: one fsync of the agent for all of them.
+ORDERS_BYTES: Final = 1024 * 1024
+# Orders that wait for one agent's stream: several for each of its workers.
+ORDERS_WAITING_MAX: Final = 4_096
+# Orders that agents refused, kept for people.
+REFUSALS_KEPT: Final = 256
+# A stream that has not said who it is by then is not an agent's.
+HELLO_S: Final = 5.0
+# Connecting, certificates included, and one short call.
+RPC_CALL_S: Final = 10.0
+# An agent reports at least so often, also when nothing has changed.
+REPORT_S: Final = 2.0
+# Steps alone are reported at most so often; anything else at once. Two hundred agents are then
+# two thousand reports a second, and a checkpoint's lead is several times as long.
+REPORT_STEPS_S: Final = 0.1
+# A stream without a report for so long is cut: its agent hangs, or the network lost it.
+REPORT_SILENCE_S: Final = 5 * REPORT_S
+# An agent that cannot reach the leader tries again so often; a new leader's address at once.
+UPLINK_RETRY_S: Final = 0.05
+UPLINK_RETRY_S_MAX: Final = 2.0
+# Streams of one coordinator; a file each.
+STREAMS_MAX: Final = 10_000
+# A peer that does not answer HTTP/2 pings for so long is gone.
+RPC_KEEPALIVE_S: Final = 10.0
+RPC_KEEPALIVE_TIMEOUT_S: Final = 5.0
+# Streams have so long to end by themselves when the coordinator stops.
+RPC_STOP_S: Final = 1.0
+# Short: there is no list of revoked certificates, so a stolen one is useless soon. Long enough to
+# survive a night without a leader.
+CERTIFICATE_S: Final = 24 * 3_600.0
+# Renewed after this part of its life: several tries are left.
+CERTIFICATE_RENEW_PART: Final = 0.5
+# The cluster's own authority: it outlives the cluster.
+AUTHORITY_S: Final = 10 * 365 * 24 * 3_600.0
+# Certificates hold from so long before they are made: clocks differ.
+CLOCK_DIFFERENCE_S: Final = 300.0
+# A join token is copied by hand, and then used.
+JOIN_TOKEN_S: Final = 3_600.0
+JOIN_TOKEN_S_MAX: Final = 7 * 24 * 3_600.0
+# A token with the authority's certificate in it has about a thousand characters.
+TOKEN_CHARACTERS_MAX: Final = 8_192
+# A request for a certificate has a key and a name.
+CERTIFICATE_REQUEST_BYTES_MAX: Final = 16 * 1024
 
 # --- listings -------------------------------------------------------------------------------
 
@@ -208,13 +257,15 @@ BLOB_KEY_BYTES_MAX: Final = 1_024
 BLOB_KEY_SEGMENT_BYTES_MAX: Final = 200
 # What is hashed and written at a time: large enough that Python's own time does not count.
 BLOB_CHUNK_BYTES: Final = 4 * 1024 * 1024
+# A smaller piece is hashed sooner than another thread is woken.
+HASH_ASIDE_BYTES: Final = 1024 * 1024
 # Larger blobs go to an object store in several requests of this size. With S3's limit of 10,000
 # requests an upload, and this size, 156 GiB would be the end.
 BLOB_MULTIPART_BYTES: Final = 16 * 1024 * 1024
 # Requests of one upload at a time; each holds a piece in memory.
 BLOB_PIECES_IN_FLIGHT: Final = 4
 BLOB_BYTES_MAX: Final = 128 * 1024**3
-# What `get` and `put_if_absent` hold in memory; larger blobs are streamed. One PUT takes 5 GB.
+# What `get` holds in memory; larger blobs are streamed.
 BLOB_IN_MEMORY_BYTES_MAX: Final = 4 * 1024**3
 # A store in memory is for tests and simulations.
 MEMORY_STORE_BYTES_MAX: Final = 2 * 1024**3
@@ -256,3 +307,91 @@ BUNDLE_VERSIONS_KEPT: Final = 100
 GIT_S: Final = 30.0
 # Waiting for another process that unpacks the same bundle.
 BUNDLE_LOCK_S: Final = 120.0
+
+# --- deciding about jobs --------------------------------------------------------------------
+
+# A worker that is asked to end has so long to reach a step boundary and to put its things away.
+NOTICE_S: Final = 30.0
+# A worker that nobody wants any more has nothing to save.
+STRAY_NOTICE_S: Final = 5.0
+# Workers that were started together come up together: one view for all instead of one for each.
+GATHER_S: Final = 2.0
+# A checkpoint names a step that nobody has reached when the order arrives: so many steps ahead,
+# and as many as the job makes in so much time; each missed attempt multiplies it.
+CHECKPOINT_LEAD_STEPS: Final = 2
+CHECKPOINT_LEAD_S: Final = 0.5
+CHECKPOINT_LEAD_GROWTH: Final = 4
+CHECKPOINT_LEAD_STEPS_MAX: Final = 100_000
+# From the order to the last durable part: a slow step and a slow store, both at their worst.
+CHECKPOINT_ATTEMPT_S: Final = 1_800.0
+# Between a given up attempt and the next: what disturbed it has a moment to settle.
+CHECKPOINT_RETRY_S: Final = 1.0
+# Those who want to join or leave wait so long for a checkpoint under way; then it is given up.
+VIEW_WAIT_S: Final = 30.0
+# A job that is paused, stopped or preempted may write a last checkpoint for so long.
+DEPARTURE_S: Final = 300.0
+# After one worker has finished the job the others may put their results away for so long.
+FINISH_S: Final = 600.0
+# Failures that a job remembers, one for each round of restarts.
+FAILURES_KEPT: Final = 32
+# A reason may be a traceback; the end of it says most, and it is written to a znode.
+REASON_CHARACTERS_MAX: Final = 4_000
+
+# --- the scheduler ----------------------------------------------------------------------------
+
+# Waiting so long is worth a point of priority, so nothing waits for ever. Whole jobs may have to
+# take turns by it; they then run for hours, which is worth the restart.
+AGING_S: Final = 4 * 3_600.0
+# A job that had a claim by the sums but found no set of machines steps back, and the others are
+# planned without it; so often at most in one plan. What is then still unused is filled as it is.
+# Also how often a plan is thought through again, with itself applied.
+PLAN_ROUNDS_MAX: Final = 4
+
+# --- facts of jobs, and the coordinator ------------------------------------------------------
+
+# Reads that are on their way together: a round trip for all of them, and a reply that fits.
+READS_IN_FLIGHT: Final = 200
+# Jobs that a new leader reads at a time: the waits overlap, the work does not.
+JOB_READERS: Final = 8
+# Placements in one node: a change of one worker writes some 15 kB, not those of ten thousand.
+PLACEMENTS_PER_NODE: Final = 256
+# A job's history: pages of a ring. A page stays small because each entry writes it again.
+HISTORY_PAGE_ENTRIES: Final = 64
+HISTORY_PAGE_BYTES_MAX: Final = 64 * 1024
+HISTORY_PAGES_KEPT: Final = 8
+# Settings changed at run time: every worker is told all of them.
+SETTINGS_MAX: Final = 1_000
+# Machines that are being emptied by their names: half of the largest cluster.
+DRAINING_NODES_MAX: Final = 5_000
+# Records of one job in one transaction; beyond it a lost reply would hide too much.
+RECORDS_PER_TRANSACTION: Final = 256
+# A transaction is one frame, with paths and heads beside its values.
+TRANSACTION_BYTES_MAX: Final = 768 * 1024
+# An order whose effect no report shows may be lost: sent again after this, then ever more rarely.
+ORDER_AGAIN_S: Final = 1.0
+ORDER_AGAIN_S_MAX: Final = 30.0
+# A leader that nothing wakes looks so soon, for what time alone brings; then ever more rarely.
+LOOK_S: Final = 0.1
+LOOK_S_MAX: Final = 2.0
+# What a leader saw gets old while it writes: after this it looks again, whatever is left.
+TICK_S_MAX: Final = 2.0
+# Between two looks at least as long as the last one took, up to this: it leaves half a core.
+TICK_GAP_S_MAX: Final = 0.1
+# Manifests that are written at a time; a store that hangs must not hold up the decisions.
+MANIFEST_WRITERS: Final = 4
+# A job whose record failed for a reason of its own is left alone for so long.
+TROUBLE_S: Final = 5.0
+# A candidate whose campaign failed stands again after this.
+CAMPAIGN_AGAIN_S: Final = 0.2
+
+# --- job files --------------------------------------------------------------------------------
+
+# A page or two of text; settings may be many, data belongs into the bundle.
+JOB_FILE_BYTES_MAX: Final = 128 * 1024
+# A pod's name has at most 63 characters; a job's is a part of it.
+JOB_NAME_CHARACTERS_MAX: Final = 50
+# Waiting counts in points of priority: beyond this nobody would live to see the difference.
+JOB_PRIORITY_MAX: Final = 1_000
+# What one view can list within a frame of the coordination plane.
+JOB_WORKERS_MAX: Final = 10_000
+JOB_LANES_MAX: Final = 65_536

@@ -1,0 +1,310 @@
+"""Values and messages, in both directions.
+
+Whatever came over the wire is checked here: what cannot be a value of ours is `Refused`, never a
+value that only looks like one. Reports are cut to fit, so that a long traceback never keeps an
+agent from reporting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from holdfast.wire.errors import BugError, Refused
+from holdfast.wire.limits import EXIT_DETAIL_SHORT_CHARACTERS, RPC_MESSAGE_BYTES_MAX
+from holdfast.wire.orders import (
+    Attempt,
+    Forget,
+    GiveSettings,
+    GiveView,
+    Order,
+    StartWorker,
+    StopWorker,
+    TakeShare,
+    View,
+)
+from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
+from holdfast.wire.room import Resources
+
+M = TypeVar("M", bound=Message)
+K = TypeVar("K")
+V = TypeVar("V")
+
+_PHASES: Final = {
+    WorkerPhase.STARTING: pb.PHASE_STARTING,
+    WorkerPhase.READY: pb.PHASE_READY,
+    WorkerPhase.RUNNING: pb.PHASE_RUNNING,
+    WorkerPhase.GONE: pb.PHASE_GONE,
+}
+_PHASES_BACK: Final = {int(number): phase for phase, number in _PHASES.items()}
+_EXITS: Final = {
+    ExitKind.DONE: pb.EXIT_KIND_DONE,
+    ExitKind.LEFT: pb.EXIT_KIND_LEFT,
+    ExitKind.STOPPED: pb.EXIT_KIND_STOPPED,
+    ExitKind.ERROR: pb.EXIT_KIND_ERROR,
+    ExitKind.MEMORY: pb.EXIT_KIND_MEMORY,
+    ExitKind.SIGNAL: pb.EXIT_KIND_SIGNAL,
+    ExitKind.HUNG: pb.EXIT_KIND_HUNG,
+    ExitKind.LOST: pb.EXIT_KIND_LOST,
+}
+_EXITS_BACK: Final = {int(number): kind for kind, number in _EXITS.items()}
+
+
+def malformed(what: str, why: str = "") -> Refused:
+    """A message that is not one of this protocol."""
+    return Refused(
+        f"a message is not understood: {what}",
+        why=why or "the two sides are not of one version, or this is not an agent of Holdfast",
+        fix="run the same version of holdfast on both machines",
+    )
+
+
+def parsed(kind: type[M], raw: bytes) -> M:
+    """The message in these bytes; `Refused` if they are not one."""
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError as error:
+        raise malformed(f"{len(raw)} bytes are no {kind.__name__}", str(error)) from error
+    return message
+
+
+def text(words: str) -> str:
+    """The same text, without what cannot be encoded: a process may print anything."""
+    return words.encode("utf-8", "replace").decode()
+
+
+# --- room and views -------------------------------------------------------------------------
+
+
+def resources_message(value: Resources) -> pb.Resources:
+    return pb.Resources(cpu=value.cpu, memory_bytes=value.memory_bytes, gpu=value.gpu)
+
+
+def resources_from(message: pb.Resources) -> Resources:
+    found = Resources(message.cpu, message.memory_bytes, message.gpu)
+    # Written so that a NaN fails too.
+    if not (0 <= found.cpu < float("inf") and found.memory_bytes >= 0 and found.gpu >= 0):
+        raise malformed(f"no machine has this room: {found}")
+    return found
+
+
+def _view_message(value: View) -> pb.View:
+    members = [pb.Member(worker=worker, lanes=lanes) for worker, lanes in value.lanes.items()]
+    return pb.View(number=value.number, members=members, restore_step=value.restore_step)
+
+
+def _view_from(message: pb.View) -> View:
+    lanes = _unique("worker", ((held.worker, tuple(held.lanes)) for held in message.members))
+    restore_step = message.restore_step if message.HasField("restore_step") else None
+    return View(message.number, lanes, restore_step)
+
+
+def _attempt_message(value: Attempt) -> pb.Attempt:
+    return pb.Attempt(number=value.number, step=value.step, view=value.view, since_s=value.since_s)
+
+
+def _attempt_from(message: pb.Attempt) -> Attempt:
+    return Attempt(message.number, message.step, message.view, message.since_s)
+
+
+# --- orders ---------------------------------------------------------------------------------
+
+
+def order_message(order: Order) -> pb.Order:
+    message = pb.Order(node=order.node, job=order.job, worker=order.worker)
+    match order:
+        case StartWorker():
+            message.start.CopyFrom(_start_message(order))
+        case GiveView():
+            message.view.CopyFrom(_view_message(order.view))
+        case GiveSettings():
+            message.settings.CopyFrom(
+                pb.Settings(
+                    settings=[
+                        pb.Setting(name=name, value=value, at_step=at_step)
+                        for name, value, at_step in order.settings
+                    ]
+                )
+            )
+        case TakeShare():
+            attempt = _attempt_message(order.attempt)
+            message.share.CopyFrom(
+                pb.Share(attempt=attempt, share=order.share, shares=order.shares)
+            )
+        case StopWorker():
+            message.stop.CopyFrom(pb.Stop(notice_s=order.notice_s))
+        case Forget():
+            message.forget.SetInParent()
+    return message
+
+
+def _start_message(order: StartWorker) -> pb.Start:
+    return pb.Start(
+        bundle=order.bundle,
+        command=order.command,
+        resources=resources_message(order.resources),
+        environment=dict(order.environment),
+        silence_s=order.silence_s,
+    )
+
+
+def order_from(message: pb.Order) -> Order:
+    node, job, worker = message.node, message.job, message.worker
+    if not node or not job:
+        raise malformed(f"an order without a node or a job: {node!r}, {job!r}")
+    make = _ORDERS.get(message.WhichOneof("what") or "")
+    if make is None:
+        raise malformed(f"an order of an unknown kind, for worker {worker} of {job}")
+    return make(message, node, job, worker)
+
+
+def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWorker:
+    start = message.start
+    return StartWorker(
+        node,
+        job,
+        worker,
+        bundle=start.bundle,
+        command=tuple(start.command),
+        resources=resources_from(start.resources),
+        environment=dict(start.environment),
+        silence_s=start.silence_s if start.HasField("silence_s") else None,
+    )
+
+
+def _settings_from(message: pb.Order, node: str, job: str, worker: int) -> GiveSettings:
+    settings = tuple((each.name, each.value, each.at_step) for each in message.settings.settings)
+    return GiveSettings(node, job, worker, settings)
+
+
+def _share_from(message: pb.Order, node: str, job: str, worker: int) -> TakeShare:
+    share = message.share
+    if not 0 <= share.share < share.shares:
+        raise malformed(f"share {share.share} of {share.shares}")
+    attempt = _attempt_from(share.attempt)
+    return TakeShare(node, job, worker, attempt, share.share, share.shares)
+
+
+_ORDERS: Final[Mapping[str, Callable[[pb.Order, str, str, int], Order]]] = {
+    "start": _start_from,
+    "view": lambda m, node, job, worker: GiveView(node, job, worker, _view_from(m.view)),
+    "settings": _settings_from,
+    "share": _share_from,
+    "stop": lambda m, node, job, worker: StopWorker(node, job, worker, m.stop.notice_s),
+    "forget": lambda m, node, job, worker: Forget(node, job, worker),
+}
+
+
+# --- reports --------------------------------------------------------------------------------
+
+
+def facts_message(facts: NodeFacts, bytes_max: int = RPC_MESSAGE_BYTES_MAX) -> pb.NodeFacts:
+    """The snapshot as a message of at most so many bytes: details for people are cut first."""
+    message = _facts_message(facts)
+    if message.ByteSize() <= bytes_max:
+        return message
+    message = _facts_message(replace(facts, workers=tuple(map(_shortened, facts.workers))))
+    if message.ByteSize() > bytes_max:
+        raise BugError(
+            f"the snapshot of {facts.node} has {message.ByteSize()} bytes",
+            why=f"it has {len(facts.workers)} workers; at most {bytes_max} bytes can be sent",
+            fix="let fewer workers run on this machine, or write fewer parts in each share",
+        )
+    return message
+
+
+def _shortened(facts: WorkerFacts) -> WorkerFacts:
+    if facts.exit is None:
+        return facts
+    return replace(
+        facts, exit=replace(facts.exit, detail=facts.exit.detail[:EXIT_DETAIL_SHORT_CHARACTERS])
+    )
+
+
+def _facts_message(facts: NodeFacts) -> pb.NodeFacts:
+    return pb.NodeFacts(
+        node=facts.node,
+        capacity=resources_message(facts.capacity),
+        workers=[_worker_message(worker) for worker in facts.workers],
+    )
+
+
+def _worker_message(facts: WorkerFacts) -> pb.WorkerFacts:
+    ended = facts.exit
+    return pb.WorkerFacts(
+        job=facts.job,
+        worker=facts.worker,
+        phase=_PHASES[facts.phase],
+        view=facts.view,
+        step=facts.step,
+        parts=[
+            pb.Parts(
+                attempt=attempt,
+                parts=[
+                    pb.Part(key=part.key, size_bytes=part.size_bytes, digest=part.digest)
+                    for part in parts
+                ],
+            )
+            for attempt, parts in facts.parts.items()
+        ],
+        missed=sorted(facts.missed),
+        unreadable=sorted(facts.unreadable),
+        settings=facts.settings,
+        exit=None if ended is None else _exit_message(ended),
+    )
+
+
+def _exit_message(ended: Exit) -> pb.Exit:
+    return pb.Exit(kind=_EXITS[ended.kind], detail=text(ended.detail))
+
+
+def facts_from(message: pb.NodeFacts) -> NodeFacts:
+    if not message.node:
+        raise malformed("a snapshot of a node without a name")
+    workers = _unique(
+        "worker", (((each.job, each.worker), _worker_from(each)) for each in message.workers)
+    )
+    return NodeFacts(message.node, resources_from(message.capacity), tuple(workers.values()))
+
+
+def _worker_from(message: pb.WorkerFacts) -> WorkerFacts:
+    phase = _PHASES_BACK.get(message.phase)
+    if phase is None or not message.job:
+        raise malformed(f"worker {message.worker} of {message.job!r} in phase {message.phase}")
+    return WorkerFacts(
+        message.job,
+        message.worker,
+        phase,
+        view=message.view,
+        step=message.step if message.HasField("step") else None,
+        parts=_unique("attempt", ((each.attempt, _parts_from(each)) for each in message.parts)),
+        missed=frozenset(message.missed),
+        unreadable=frozenset(message.unreadable),
+        settings=message.settings,
+        exit=_exit_from(message.exit) if message.HasField("exit") else None,
+    )
+
+
+def _parts_from(message: pb.Parts) -> tuple[Part, ...]:
+    return tuple(Part(each.key, each.size_bytes, each.digest) for each in message.parts)
+
+
+def _exit_from(message: pb.Exit) -> Exit:
+    kind = _EXITS_BACK.get(message.kind)
+    if kind is None:
+        raise malformed(f"an end of kind {message.kind}")
+    return Exit(kind, message.detail)
+
+
+def _unique(what: str, pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
+    found: dict[K, V] = {}
+    for key, value in pairs:
+        if key in found:
+            raise malformed(f"{what} {key} is there twice")
+        found[key] = value
+    return found

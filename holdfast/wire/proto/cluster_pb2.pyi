@@ -1,0 +1,312 @@
+"""Made from cluster.proto by .ci/proto. Do not edit."""
+
+# ruff: noqa
+# mypy: ignore-errors
+# fmt: off
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PHASE_UNSPECIFIED: _ClassVar[Phase]
+    PHASE_STARTING: _ClassVar[Phase]
+    PHASE_READY: _ClassVar[Phase]
+    PHASE_RUNNING: _ClassVar[Phase]
+    PHASE_GONE: _ClassVar[Phase]
+
+class ExitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXIT_KIND_UNSPECIFIED: _ClassVar[ExitKind]
+    EXIT_KIND_DONE: _ClassVar[ExitKind]
+    EXIT_KIND_LEFT: _ClassVar[ExitKind]
+    EXIT_KIND_STOPPED: _ClassVar[ExitKind]
+    EXIT_KIND_ERROR: _ClassVar[ExitKind]
+    EXIT_KIND_MEMORY: _ClassVar[ExitKind]
+    EXIT_KIND_SIGNAL: _ClassVar[ExitKind]
+    EXIT_KIND_HUNG: _ClassVar[ExitKind]
+    EXIT_KIND_LOST: _ClassVar[ExitKind]
+PHASE_UNSPECIFIED: Phase
+PHASE_STARTING: Phase
+PHASE_READY: Phase
+PHASE_RUNNING: Phase
+PHASE_GONE: Phase
+EXIT_KIND_UNSPECIFIED: ExitKind
+EXIT_KIND_DONE: ExitKind
+EXIT_KIND_LEFT: ExitKind
+EXIT_KIND_STOPPED: ExitKind
+EXIT_KIND_ERROR: ExitKind
+EXIT_KIND_MEMORY: ExitKind
+EXIT_KIND_SIGNAL: ExitKind
+EXIT_KIND_HUNG: ExitKind
+EXIT_KIND_LOST: ExitKind
+
+class CertificateRequest(_message.Message):
+    __slots__ = ("protocol", "request_pem")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_PEM_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    request_pem: bytes
+    def __init__(self, protocol: _Optional[int] = ..., request_pem: _Optional[bytes] = ...) -> None: ...
+
+class CertificateReply(_message.Message):
+    __slots__ = ("certificate_pem", "trust_pem", "token")
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    TRUST_PEM_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: bytes
+    trust_pem: bytes
+    token: str
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., trust_pem: _Optional[bytes] = ..., token: _Optional[str] = ...) -> None: ...
+
+class FromAgent(_message.Message):
+    __slots__ = ("hello", "snapshot", "refusal")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    snapshot: NodeFacts
+    refusal: Refusal
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., snapshot: _Optional[_Union[NodeFacts, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
+class ToAgent(_message.Message):
+    __slots__ = ("welcome", "orders")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    orders: Orders
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., orders: _Optional[_Union[Orders, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "cluster", "node", "capacity", "session", "process", "serial")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    cluster: str
+    node: str
+    capacity: Resources
+    session: str
+    process: str
+    serial: int
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., session: _Optional[str] = ..., process: _Optional[str] = ..., serial: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class Orders(_message.Message):
+    __slots__ = ("term", "session", "orders")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    session: str
+    orders: _containers.RepeatedCompositeFieldContainer[Order]
+    def __init__(self, term: _Optional[int] = ..., session: _Optional[str] = ..., orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("term", "job", "worker", "order", "reason", "fenced")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    job: str
+    worker: int
+    order: str
+    reason: str
+    fenced: bool
+    def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., order: _Optional[str] = ..., reason: _Optional[str] = ..., fenced: _Optional[bool] = ...) -> None: ...
+
+class Order(_message.Message):
+    __slots__ = ("node", "job", "worker", "start", "view", "settings", "share", "stop", "forget")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    job: str
+    worker: int
+    start: Start
+    view: View
+    settings: Settings
+    share: Share
+    stop: Stop
+    forget: Forget
+    def __init__(self, node: _Optional[str] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s")
+    class EnvironmentEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_S_FIELD_NUMBER: _ClassVar[int]
+    bundle: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    resources: Resources
+    environment: _containers.ScalarMap[str, str]
+    silence_s: float
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("number", "members", "restore_step")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    restore_step: int
+    def __init__(self, number: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., restore_step: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("worker", "lanes")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    lanes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, worker: _Optional[int] = ..., lanes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: _containers.RepeatedCompositeFieldContainer[Setting]
+    def __init__(self, settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ...) -> None: ...
+
+class Setting(_message.Message):
+    __slots__ = ("name", "value", "at_step")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    AT_STEP_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    at_step: int
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., at_step: _Optional[int] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("attempt", "share", "shares")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    attempt: Attempt
+    share: int
+    shares: int
+    def __init__(self, attempt: _Optional[_Union[Attempt, _Mapping]] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
+
+class Attempt(_message.Message):
+    __slots__ = ("number", "step", "view", "since_s")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    step: int
+    view: int
+    since_s: float
+    def __init__(self, number: _Optional[int] = ..., step: _Optional[int] = ..., view: _Optional[int] = ..., since_s: _Optional[float] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("notice_s",)
+    NOTICE_S_FIELD_NUMBER: _ClassVar[int]
+    notice_s: float
+    def __init__(self, notice_s: _Optional[float] = ...) -> None: ...
+
+class Forget(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Resources(_message.Message):
+    __slots__ = ("cpu", "memory_bytes", "gpu")
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    cpu: float
+    memory_bytes: int
+    gpu: int
+    def __init__(self, cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
+
+class NodeFacts(_message.Message):
+    __slots__ = ("node", "capacity", "workers")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    capacity: Resources
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerFacts]
+    def __init__(self, node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerFacts, _Mapping]]] = ...) -> None: ...
+
+class WorkerFacts(_message.Message):
+    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    worker: int
+    phase: Phase
+    view: int
+    step: int
+    parts: _containers.RepeatedCompositeFieldContainer[Parts]
+    missed: _containers.RepeatedScalarFieldContainer[int]
+    unreadable: _containers.RepeatedScalarFieldContainer[int]
+    settings: int
+    exit: Exit
+    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ...) -> None: ...
+
+class Parts(_message.Message):
+    __slots__ = ("attempt", "parts")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    parts: _containers.RepeatedCompositeFieldContainer[Part]
+    def __init__(self, attempt: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
+
+class Part(_message.Message):
+    __slots__ = ("key", "size_bytes", "digest")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    size_bytes: int
+    digest: str
+    def __init__(self, key: _Optional[str] = ..., size_bytes: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class Exit(_message.Message):
+    __slots__ = ("kind", "detail")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    kind: ExitKind
+    detail: str
+    def __init__(self, kind: _Optional[_Union[ExitKind, str]] = ..., detail: _Optional[str] = ...) -> None: ...

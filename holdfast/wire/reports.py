@@ -1,0 +1,82 @@
+"""What an agent reports, as values: its workers, their ends, the parts that are durable.
+
+Observed state is made of these alone. What an agent has not reported is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.wire.room import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A blob that a checkpoint consists of, named by its content."""
+
+    key: str
+    size_bytes: int
+    digest: str
+
+
+class WorkerPhase(Enum):
+    """What an agent knows of a worker's process."""
+
+    STARTING = "starting"  # the command is in the journal; the process may exist
+    READY = "ready"  # it has introduced itself and waits for a view
+    RUNNING = "running"  # it is in a view
+    GONE = "gone"  # the process has ended and was reaped
+
+
+class ExitKind(Enum):
+    """Why a worker's process ended."""
+
+    DONE = "done"  # it finished the job: the last step is committed
+    LEFT = "left"  # it was asked to leave, and did so at a step boundary
+    STOPPED = "stopped"  # it was asked to stop, or killed by its agent after the notice
+    ERROR = "error"  # the user's code failed
+    MEMORY = "memory"  # it needed more memory than it was given
+    SIGNAL = "signal"  # somebody else killed it
+    HUNG = "hung"  # it made no progress for too long
+    LOST = "lost"  # the agent came back and the process was not there any more
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it counts against the job: what its own code did."""
+        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker ended; `detail` is for people: the user's own traceback first."""
+
+    kind: ExitKind
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What an agent reports of one worker. `step` None: it holds no state yet."""
+
+    job: str
+    worker: int
+    phase: WorkerPhase
+    view: int = 0  # the newest that it has adopted
+    step: int | None = None  # the last completed step of the state that it holds
+    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)  # attempt -> durable parts
+    missed: frozenset[int] = frozenset()  # attempts whose step it had already passed
+    unreadable: frozenset[int] = frozenset()  # committed steps that it could not read back
+    settings: int = 0  # how many settings the newest `GiveSettings` that it was told of had
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """An agent's snapshot of its machine. `workers` holds also those that have gone, until the
+    coordinator has taken note (`Forget`)."""
+
+    node: str
+    capacity: Resources
+    workers: tuple[WorkerFacts, ...] = ()

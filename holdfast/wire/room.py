@@ -1,0 +1,35 @@
+"""Room on a machine: the one value in which needs, promises and limits are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Room on a machine: what it has, what a worker needs, what a queue may use."""
+
+    cpu: float = 0.0
+    memory_bytes: int = 0
+    gpu: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.gpu + other.gpu
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources(
+            self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.gpu - other.gpu
+        )
+
+    def times(self, count: int) -> Resources:
+        return Resources(self.cpu * count, self.memory_bytes * count, self.gpu * count)
+
+    def fits(self, room: Resources) -> bool:
+        """Whether `room` has at least this. A thousandth of a core is rounding, not room."""
+        return (
+            self.cpu <= room.cpu + 1e-3
+            and self.memory_bytes <= room.memory_bytes
+            and self.gpu <= room.gpu
+        )

@@ -1,0 +1,236 @@
+"""What both sides of a call agree on: names, options, and how an error travels.
+
+Calls carry raw bytes, and `convert` reads them: so a malformed message gets an answer that says so,
+instead of the bare `INTERNAL` that gRPC would give. A refusal is a status code, its sentence as the
+details, and the same in trailing metadata, from which the other side makes the error again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, cast
+
+import grpc
+import grpc.aio
+
+from holdfast.wire.certificates import COORDINATOR, Identity
+from holdfast.wire.convert import malformed
+from holdfast.wire.errors import (
+    Conflict,
+    Full,
+    HoldfastError,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from holdfast.wire.limits import (
+    RPC_CALL_S,
+    RPC_KEEPALIVE_S,
+    RPC_KEEPALIVE_TIMEOUT_S,
+    RPC_MESSAGE_BYTES_MAX,
+)
+
+# Raised when an older side would misunderstand a newer one.
+PROTOCOL: Final = 1
+JOIN: Final = "/holdfast.v1.Door/Join"
+ATTACH: Final = "/holdfast.v1.Agents/Attach"
+RENEW: Final = "/holdfast.v1.Agents/Renew"
+# Metadata of every call: the join token or the member token.
+TOKEN_KEY: Final = "holdfast-token"  # noqa: S105 (the key, not a token)
+_ERROR_KEY: Final = "holdfast-error-bin"
+# Headers have eight kilobytes for everything.
+_SENTENCE_CHARACTERS_MAX: Final = 600
+# What a read gives at the end of a stream.
+EOF: Final[object] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+# Where the leader says how it is reached, beside the election's own nodes.
+LEADER_PATH: Final = "/holdfast/leader"
+CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
+NODES_PATH: Final = "/holdfast/nodes"
+
+_KINDS: Final[dict[str, type[HoldfastError]]] = {
+    kind.__name__: kind for kind in (Conflict, Full, Refused, TimedOut, Unavailable)
+}
+_RETRIED: Final = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,  # a write that met the end of its stream
+)
+
+OPTIONS: Final[Sequence[tuple[str, Any]]] = (
+    ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", RPC_MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", int(RPC_KEEPALIVE_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(RPC_KEEPALIVE_TIMEOUT_S * 1000)),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", int(RPC_KEEPALIVE_S * 500)),
+)
+# A server with a new certificate takes the port over while the old one still has it.
+SERVER_OPTIONS: Final[Sequence[tuple[str, Any]]] = (*OPTIONS, ("grpc.so_reuseport", 1))
+CHANNEL_OPTIONS: Final[Sequence[tuple[str, Any]]] = (
+    *OPTIONS,
+    ("grpc.ssl_target_name_override", COORDINATOR),
+    # The uplink has its own pauses, and a new leader's address is tried at once.
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Where the leader of a term listens for agents."""
+
+    term: int
+    address: str
+
+    def value(self) -> dict[str, Any]:
+        return {"term": self.term, "address": self.address}
+
+
+def contact_from(value: object) -> Contact | None:
+    """The contact in what the coordination plane holds; None if there is none yet."""
+    if value is None:
+        return None
+    match value:
+        case {"term": int(term), "address": str(address)}:
+            return Contact(term, address)
+        case _:
+            raise malformed(f"{CONTACT_PATH} has {value!r}")
+
+
+class Denied(Exception):
+    """The end of a call, with its status code: to be raised by whoever serves it."""
+
+    def __init__(self, code: grpc.StatusCode, error: HoldfastError) -> None:
+        super().__init__(str(error))
+        self.code = code
+        self.error = error
+
+
+async def deny(context: grpc.aio.ServicerContext[Any, Any], denied: Denied) -> NoReturn:
+    """End the call with this refusal."""
+    error = denied.error
+    name = type(error).__name__
+    body = {"kind": name if name in _KINDS else Refused.__name__}
+    body |= {key: _short(getattr(error, key)) for key in ("what", "why", "fix")}
+    packed = json.dumps(body).encode()
+    details = _short(str(error))
+    await context.abort(denied.code, details, ((_ERROR_KEY, packed),))
+
+
+def error_from(failed: grpc.aio.AioRpcError, address: str) -> HoldfastError:
+    """The error that the other side meant, or what a failed call means without its word."""
+    packed = _packed(failed)
+    if packed is not None:
+        return _unpacked(packed, failed.code())
+    kind = Unavailable if failed.code() in _RETRIED else Refused
+    return kind(
+        f"the coordinator at {address} did not answer as one",
+        why=f"{failed.code().name}: {_short(failed.details() or '')}",
+        fix="look whether it runs, can be reached, and is of this cluster; it is tried again",
+    )
+
+
+def explains_itself(failed: grpc.aio.AioRpcError) -> bool:
+    """Whether the other side has said why."""
+    return _packed(failed) is not None
+
+
+def _packed(failed: grpc.aio.AioRpcError) -> bytes | None:
+    trailing: Any = failed.trailing_metadata() or ()  # pairs; the stubs have one pair only
+    for key, value in trailing:
+        if key == _ERROR_KEY and isinstance(value, bytes):
+            return value
+    return None
+
+
+def _unpacked(packed: bytes, code: grpc.StatusCode) -> HoldfastError:
+    try:
+        body = json.loads(packed)
+        kind = _KINDS[body["kind"]]
+        return kind(str(body["what"]), why=str(body["why"]), fix=str(body["fix"]))
+    except (ValueError, KeyError, TypeError):
+        return malformed(f"a refusal with status {code.name}")
+
+
+def _short(words: str) -> str:
+    return words[:_SENTENCE_CHARACTERS_MAX]
+
+
+def token_in(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The token that came with a call; empty if none did."""
+    for key, value in context.invocation_metadata() or ():
+        if key == TOKEN_KEY and isinstance(value, str):
+            return value
+    return ""
+
+
+def check_protocol(protocol: int) -> None:
+    """`Denied` unless the other side speaks as we do."""
+    if protocol == PROTOCOL:
+        return
+    older = protocol < PROTOCOL
+    raise Denied(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        Refused(
+            f"this coordinator speaks protocol {PROTOCOL}, and the agent {protocol}",
+            why=f"the {'agent' if older else 'coordinator'} is of an older version of holdfast",
+            fix=f"upgrade holdfast on the {'agent' if older else 'coordinator'}'s machine",
+        ),
+    )
+
+
+def channel_to(address: str, identity: Identity) -> grpc.aio.Channel:
+    """A channel on which both sides show certificates of the cluster."""
+    credentials = grpc.ssl_channel_credentials(
+        identity.trust_pem, identity.key_pem, identity.certificate_pem
+    )
+    return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
+
+
+def door_to(address: str, trust_pem: bytes) -> grpc.aio.Channel:
+    """A channel of a machine that has no certificate yet, but knows whom to trust."""
+    credentials = grpc.ssl_channel_credentials(trust_pem)
+    return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
+
+
+class AgentStream:
+    """An agent's end of its stream, in bytes."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        # Without serializers a call takes bytes; the stubs do not know that.
+        opened = cast("Any", channel).stream_stream(ATTACH)
+        self._call = opened(metadata=((TOKEN_KEY, token),))
+        # A call takes one write at a time; a second one would end it.
+        self._writing = asyncio.Lock()
+
+    async def write(self, message: bytes) -> None:
+        """Send it, or wait for room. A stream that is over raises with its status."""
+        try:
+            async with self._writing:
+                await self._call.write(message)
+        except asyncio.InvalidStateError:
+            call = self._call
+            status: Any = (await call.code(), await call.initial_metadata())
+            more: Any = (await call.trailing_metadata(), await call.details(), "")
+            raise grpc.aio.AioRpcError(*status, *more) from None
+
+    async def read(self) -> bytes | None:
+        """The next message; None at the end of the stream."""
+        raw = await self._call.read()
+        return None if raw is EOF else cast("bytes", raw)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+async def call_once(channel: grpc.aio.Channel, method: str, request: bytes, token: str) -> bytes:
+    """A short call, in bytes."""
+    called = cast("Any", channel).unary_unary(method)
+    answer = await called(request, metadata=((TOKEN_KEY, token),), timeout=RPC_CALL_S)
+    return cast("bytes", answer)

@@ -1,0 +1,76 @@
+"""What a worker and its agent say to each other: one JSON object a line, over a Unix socket.
+
+    worker   {"say": {"ready", "view", "step", "unreadable"}}  what is true of it now
+             {"parts": {"attempt", "parts", "missed"}}         a share that is durable, or missed
+    agent    {"view": ...}  {"settings": ...}  {"share": ...}  {"stop": {}}
+
+All of these are levels: each may be said twice, and all are said again on a new connection. A line
+that is not understood is a `Refused`: the two are not of one version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from holdfast.wire.errors import Refused
+from holdfast.wire.orders import Attempt, View
+from holdfast.wire.reports import Part
+
+# In the environment of a worker.
+FOLDER_VARIABLE: Final = "HOLDFAST_SCRATCH"
+JOB_VARIABLE: Final = "HOLDFAST_JOB"
+WORKER_VARIABLE: Final = "HOLDFAST_WORKER"
+PORTS_VARIABLE: Final = "HOLDFAST_PORTS"
+# In the worker's folder.
+SOCKET_NAME: Final = "agent.sock"
+WORD_NAME: Final = "word"
+DONE: Final = "done"
+LEFT: Final = "left"
+
+
+def line(kind: str, body: Any) -> bytes:
+    return json.dumps({kind: body}, separators=(",", ":")).encode() + b"\n"
+
+
+def parse(raw: bytes) -> tuple[str, Any]:
+    """The kind and the body of a line; `Refused` if it is not one."""
+    try:
+        message = json.loads(raw)
+        ((kind, body),) = message.items()
+    except (ValueError, AttributeError) as error:
+        raise not_understood(raw, error) from error
+    return kind, body
+
+
+def not_understood(raw: bytes, error: Exception | None = None) -> Refused:
+    return Refused(
+        f"a line between a worker and its agent is not understood: {raw[:100]!r}",
+        why=f"{type(error).__name__}: {error}" if error else "its kind is not known",
+        fix="run the worker with the same version of holdfast as the agent",
+    )
+
+
+def view_body(view: View) -> dict[str, Any]:
+    lanes = {str(worker): list(lanes) for worker, lanes in view.lanes.items()}
+    return {"number": view.number, "lanes": lanes, "restore_step": view.restore_step}
+
+
+def view_from(body: Mapping[str, Any]) -> View:
+    lanes = {int(worker): tuple(lanes) for worker, lanes in body["lanes"].items()}
+    return View(int(body["number"]), lanes, body["restore_step"])
+
+
+def share_body(attempt: Attempt, share: int, shares: int) -> dict[str, Any]:
+    return {"attempt": asdict(attempt), "share": share, "shares": shares}
+
+
+def parts_body(attempt: int, parts: tuple[Part, ...], missed: bool) -> dict[str, Any]:
+    return {"attempt": attempt, "parts": [asdict(part) for part in parts], "missed": missed}
+
+
+def socket_path(folder: int) -> str:
+    """A short path of the socket in the open `folder`: a socket's path has 107 bytes at most."""
+    return f"/proc/self/fd/{folder}/{SOCKET_NAME}"

@@ -1,0 +1,154 @@
+"""Tokens: short texts, signed by the cluster's authority, that end.
+
+A *join* token lets a machine ask for its first certificate. It carries the authority's own
+certificate, so that the machine knows whom it may trust before it has spoken to anybody; so it must
+be passed on over a channel that nobody else reads or changes. A *member* token comes with each
+certificate, ends with it, and accompanies every call: a certificate alone opens nothing.
+
+A token is a secret as long as it holds. It is never part of an error or a log line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.errors import Refused, Usage
+from holdfast.wire.limits import JOIN_TOKEN_S, JOIN_TOKEN_S_MAX, TOKEN_CHARACTERS_MAX
+
+_PREFIX: Final = "holdfast1"
+# In front of what is signed: nothing else that the authority signs can be taken for a token.
+_DOMAIN: Final = b"holdfast token 1\n"
+
+
+class Kind(Enum):
+    JOIN = "join"
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token says. `node` None: any node. `trust_pem` is only in join tokens."""
+
+    kind: Kind
+    cluster: str
+    until_s: float
+    node: str | None = None
+    trust_pem: bytes = b""
+
+
+def join_token(authority: Authority, life_s: float = JOIN_TOKEN_S, node: str | None = None) -> str:
+    """A token with which machines (or only `node`) may join for so long."""
+    if not 0 < life_s <= JOIN_TOKEN_S_MAX:
+        raise Usage(
+            f"a join token cannot hold for {life_s:g} s",
+            why=f"at most {JOIN_TOKEN_S_MAX:g} s: whoever finds it may join",
+            fix="make a shorter one, and a new one when it is needed",
+        )
+    if node is not None:
+        checked_name("node", node)
+    until_s = authority.now_s() + life_s
+    return _made(authority, Token(Kind.JOIN, authority.cluster, until_s, node, authority.trust_pem))
+
+
+def member_token(authority: Authority, node: str, until_s: float) -> str:
+    """The token that goes with a node's certificate."""
+    return _made(authority, Token(Kind.MEMBER, authority.cluster, until_s, node))
+
+
+def read(text: str) -> Token:
+    """What a token says, unchecked: for the machine that was given it."""
+    return _parsed(text)[0]
+
+
+def check(authority: Authority, text: str, kind: Kind, node: str) -> Token:
+    """The token, if `node` may use it for this now; `Refused` says why not, but not the token."""
+    if not text:
+        raise _refused("there is none", kind)
+    try:
+        token, payload, signature = _parsed(text)
+    except Refused as error:
+        raise _refused(error.why, kind) from None
+    # The cluster first: a token of another cluster is an honest mistake, and its signature is
+    # never ours. Nothing is granted before the signature was checked.
+    if token.cluster != authority.cluster:
+        raise _refused(f"it is for cluster {token.cluster!r}, not {authority.cluster!r}", kind)
+    if not authority.signed(_DOMAIN + payload, signature):
+        raise _refused("it was not made by this cluster's authority", kind)
+    if token.kind is not kind:
+        raise _refused(f"it is a {token.kind.value} token", kind)
+    if authority.now_s() >= token.until_s:
+        raise _refused(f"it ended {authority.now_s() - token.until_s:.0f} s ago", kind)
+    if token.node is not None and token.node != node:
+        raise _refused(f"it is for node {token.node!r}, not {node!r}", kind)
+    return token
+
+
+def _refused(why: str, kind: Kind) -> Refused:
+    fix = {
+        Kind.JOIN: "ask a coordinator's machine for a new token, and join with it",
+        Kind.MEMBER: "join this machine to the cluster again, with a new join token",
+    }[kind]
+    return Refused(f"this {kind.value} token does not hold", why=why, fix=fix)
+
+
+def _made(authority: Authority, token: Token) -> str:
+    body: dict[str, Any] = {
+        "kind": token.kind.value,
+        "cluster": token.cluster,
+        "until_s": token.until_s,
+    }
+    if token.node is not None:
+        body["node"] = token.node
+    if token.trust_pem:
+        body["trust"] = token.trust_pem.decode()
+    payload = json.dumps(body, separators=(",", ":")).encode()
+    signature = authority.signature(_DOMAIN + payload)
+    return f"{_PREFIX}.{_encoded(payload)}.{_encoded(signature)}"
+
+
+def _parsed(text: str) -> tuple[Token, bytes, bytes]:
+    if len(text) > TOKEN_CHARACTERS_MAX:
+        raise _no_token(f"it has {len(text)} characters")
+    pieces = text.strip().split(".")
+    if len(pieces) != 3 or pieces[0] != _PREFIX:
+        raise _no_token("it does not begin and end as a token does")
+    payload, signature = _decoded(pieces[1]), _decoded(pieces[2])
+    try:
+        body = json.loads(payload)
+        token = _token_of(**body)
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        token = None  # the error would quote the token
+    if token is None:
+        raise _no_token("it is damaged, or of another version")
+    return token, payload, signature
+
+
+def _token_of(
+    kind: str, cluster: str, until_s: float, node: str | None = None, trust: str = ""
+) -> Token:
+    """Unknown and missing keys are a TypeError of the call."""
+    name = None if node is None else str(node)
+    return Token(Kind(kind), str(cluster), float(until_s), name, str(trust).encode())
+
+
+def _no_token(why: str) -> Refused:
+    return Refused(
+        "this is not a token", why=why, fix="copy the whole token, from its first letter"
+    )
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise _no_token("it is damaged, or cut short") from None
