@@ -1,0 +1,1 @@
+"""The pure parts of storage: addresses, keys, retries, manifests, garbage, names of bundles."""
