@@ -1,0 +1,276 @@
+"""The agent: state machine, journal, supervisor and channel behind two calls.
+
+    agent = await Agent.start(folder, node, machine, bundle_folder)
+    answer = await agent.deliver(term, order)
+    facts = agent.snapshot()
+
+One loop takes all events, in the order in which they come. Those that wait while the disk is busy
+are handled as one batch: the machine decides, all its journal entries become durable with one
+fsync, and only then anything is done, answered or reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.agent import cgroups
+from holdfast.agent.channel import Channel
+from holdfast.agent.events import (
+    Action,
+    Answer,
+    Bury,
+    Event,
+    OrderReceived,
+    Recovered,
+    Report,
+    SignalProcess,
+    StartProcess,
+    Tell,
+    Timer,
+    key_of,
+)
+from holdfast.agent.events import Journal as JournalAction
+from holdfast.agent.folders import Folders
+from holdfast.agent.journal import Journal
+from holdfast.agent.machine import AgentMachine
+from holdfast.agent.slots import Machine
+from holdfast.agent.supervisor import Bounds, BundleFolder, Supervisor
+from holdfast.wire import logs
+from holdfast.wire.clock import Clock, SystemClock
+from holdfast.wire.errors import Cancelled, Full
+from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
+from holdfast.wire.orders import Order
+from holdfast.wire.reports import NodeFacts
+
+log = logs.get(__name__)
+
+
+class _Waiting(NamedTuple):
+    """An event, and who waits until it has been dealt with."""
+
+    event: Event
+    dealt_with: asyncio.Future[Answer | None] | None = None
+
+
+class Agent:
+    """A running agent. Made by `start`; used from one loop."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        machine: AgentMachine,
+        journal: Journal,
+        bundle_folder: BundleFolder,
+        clock: Clock,
+        bounds: Bounds | None,
+    ) -> None:
+        self._folders = folders
+        self._machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._waiting: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._facts = machine.snapshot()
+        self._version = 0
+        self._changed = asyncio.Condition()
+        # One thread: the journal has one writer, and its order is the order of events.
+        self._disk = ThreadPoolExecutor(1, "holdfast-journal")
+        found = cgroups.find()
+        log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
+        self._supervisor = Supervisor(folders, bundle_folder, self._tell, found.groups, bounds)
+        self._channel = Channel(self._heard)
+        self._lock = -1
+        self._loop: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        folder: Path,
+        node: str,
+        machine: Machine,
+        bundle_folder: BundleFolder,
+        *,
+        clock: Clock | None = None,
+        bounds: Bounds | None = None,
+    ) -> Agent:
+        """Take the folder, recover from its journal, find the living workers, and go on.
+
+        When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
+        """
+        folders = Folders(folder)
+        folders.make()
+        lock = folders.take()
+        try:
+            journal, recovery = Journal.open(folders.home)
+        except BaseException:
+            os.close(lock)
+            raise
+        if recovery.cut_bytes:
+            log.warning("an unfinished batch was cut off", bytes=recovery.cut_bytes)
+        clock = clock or SystemClock()
+        state = AgentMachine(node, machine)
+        for entry in recovery.entries:
+            state.handle(Recovered(entry), clock.now_s())
+        state.validate()
+        agent = cls(folders, state, journal, bundle_folder, clock, bounds)
+        agent._lock = lock
+        await agent._recover()
+        return agent
+
+    async def _recover(self) -> None:
+        living = self._machine.living()
+        await self._supervisor.end_strangers(frozenset(living))
+        self._loop = asyncio.create_task(self._run())
+        for key in living:
+            await self._channel.open(key, self._folders.worker(key))
+        for key in living:
+            await self._submit(await self._supervisor.find(key))
+
+    # --- the port --------------------------------------------------------------------------------
+
+    async def deliver(self, term: int, order: Order) -> Answer:
+        """Give it an order. The answer is durable, where the order is one that must be.
+
+        `Full`: too much waits for the disk; send it again. Safe to repeat in any case.
+        """
+        if len(self._waiting) >= AGENT_EVENTS_MAX:
+            raise Full(
+                f"{len(self._waiting)} events wait for the disk of {self._machine.node}",
+                fix=f"look at the disk of {self._folders.home}",
+            )
+        answer = await self._submit(OrderReceived(term, order))
+        assert answer is not None, "every order is answered"
+        return answer
+
+    def snapshot(self) -> NodeFacts:
+        """What is durably true of this machine now."""
+        return self._facts
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the snapshot."""
+        return self._version
+
+    async def changed(self, version: int) -> int:
+        """Wait until the snapshot is newer than `version`; its version."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._version > version)
+        return self._version
+
+    async def failed(self) -> None:
+        """Wait until the agent cannot go on; raises why. Its workers go on."""
+        assert self._loop is not None
+        await asyncio.shield(self._loop)
+
+    async def close(self) -> None:
+        """Stop acting. Workers go on, and the next agent finds them."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait([self._loop])
+        self._channel.close_all()
+        await self._supervisor.close()
+        self._disk.shutdown()
+        self._journal.close()
+        os.close(self._lock)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        self._waiting.append(_Waiting(event))
+        self._wake.set()
+
+    async def _heard(self, event: Event) -> None:
+        await self._submit(event)
+
+    async def _submit(self, event: Event) -> Answer | None:
+        if self._loop is None or self._loop.done():
+            raise _ended(self._machine.node)
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(event, future))
+        self._wake.set()
+        return await future
+
+    async def _run(self) -> None:
+        batch: list[_Waiting] = []
+        try:
+            while True:
+                await self._sleep()
+                batch, self._waiting = [*self._waiting, _Waiting(Timer())], []
+                await self._deal_with(batch)
+        finally:
+            for waiting in (*batch, *self._waiting):
+                if waiting.dealt_with is not None and not waiting.dealt_with.done():
+                    waiting.dealt_with.set_exception(_ended(self._machine.node))
+
+    async def _sleep(self) -> None:
+        """Until there is an event, or the machine wants to look at the clock."""
+        wake_s = self._machine.wake_s
+        timeout_s = None if wake_s is None else max(0.0, wake_s - self._clock.now_s())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def _deal_with(self, batch: list[_Waiting]) -> None:
+        now_s = self._clock.now_s()
+        decided = [(waiting, self._machine.handle(waiting.event, now_s)) for waiting in batch]
+        actions = [action for _, each in decided for action in each]
+        await self._write_down(actions)
+        if any(isinstance(action, Report) for action in actions):
+            self._facts = self._machine.snapshot()
+            self._version += 1
+        for action in actions:
+            await self._do(action)
+        for waiting, each in decided:
+            if waiting.dealt_with is not None and not waiting.dealt_with.done():
+                waiting.dealt_with.set_result(_answer(each))
+        async with self._changed:
+            self._changed.notify_all()
+        if self._journal.wants_compaction:
+            await self._on_disk(lambda: self._journal.compact(self._machine.entries()))
+
+    async def _write_down(self, actions: list[Action]) -> None:
+        """Make the entries durable. Without room the agent waits: it decides nothing meanwhile."""
+        entries = [action.entry for action in actions if isinstance(action, JournalAction)]
+        if entries:
+            await self._on_disk(lambda: self._journal.append(entries))
+
+    async def _on_disk(self, work: Callable[[], None]) -> None:
+        while True:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._disk, work)
+            except Full as error:
+                log.warning("the journal waits for room", reason=str(error))
+                await asyncio.sleep(JOURNAL_RETRY_S)
+            else:
+                return
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case StartProcess(order, _):
+                key = key_of(order)
+                await self._channel.open(key, self._folders.worker(key))
+                self._supervisor.start(action)
+            case SignalProcess(key, force):
+                self._supervisor.signal(key, force)
+            case Tell(key, what):
+                self._channel.tell(key, what)
+            case Bury(key):
+                self._channel.close(key)
+                self._supervisor.bury(key, frozenset(self._machine.living()))
+
+
+def _answer(actions: list[Action]) -> Answer | None:
+    return next((action for action in actions if isinstance(action, Answer)), None)
+
+
+def _ended(node: str) -> Cancelled:
+    return Cancelled(f"the agent of {node} has ended", fix="start it again; its workers go on")

@@ -1,0 +1,139 @@
+"""The agent's end of the sockets to its workers: one in each worker's folder.
+
+Who can open the folder is the worker: there is no other proof, and none is needed on one machine.
+A new connection takes the place of the one before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, assert_never
+
+from holdfast.agent.events import Connected, Event, Key, Said, SaidParts
+from holdfast.wire import logs, talk
+from holdfast.wire.errors import Refused
+from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, CHANNEL_UNSENT_BYTES_MAX
+from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
+from holdfast.wire.reports import Part
+
+log = logs.get(__name__)
+
+
+class Channel:
+    """The sockets of one agent. `heard` takes an event and returns when it has been dealt with:
+    a worker that talks faster than the agent listens waits."""
+
+    def __init__(self, heard: Callable[[Event], Awaitable[object]]) -> None:
+        self._heard = heard
+        self._servers: dict[Key, asyncio.Server] = {}
+        self._links: dict[Key, asyncio.StreamWriter] = {}
+
+    async def open(self, key: Key, folder: Path) -> None:
+        """Listen for this worker."""
+        if key in self._servers:
+            return
+        listener = _listen(folder)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(key, reader, writer)
+
+        self._servers[key] = await asyncio.start_unix_server(
+            serve, sock=listener, limit=CHANNEL_MESSAGE_BYTES_MAX
+        )
+
+    def tell(self, key: Key, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
+        """Send it, if the worker is connected; otherwise it is told when it connects."""
+        writer = self._links.get(key)
+        if writer is None:
+            return
+        if writer.transport.get_write_buffer_size() > CHANNEL_UNSENT_BYTES_MAX:
+            log.warning("a worker does not read what it is told; it is cut off", worker=str(key))
+            writer.transport.abort()
+            return
+        writer.write(_line(what))
+
+    def close(self, key: Key) -> None:
+        """The worker has ended."""
+        server = self._servers.pop(key, None)
+        if server is not None:
+            server.close()
+        writer = self._links.pop(key, None)
+        if writer is not None:
+            writer.transport.abort()
+
+    def close_all(self) -> None:
+        for key in list(self._servers):
+            self.close(key)
+
+    async def _serve(
+        self, key: Key, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        before = self._links.get(key)
+        if before is not None:
+            before.transport.abort()
+        self._links[key] = writer
+        try:
+            await self._heard(Connected(key))
+            while raw := await reader.readline():
+                await self._heard(_event(key, raw))
+        except ConnectionError:
+            pass  # it ended, or it comes back: neither is news here
+        except (Refused, ValueError) as error:
+            log.warning("a worker's line was refused", worker=str(key), reason=str(error))
+        finally:
+            if self._links.get(key) is writer:
+                del self._links[key]
+            writer.transport.abort()
+
+
+def _listen(folder: Path) -> socket.socket:
+    """A socket in this folder; one that a dead agent left behind is replaced."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(talk.SOCKET_NAME, dir_fd=handle)
+        listener.bind(talk.socket_path(handle))
+        listener.listen()
+    finally:
+        os.close(handle)
+    return listener
+
+
+def _line(what: GiveView | GiveSettings | TakeShare | StopWorker) -> bytes:
+    match what:
+        case GiveView():
+            return talk.line("view", talk.view_body(what.view))
+        case GiveSettings():
+            return talk.line("settings", [list(setting) for setting in what.settings])
+        case TakeShare():
+            return talk.line("share", talk.share_body(what.attempt, what.share, what.shares))
+        case StopWorker():
+            return talk.line("stop", {})
+        case _:
+            assert_never(what)
+
+
+def _event(key: Key, raw: bytes) -> Event:
+    kind, body = talk.parse(raw)
+    try:
+        if kind == "say":
+            return _said(key, body)
+        if kind == "parts":
+            parts = tuple(Part(**part) for part in body["parts"])
+            return SaidParts(key, int(body["attempt"]), parts, bool(body["missed"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise talk.not_understood(raw, error) from error
+    raise talk.not_understood(raw)
+
+
+def _said(key: Key, body: dict[str, Any]) -> Said:
+    step, unreadable = body["step"], frozenset(int(one) for one in body["unreadable"])
+    known = None if step is None else int(step)
+    return Said(key, bool(body["ready"]), int(body["view"]), known, unreadable)

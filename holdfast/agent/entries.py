@@ -1,0 +1,81 @@
+"""Journal entries as JSON values, in both directions. What is not known is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from holdfast.agent.events import (
+    Accepted,
+    Entry,
+    Exited,
+    Forgotten,
+    Held,
+    Identity,
+    Key,
+    Slots,
+    Started,
+    Stopping,
+    TermSeen,
+)
+from holdfast.wire.errors import Corrupt
+from holdfast.wire.orders import StartWorker
+from holdfast.wire.reports import Exit, ExitKind
+from holdfast.wire.room import Resources
+
+
+def encode(entry: Entry) -> dict[str, Any]:
+    """The entry as plain values; `kind` says which it is."""
+    match entry:
+        case TermSeen(term):
+            return {"kind": "term", "term": term}
+        case Accepted(order, slots):
+            return {"kind": "accepted", "order": asdict(order), "slots": slots._asdict()}
+        case Started(key, identity):
+            return {"kind": "started", "key": list(key), "identity": list(identity)}
+        case Held(key, view, step):
+            return {"kind": "held", "key": list(key), "view": view, "step": step}
+        case Stopping(key, kill_at_s, hung):
+            return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, "hung": hung}
+        case Exited(key, end):
+            how = {"exit": end.kind.value, "detail": end.detail}
+            return {"kind": "exited", "key": list(key), **how}
+        case Forgotten(key):
+            return {"kind": "forgotten", "key": list(key)}
+
+
+def decode(record: Mapping[str, Any]) -> Entry:
+    """The entry that `encode` was given."""
+    try:
+        return _DECODERS[record["kind"]](record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(
+            f"the journal holds an entry that is not one: {dict(record)!r:.200}",
+            why=f"{type(error).__name__}: {error}",
+            fix="use the version of holdfast that wrote it",
+        ) from error
+
+
+def _key(record: Mapping[str, Any]) -> Key:
+    job, worker = record["key"]
+    return Key(job, worker)
+
+
+def _accepted(record: Mapping[str, Any]) -> Accepted:
+    fields = dict(record["order"])
+    fields["resources"] = Resources(**fields["resources"])
+    fields["command"] = tuple(fields["command"])
+    slots = {name: tuple(values) for name, values in record["slots"].items()}
+    return Accepted(StartWorker(**fields), Slots(**slots))
+
+
+_DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
+    "term": lambda record: TermSeen(record["term"]),
+    "accepted": _accepted,
+    "started": lambda record: Started(_key(record), Identity(*record["identity"])),
+    "held": lambda record: Held(_key(record), record["view"], record["step"]),
+    "stopping": lambda record: Stopping(_key(record), record["kill_at_s"], record["hung"]),
+    "exited": lambda record: Exited(_key(record), Exit(ExitKind(record["exit"]), record["detail"])),
+    "forgotten": lambda record: Forgotten(_key(record)),
+}

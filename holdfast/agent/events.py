@@ -1,0 +1,286 @@
+"""The agent's vocabulary, as values: events in, actions out, entries of the journal.
+
+`AgentMachine.handle(event, now_s)` gives a list of actions. `Journal` actions of a list must be
+durable before any of its other actions is carried out; the rim may make several lists durable
+with one fsync. Times are of a clock that goes on over restarts of the agent (not of the machine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.wire.orders import (
+    GiveSettings,
+    GiveView,
+    Order,
+    StartWorker,
+    StopWorker,
+    TakeShare,
+)
+from holdfast.wire.reports import Exit, Part
+
+
+class Key(NamedTuple):
+    """A worker: its job and its number, which is used once."""
+
+    job: str
+    worker: int
+
+    def __str__(self) -> str:
+        return f"{self.job}.{self.worker}"
+
+
+def key_of(order: Order) -> Key:
+    return Key(order.job, order.worker)
+
+
+class Identity(NamedTuple):
+    """A process that cannot be taken for another: its number may be used again, this may not."""
+
+    pid: int
+    start_ticks: int  # since the machine was started, as the kernel counts
+    boot: str
+
+
+class Slots(NamedTuple):
+    """What of the machine a worker has for itself. No `cpus`: it may run on any."""
+
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of a process that is gone, with all that it had started.
+
+    Exactly one of `code` and `signal` is set when its end was seen. `word` is what it said last of
+    itself. `fault` says why there was no process to end: it could not be started.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    word: str = ""  # "done" or "left"
+    over_memory: bool = False  # the system killed it at its limit
+    machine_short: bool = False  # the system killed something for want of memory meanwhile
+    abandoned: bool = False  # its agent did not come back
+    fault: str = ""
+    stderr_tail: str = ""
+
+    @property
+    def seen(self) -> bool:
+        return self.code is not None or self.signal is not None
+
+
+# --- entries of the journal -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TermSeen:
+    """The highest term of a leader. Written before anything of that term is obeyed."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """This worker is ours to start. Written before its process can exist."""
+
+    order: StartWorker
+    slots: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    key: Key
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The worker is ready, has adopted this view (0: none) and holds the state of this step or a
+    later one (None: no state)."""
+
+    key: Key
+    view: int
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The worker is to end: asked at once, killed at `kill_at_s`. `hung`: it made no progress."""
+
+    key: Key
+    kill_at_s: float
+    hung: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process is gone. Also of a worker that was stopped before it was ever started."""
+
+    key: Key
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The coordinator knows of the end. The number is remembered, so that it never starts again."""
+
+    key: Key
+
+
+Entry = TermSeen | Accepted | Started | Held | Stopping | Exited | Forgotten
+
+# --- events ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OrderReceived:
+    term: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """An entry of the journal, in its order, before anything else happens."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarted:
+    """After a restart: nothing was ever started for this worker."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted:
+    key: Key
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessAdopted:
+    """After a restart: the worker's process is alive."""
+
+    key: Key
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited:
+    key: Key
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a worker says of itself: a level, not a change. It says it again when it reconnects."""
+
+    key: Key
+    ready: bool = False
+    view: int = 0
+    step: int | None = None
+    unreadable: frozenset[int] = frozenset()  # committed steps that it could not read back
+
+
+@dataclass(frozen=True, slots=True)
+class SaidParts:
+    """All its parts of this attempt are durable; `missed`: it had already passed the step."""
+
+    key: Key
+    attempt: int
+    parts: tuple[Part, ...] = ()
+    missed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The worker's socket is open: tell it what it should know."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Time has passed; `AgentMachine.wake_s` says when it is wanted."""
+
+
+Event = (
+    OrderReceived
+    | Recovered
+    | NeverStarted
+    | ProcessStarted
+    | ProcessAdopted
+    | ProcessExited
+    | Said
+    | SaidParts
+    | Connected
+    | Timer
+)
+
+# --- actions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Make this durable before anything else of the list is done."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply to an order; exactly one for each. `reason` is for people."""
+
+    accepted: bool
+    reason: str
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Start it unless it was ever started before: the supervisor can tell, also after a crash."""
+
+    order: StartWorker
+    slots: Slots
+
+
+class Force(Enum):
+    """How a process is told to end."""
+
+    ASK = "ask"  # SIGTERM to the worker alone
+    KILL = "kill"  # SIGKILL to it and to all that it started
+
+
+@dataclass(frozen=True, slots=True)
+class SignalProcess:
+    key: Key
+    force: Force
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Pass this on to the worker, if it is connected; it is told again when it connects."""
+
+    key: Key
+    what: GiveView | GiveSettings | TakeShare | StopWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Remove what the worker left behind, except its logs."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The snapshot has changed."""
+
+
+Action = Journal | Answer | StartProcess | SignalProcess | Tell | Bury | Report

@@ -1,0 +1,113 @@
+"""Why a worker ended, from what is known of its process. Pure.
+
+People first see what their own code said: its traceback. Then the fact: status or signal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from holdfast.agent.events import Ending
+from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
+from holdfast.wire.reports import Exit, ExitKind
+from holdfast.wire.talk import DONE, LEFT
+
+# Signals that a process brings upon itself: an abort, a bad address, a bad instruction. Everything
+# else was sent by somebody.
+_OWN_FAULTS: Final = {
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    11: "SIGSEGV",
+    31: "SIGSYS",
+}
+_NAMES: Final = {**_OWN_FAULTS, 1: "SIGHUP", 2: "SIGINT", 9: "SIGKILL", 15: "SIGTERM"}
+# What an agent or a shim sends to end a worker.
+_OURS: Final = frozenset({9, 15})
+_WORDS: Final = {DONE: ExitKind.DONE, LEFT: ExitKind.LEFT}
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_TAIL_LINES: Final = 20
+# What Python, C++, the system and torch say when memory is refused.
+_NO_MEMORY: Final = re.compile(
+    r"^(?:\w+\.)*(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)\b"
+    r"|std::bad_alloc|Cannot allocate memory|can't allocate memory|out of memory",
+    re.MULTILINE,
+)
+
+
+def classify(ending: Ending, *, stopping: bool, hung: bool, introduced: bool) -> Exit:
+    """The reason of an end.
+
+    `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress.
+    `introduced`: it had connected to its agent; a program that never did and ends with status 0
+    is an ordinary program that has done its work.
+    """
+    fact, own = _fact(ending), own_words(ending.stderr_tail)
+    # Its word counts when it ended well, and also when our own signal came while it was ending:
+    # a Python program that is being taken down has no handlers any more.
+    ours = ending.signal in _OURS and (stopping or ending.abandoned)
+    if ending.word in _WORDS and (ending.code == 0 or ours):
+        return Exit(_WORDS[ending.word], fact)
+    if hung:
+        return Exit(ExitKind.HUNG, _story("it made no progress, and was killed", own))
+    if stopping:
+        return Exit(ExitKind.STOPPED, _story(f"it was asked to stop; {fact}", ""))
+    if ending.abandoned:
+        return Exit(ExitKind.STOPPED, "its agent did not come back, so it was stopped")
+    if ending.fault:
+        return Exit(ExitKind.ERROR, _story(ending.fault, ""))
+    if not ending.seen:
+        return Exit(ExitKind.LOST, "its process was gone when its agent came back")
+    if ending.over_memory:
+        return Exit(ExitKind.MEMORY, _story("it was killed at its memory limit", own))
+    if ending.signal is not None and ending.signal not in _OWN_FAULTS:
+        hint = "; the machine ran out of memory meanwhile" if ending.machine_short else ""
+        return Exit(ExitKind.SIGNAL, _story(f"{fact}, which somebody else sent{hint}", own))
+    if ending.code == 0:
+        if not introduced:
+            return Exit(ExitKind.DONE, fact)
+        return Exit(ExitKind.ERROR, _story("it ended before the job was done", own))
+    kind = ExitKind.MEMORY if _NO_MEMORY.search(_last_lines(own, 3)) else ExitKind.ERROR
+    return Exit(kind, _story(fact, own))
+
+
+def own_words(tail: str) -> str:
+    """The last traceback in `tail`, with those that led to it; otherwise its last lines."""
+    lines = tail.splitlines()
+    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    if not starts:
+        return "\n".join(lines[-_TAIL_LINES:]).strip()
+    first = starts[-1]
+    for start in reversed(starts[:-1]):
+        # "During handling of ..." or "The above exception ..." ties a traceback to the next one.
+        between = [line for line in lines[start:first] if line.strip()]
+        if not between[-1].endswith(":") or "exception" not in between[-1]:
+            break
+        first = start
+    return "\n".join(lines[first:]).strip()
+
+
+def _fact(ending: Ending) -> str:
+    if ending.signal is not None:
+        name = _NAMES.get(ending.signal, f"signal {ending.signal}")
+        return f"it was ended by {name}"
+    if ending.code is not None:
+        return f"it ended with status {ending.code}"
+    return ending.fault or "its end was not seen"
+
+
+def _story(fact: str, own: str) -> str:
+    """The user's own words first; the middle goes when it is too long."""
+    room = EXIT_DETAIL_CHARACTERS_MAX - len(fact) - 16
+    if len(own) > room:
+        head = own[: room // 4]
+        own = f"{head}\n[...]\n{own[-(room - len(head)) :]}"
+    return f"{own}\n{fact}" if own else fact[:EXIT_DETAIL_CHARACTERS_MAX]
+
+
+def _last_lines(text: str, count: int) -> str:
+    return "\n".join(text.splitlines()[-count:])

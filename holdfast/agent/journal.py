@@ -1,0 +1,249 @@
+"""The agent's journal on disk.
+
+    header   magic, version, salt, crc32
+    batch    magic, offset, length, chain, crc32 of these; then a JSON list of entries
+    ...
+
+A batch is what one fsync made durable. `chain` is the checksum of everything before it and of its
+entries, seeded by the file's random salt. So bytes of another journal never pass, and no batch
+can be missing from the middle.
+
+A crash of the machine may leave the last batch incomplete: its fsync had not returned, so nobody
+has acted on it, and it is cut off. If a good batch follows a bad one, the bad one had been
+durable: that is damage, and is refused. What cannot be told apart is damage to the very last
+batch; the supervisor then finds a process that the journal does not know, and ends it.
+
+Compaction writes the shortest journal of the same state beside the old one and renames it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from holdfast.agent.entries import decode, encode
+from holdfast.agent.events import Entry
+from holdfast.wire.errors import Corrupt, DiskFailed, Full
+from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
+
+NAME: Final = "journal"
+
+_MAGIC: Final = b"HFAGENT\n"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("!8sI8s")
+_BATCH_MAGIC: Final = b"\xf5HFJ"
+_BATCH: Final = struct.Struct("!4sQII")
+_CRC: Final = struct.Struct("!I")
+_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+_HEAD_BYTES: Final = _BATCH.size + _CRC.size
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Recovery(NamedTuple):
+    """What a journal gave back; `cut_bytes` of a torn tail are not in it."""
+
+    entries: list[Entry]
+    cut_bytes: int
+
+
+class Journal:
+    """An open journal. Nobody else writes the file: the agent holds its folder's lock."""
+
+    def __init__(self, path: Path, handle: int, end: int, chain: int) -> None:
+        self._path = path
+        self._handle = handle
+        self._end = end
+        self._chain = chain
+        self._compact_at = end + JOURNAL_GROWTH_BYTES
+        self._failed = False
+
+    @classmethod
+    def open(cls, folder: Path) -> tuple[Journal, Recovery]:
+        """The journal of this folder and what it holds; a new one if there is none.
+
+        `Corrupt` if it is damaged. A torn tail is cut off, durably.
+        """
+        path = folder / NAME
+        with suppress(FileNotFoundError):
+            _unfinished(path).unlink()
+        if not path.exists():
+            _create(path, ())
+        raw = path.read_bytes()
+        end, chain, entries = _read(path, raw)
+        handle = os.open(path, os.O_RDWR)
+        if end < len(raw):
+            os.ftruncate(handle, end)
+            os.fsync(handle)
+        journal = cls(path, handle, end, chain)
+        journal._compact_at = max(2 * end, JOURNAL_GROWTH_BYTES)
+        return journal, Recovery(entries, len(raw) - end)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._end
+
+    @property
+    def wants_compaction(self) -> bool:
+        return self._end >= self._compact_at
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make these durable, all or none.
+
+        `Full`: there is no room and nothing was written; try again. `DiskFailed`: what is on the
+        disk is not known; only a restart finds out.
+        """
+        if self._failed:
+            raise DiskFailed("the journal has failed before", fix="start the agent again")
+        data, chain = _batch(entries, self._end, self._chain)
+        try:
+            _write_all(self._handle, data, self._end)
+            os.fdatasync(self._handle)
+        except OSError as error:
+            self._give_back(error)
+            raise Full(
+                f"no room for the agent's journal in {self._path.parent}",
+                why=str(error),
+                fix=f"make room: df {self._path.parent}",
+            ) from error
+        self._end += len(data)
+        self._chain = chain
+
+    def _give_back(self, error: OSError) -> None:
+        """After a failed write: nothing of it may stay. Sound only when it failed for room."""
+        if error.errno in _NO_ROOM:
+            with suppress(OSError):
+                os.ftruncate(self._handle, self._end)
+                os.fsync(self._handle)
+                return
+        self._failed = True
+        raise DiskFailed(
+            f"the agent's journal in {self._path.parent} cannot be written",
+            why=str(error),
+            fix="look at the disk, then start the agent again; its workers go on meanwhile",
+        ) from error
+
+    def compact(self, entries: Iterable[Entry]) -> None:
+        """Replace all that was appended by `entries`, which give the same state."""
+        with _room_or_failure(self._path):
+            _create(self._path, tuple(entries))
+        os.close(self._handle)
+        self._handle = os.open(self._path, os.O_RDWR)
+        self._end, self._chain, _ = _read(self._path, self._path.read_bytes())
+        self._compact_at = max(2 * self._end, self._end + JOURNAL_GROWTH_BYTES)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+@contextmanager
+def _room_or_failure(path: Path) -> Iterator[None]:
+    """A journal that could not be replaced is still the old one, whole."""
+    try:
+        yield
+    except OSError as error:
+        raise Full(
+            f"{path} could not be written anew", why=str(error), fix=f"make room: df {path.parent}"
+        ) from error
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
+
+
+def _create(path: Path, entries: Sequence[Entry]) -> None:
+    """A journal with these entries: after a crash it is there whole, or the old one is."""
+    head = _HEADER.pack(_MAGIC, _VERSION, os.urandom(8))
+    data = head + _CRC.pack(crc32(head))
+    if entries:
+        data += _batch(entries, len(data), crc32(head))[0]
+    unfinished = _unfinished(path)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write_all(handle, data, 0)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    unfinished.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _batch(entries: Sequence[Entry], offset: int, chain: int) -> tuple[bytes, int]:
+    payload = json.dumps([encode(entry) for entry in entries], separators=(",", ":")).encode()
+    if len(payload) > JOURNAL_BATCH_BYTES_MAX:
+        raise DiskFailed(f"a batch of {len(payload)} bytes is more than a journal holds")
+    after = crc32(payload, chain)
+    head = _BATCH.pack(_BATCH_MAGIC, offset, len(payload), after)
+    return head + _CRC.pack(crc32(head, chain)) + payload, after
+
+
+def _read(path: Path, raw: bytes) -> tuple[int, int, list[Entry]]:
+    """Where the good part ends, its chain, and its entries."""
+    head = raw[: _HEADER.size]
+    if len(raw) < _HEADER_BYTES or crc32(head) != _CRC.unpack_from(raw, _HEADER.size)[0]:
+        # The header is durable before the file has its name: it is never torn.
+        raise _damaged(path, 0, "its header is not whole")
+    magic, version, _ = _HEADER.unpack(head)
+    if magic != _MAGIC or version != _VERSION:
+        raise _damaged(path, 0, f"it has format {version}, and this program knows {_VERSION}")
+    end, chain, entries = _HEADER_BYTES, crc32(head), list[Entry]()
+    while end < len(raw):
+        payload = _payload(raw, end, chain)
+        if payload is None:
+            _refuse_damage(path, raw, end)
+            break
+        entries.extend(decode(record) for record in json.loads(payload))
+        chain = crc32(payload, chain)
+        end += _HEAD_BYTES + len(payload)
+    return end, chain, entries
+
+
+def _payload(raw: bytes, at: int, chain: int) -> bytes | None:
+    """The entries of the batch at `at`; None: there is no good one."""
+    if len(raw) - at < _HEAD_BYTES:
+        return None
+    magic, offset, length, after = _BATCH.unpack_from(raw, at)
+    sealed = crc32(raw[at : at + _BATCH.size], chain) == _CRC.unpack_from(raw, at + _BATCH.size)[0]
+    if magic != _BATCH_MAGIC or offset != at or not sealed:
+        return None
+    payload = raw[at + _HEAD_BYTES : at + _HEAD_BYTES + length]
+    return payload if len(payload) == length and crc32(payload, chain) == after else None
+
+
+def _refuse_damage(path: Path, raw: bytes, bad: int) -> None:
+    """`Corrupt` if anything after the bad batch proves that it had been durable.
+
+    The next batch's head is sealed with a chain that only the bad batch's good form gives; but its
+    magic and its own offset standing where they say is proof enough, and errs on the safe side.
+    """
+    at = raw.find(_BATCH_MAGIC, bad + 1)
+    while 0 <= at <= len(raw) - _BATCH.size:
+        if _BATCH.unpack_from(raw, at)[1] == at:
+            raise _damaged(path, bad, f"a later batch, at byte {at}, is there")
+        at = raw.find(_BATCH_MAGIC, at + 1)
+
+
+def _damaged(path: Path, at: int, why: str) -> Corrupt:
+    return Corrupt(
+        f"{path} is damaged at byte {at}",
+        why=why,
+        fix="end the workers of this machine, then move the file away and start the agent again",
+    )
+
+
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        view = view[written:]
+        offset += written

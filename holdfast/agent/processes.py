@@ -1,0 +1,83 @@
+"""Who is who in the process table. Linux only: it reads /proc and holds processes by pidfd."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.agent.events import Identity
+from holdfast.agent.shim import boot, start_ticks
+from holdfast.wire import talk
+
+# In the environment of a worker and so of all that it starts: the path of its folder.
+MARK: Final = talk.FOLDER_VARIABLE
+
+
+def identify(pid: int) -> Identity | None:
+    """The process that has this number now; None: there is none, or it has ended."""
+    ticks = start_ticks(pid)
+    return None if ticks is None else Identity(pid, ticks, boot())
+
+
+def hold(identity: Identity) -> int | None:
+    """A pidfd of exactly this process; None: it has ended. Readable when it ends."""
+    if identity.boot != boot():
+        return None
+    try:
+        handle = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        return None
+    # Asked after the handle is there: from here on the number cannot change its owner.
+    if start_ticks(identity.pid) != identity.start_ticks:
+        os.close(handle)
+        return None
+    return handle
+
+
+def send(handle: int, number: signal.Signals) -> None:
+    """Signal the held process; one that has ended does not mind."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, number)
+
+
+def marked(folder: Path) -> list[int]:
+    """Processes that were started, by whomever, under the worker of this folder."""
+    names = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [int(name) for name in names if _is_marked(int(name), folder)]
+
+
+def kill_marked(folder: Path) -> int:
+    """SIGKILL to everything that still runs for this folder; how many there were."""
+    killed = 0
+    for pid in marked(folder):
+        with _held(pid) as handle:
+            # Asked again now that it is held: the number may have changed its owner before.
+            if handle is not None and _is_marked(pid, folder):
+                send(handle, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def _is_marked(pid: int, folder: Path) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False  # ended, or another user's: not ours
+    return f"{MARK}={folder}".encode() in environment.split(b"\0")
+
+
+@contextmanager
+def _held(pid: int) -> Iterator[int | None]:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,46 @@
+"""When a snapshot is worth sending. Pure.
+
+Whatever a decision may hang on goes at once: a worker that came, changed or ended, a part that is
+durable. Steps change all the time, and nothing is decided on the last of them: they go together,
+a few times a second. An unchanged snapshot goes as a sign of life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.wire.limits import REPORT_S, REPORT_STEPS_S
+from holdfast.wire.reports import NodeFacts, WorkerFacts
+
+
+class Pace:
+    """What was sent last, and when."""
+
+    def __init__(self) -> None:
+        self._facts: NodeFacts | None = None
+        self._at_s = 0.0
+
+    def sent(self, facts: NodeFacts, now_s: float) -> None:
+        self._facts = facts
+        self._at_s = now_s
+
+    def wait_s(self, facts: NodeFacts, now_s: float) -> float:
+        """How long this snapshot may wait; 0: send it now."""
+        if self._facts is None:
+            return 0.0
+        if facts == self._facts:
+            pause_s = REPORT_S
+        elif _without_steps(facts) == _without_steps(self._facts):
+            pause_s = REPORT_STEPS_S
+        else:
+            return 0.0
+        return max(0.0, self._at_s + pause_s - now_s)
+
+
+def _without_steps(facts: NodeFacts) -> NodeFacts:
+    return replace(facts, workers=tuple(map(_without_step, facts.workers)))
+
+
+def _without_step(facts: WorkerFacts) -> WorkerFacts:
+    """Holding a state or not does matter; which step's does not."""
+    return facts if facts.step is None else replace(facts, step=0)

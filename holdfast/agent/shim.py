@@ -1,0 +1,363 @@
+"""The parent of one worker. It outlives the agent, so that an agent's restart loses nothing.
+
+    python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
+
+It imports nothing of Holdfast and little of Python: there is one for each worker, it starts in
+milliseconds and stays small. It
+
+- claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
+  Whoever comes second, started by an agent that could not know, ends with `RACE_LOST`;
+- copies the worker's output to its logs and rotates them;
+- passes on the first SIGTERM to the worker alone, and ends everything upon SIGUSR1;
+- when the worker has ended, ends all that it left behind, also what had hidden in other sessions
+  (orphans become children of the shim);
+- then, when nothing is left, writes the file `exit` durably, and ends;
+- ends the worker if its agent dies and none comes back in time. If the shim itself is killed, the
+  worker dies with it.
+"""
+
+# pathlib is a third of what this program would load.
+# ruff: noqa: PTH104, PTH116, PTH123, PTH208
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any, NoReturn
+
+RACE_LOST = 75
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_CHUNK_BYTES = 64 * 1024
+_REAP_S = 0.02
+# The system's killer should take the worker before the shim and the agent.
+_OOM_SCORE = 300
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process was started; None: there is none, or it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def boot() -> str:
+    """The name of this run of the machine."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def write_durably(folder: int, name: str, value: dict[str, Any], *, once: bool = False) -> None:
+    """Make the file `name` in the open `folder`, whole. `once`: only if there is none."""
+    unfinished = f"{name}.{os.getpid()}.tmp"
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=folder)
+    try:
+        os.write(handle, json.dumps(value).encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    try:
+        if once:
+            os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished, dir_fd=folder)
+    os.fsync(folder)
+
+
+def oom_kills(path: str) -> int:
+    """How often the system killed something for want of memory, by a file of counters."""
+    with suppress(OSError), open(path) as file:
+        for line in file:
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+class Log:
+    """A file that is rotated at a size; it and the one before it are kept."""
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        self._path = path
+        self._bytes_max = bytes_max
+        self._lost = 0
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._handle = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._handle).st_size
+
+    def write(self, data: bytes) -> None:
+        """Append. A full disk loses output; it never holds up the worker."""
+        if self._lost:
+            data = b"[holdfast: %d bytes of output were lost: no room]\n" % self._lost + data
+        try:
+            while data:
+                room = self._bytes_max - self._size
+                if room <= 0:
+                    self._rotate()
+                    room = self._bytes_max
+                written = os.write(self._handle, data[:room])
+                self._size += written
+                data = data[written:]
+            self._lost = 0
+        except OSError:
+            self._lost += len(data)
+
+    def _rotate(self) -> None:
+        os.rename(self._path, self._path + ".1")
+        os.close(self._handle)
+        self._open()
+
+
+class Shim:
+    """One worker's life."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = folder
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        with open(f"{folder}/launch.json") as file:
+            self._launch: dict[str, Any] = json.load(file)
+        self._word = f"{folder}/word"
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._outputs: dict[int, Log] = {}
+        self._worker = 0
+        self._status: int | None = None
+        self._asked = False
+        self._agent = -1
+        self._away_since: float | None = time.monotonic()
+        self._kill_at: float | None = None
+        self._abandoned = False
+        self._short_before = oom_kills("/proc/vmstat")
+
+    def run(self) -> int:
+        """Everything; the status to end with."""
+        self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot": boot()}
+        try:
+            write_durably(self._folder, "claim", identity, once=True)
+        except FileExistsError:
+            return RACE_LOST
+        if not os.path.samestat(os.stat(self._path), os.fstat(self._folder)):
+            return RACE_LOST  # the folder is being removed
+        self._attach()
+        self._fork()
+        while not self._gone():
+            self._turn()
+        self._drain()
+        write_durably(self._folder, "exit", self._note())
+        return 0
+
+    # --- starting ------------------------------------------------------------------------------
+
+    def _fork(self) -> None:
+        launch = self._launch
+        ends = {}
+        for name in ("out", "err"):
+            reader, ends[name] = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(reader, False)
+            self._outputs[reader] = Log(launch[name], launch["log_bytes_max"])
+            self._poll.register(reader, select.POLLIN)
+        every = signal.valid_signals()
+        # Blocked until the child has its own handlers: a SIGTERM in between is not lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, every)
+        parent = os.getpid()
+        self._worker = os.fork()
+        if not self._worker:
+            try:
+                self._become_worker(parent, ends["out"], ends["err"])
+            except BaseException as error:
+                why = f"holdfast: cannot start {launch['command'][0]!r}: {error}\n"
+                os.write(2, why.encode())
+                os._exit(127)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, every)
+        for end in ends.values():
+            os.close(end)
+
+    def _become_worker(self, parent: int, out: int, err: int) -> NoReturn:
+        launch = self._launch
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.setsid()
+        self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
+        if launch["cgroup"]:
+            with open(f"{launch['cgroup']}/cgroup.procs", "w") as file:
+                file.write("0")
+        if launch["data_bytes_max"]:
+            limit = launch["data_bytes_max"]
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if launch["cpus"]:
+            os.sched_setaffinity(0, launch["cpus"])
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(_OOM_SCORE))
+        os.chdir(launch["cwd"])
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+        os.execvpe(launch["command"][0], launch["command"], launch["environment"])  # noqa: S606
+
+    # --- living --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Wait for something, and do what it needs."""
+        for handle, _ in self._poll.poll(self._patience_ms()):
+            if handle == self._wake:
+                self._signalled(os.read(self._wake, 4096))
+            elif handle == self._agent:
+                self._poll.unregister(handle)
+                os.close(handle)
+                self._agent, self._away_since = -1, time.monotonic()
+            else:
+                self._copy(handle)
+        if self._away_since is not None and self._status is None:
+            self._attach()
+            self._count_days()
+        if self._status is not None:
+            self._kill_all()
+
+    def _patience_ms(self) -> int | None:
+        if self._status is not None:
+            return int(_REAP_S * 1000)
+        return int(self._launch["look_s"] * 1000) if self._away_since is not None else None
+
+    def _signalled(self, numbers: bytes) -> None:
+        if signal.SIGUSR1 in numbers:
+            self._kill_all()
+        elif signal.SIGTERM in numbers:
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked and self._status is None:
+            self._asked = True
+            os.kill(self._worker, signal.SIGTERM)
+
+    def _copy(self, handle: int) -> bool:
+        """Copy what there is; whether there may be more."""
+        try:
+            data = os.read(handle, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._outputs[handle].write(data)
+        else:
+            self._poll.unregister(handle)
+            os.close(handle)
+            del self._outputs[handle]
+        return bool(data)
+
+    def _attach(self) -> None:
+        """Watch the agent of this machine, if there is one."""
+        try:
+            with open(self._launch["agent"]) as file:
+                agent = json.load(file)
+            handle = os.pidfd_open(agent["pid"])
+        except (OSError, ValueError):
+            return
+        if start_ticks(agent["pid"]) != agent["start_ticks"]:
+            os.close(handle)
+            return
+        self._agent, self._away_since = handle, None
+        self._poll.register(handle, select.POLLIN)
+
+    def _count_days(self) -> None:
+        """Nobody will ask for the worker any more: end it, politely, then not."""
+        if self._away_since is None:
+            return
+        now = time.monotonic()
+        if now - self._away_since >= self._launch["away_s"] and not self._abandoned:
+            self._abandoned = True
+            self._kill_at = now + self._launch["away_notice_s"]
+            self._ask()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_all()
+
+    # --- ending --------------------------------------------------------------------------------
+
+    def _gone(self) -> bool:
+        """Take note of children that have ended; whether none is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if not pid:
+                return False
+            if pid == self._worker:
+                self._status = status
+
+    def _kill_all(self) -> None:
+        if self._launch["cgroup"]:
+            with suppress(OSError), open(f"{self._launch['cgroup']}/cgroup.kill", "w") as file:
+                file.write("1")
+        if self._status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._worker, signal.SIGKILL)
+        for pid in self._descendants():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _descendants(self) -> list[int]:
+        parents: dict[int, list[int]] = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                    parents.setdefault(int(fields[1]), []).append(int(name))
+        found, todo = [], [os.getpid()]
+        while todo:
+            children = parents.get(todo.pop(), [])
+            found += children
+            todo += children
+        return found
+
+    def _drain(self) -> None:
+        for handle in list(self._outputs):
+            while self._copy(handle):
+                pass
+
+    def _note(self) -> dict[str, Any]:
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        word = ""
+        with suppress(OSError), open(self._word) as file:
+            word = file.read(16)
+        group = self._launch["cgroup"]
+        return {
+            "code": code if code >= 0 else None,
+            "signal": -code if code < 0 else None,
+            "word": word,
+            "over_memory": bool(group) and oom_kills(f"{group}/memory.events") > 0,
+            "machine_short": oom_kills("/proc/vmstat") > self._short_before,
+            "abandoned": self._abandoned,
+        }
+
+
+if __name__ == "__main__":
+    os._exit(Shim(sys.argv[1]).run())

@@ -1,0 +1,96 @@
+"""Which cores, devices and ports a worker gets, and whether there is room for it at all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.agent.events import Slots
+from holdfast.wire.errors import BugError
+from holdfast.wire.limits import WORKER_PORT_FIRST, WORKER_PORT_LAST, WORKER_PORTS
+from holdfast.wire.orders import StartWorker
+from holdfast.wire.room import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the agent may give away. `cpus` and `gpus` are the system's own numbers.
+
+    `capacity.cpu` may be more than there are cores: then none of them is given to one worker.
+    """
+
+    capacity: Resources
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    port_first: int = WORKER_PORT_FIRST
+    port_last: int = WORKER_PORT_LAST
+
+
+class Room:
+    """Gives out slots. Ports go round, so that a port that somebody else holds is not met twice."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._next_port = machine.port_first
+
+    def refusal(self, wanted: Resources, living: Sequence[Resources]) -> str | None:
+        """Why `wanted` does not fit beside those that have not gone; None: it does."""
+        taken = sum(living, Resources())
+        free = self.machine.capacity - taken
+        if wanted.fits(free):
+            return None
+        return (
+            f"it needs {_said(wanted)}, and {_said(free)} is free: "
+            f"{len(living)} workers have not gone"
+        )
+
+    def slots_for(self, order: StartWorker, living: Sequence[Slots]) -> Slots | None:
+        """Devices and ports that no living worker has; None: there are not enough."""
+        used_gpus = {gpu for slots in living for gpu in slots.gpus}
+        used_ports = {port for slots in living for port in slots.ports}
+        free_gpus = [gpu for gpu in self.machine.gpus if gpu not in used_gpus]
+        ports = self._ports(used_ports)
+        if order.resources.gpu > len(free_gpus) or len(ports) < WORKER_PORTS:
+            return None
+        gpus = tuple(free_gpus[: order.resources.gpu])
+        return Slots(self._cpus(order.resources.cpu, living), gpus, ports)
+
+    def took(self, slots: Slots) -> None:
+        if slots.ports:
+            self._next_port = slots.ports[-1] + 1
+
+    def _ports(self, used: set[int]) -> tuple[int, ...]:
+        first, last = self.machine.port_first, self.machine.port_last
+        count, found = last - first + 1, []
+        for at in range(count):
+            port = first + (self._next_port - first + at) % count
+            if port not in used:
+                found.append(port)
+            if len(found) == WORKER_PORTS:
+                break
+        return tuple(found)
+
+    def _cpus(self, wanted: float, living: Sequence[Slots]) -> tuple[int, ...]:
+        """Whole cores for a worker that asks for whole cores; none where cores are shared."""
+        count = int(wanted)
+        if count < 1 or count != wanted or self.machine.capacity.cpu > len(self.machine.cpus):
+            return ()
+        used = {cpu for slots in living for cpu in slots.cpus}
+        free = [cpu for cpu in self.machine.cpus if cpu not in used]
+        return tuple(free[:count]) if len(free) >= count else ()
+
+    def validate_promises(self, living: Sequence[Resources]) -> None:
+        """No more is promised than there is."""
+        if not sum(living, Resources()).fits(self.machine.capacity):
+            raise BugError(f"more is promised than {_said(self.machine.capacity)}")
+
+    def validate(self, slots: Sequence[Slots]) -> None:
+        """Nothing is given twice."""
+        for what in ("cpus", "gpus", "ports"):
+            given = [one for each in slots for one in getattr(each, what)]
+            if len(given) != len(set(given)):
+                raise BugError(f"{what} are given to two workers: {sorted(given)}")
+
+
+def _said(room: Resources) -> str:
+    return f"cpu {room.cpu:g}, memory {room.memory_bytes} B, gpu {room.gpu}"

@@ -1,0 +1,350 @@
+"""A worker's line to its agent.
+
+    link = Link.from_environment()      # None under a plain `python train.py`
+    link.ready()
+    view = link.view()                  # waits for one that is newer than the adopted one
+    link.adopted(view.number, step)
+    link.step(step + 1)
+    for share in link.shares(): ...     # what a checkpoint wants of this worker
+        link.part_done(share.attempt.number, parts)
+    if link.leaving: link.left(); return
+    link.done()
+
+The agent may be killed and come back at any time: a thread connects again and says everything
+again. No call here waits for the agent, except `view`, and none fails because it is away.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+from holdfast.wire import logs, talk
+from holdfast.wire.errors import Refused, Usage
+from holdfast.wire.limits import (
+    ATTEMPTS_KEPT,
+    CHANNEL_MESSAGE_BYTES_MAX,
+    LINK_RETRY_S,
+    LINK_RETRY_S_MAX,
+    STEP_REPORT_S,
+)
+from holdfast.wire.orders import Attempt, View
+from holdfast.wire.reports import Part
+
+log = logs.get(__name__)
+
+# An agent that does not take a few bytes for so long is replaced by a new connection.
+_SEND_S: Final = 5.0
+
+
+class Share(NamedTuple):
+    """Write share `share` of `shares` of the state at the attempt's step."""
+
+    attempt: Attempt
+    share: int
+    shares: int
+
+
+class Link:
+    """The line of one worker. Its methods may be called from any thread of the process."""
+
+    def __init__(self, folder: Path, job: str, worker: int, ports: tuple[int, ...] = ()) -> None:
+        self.job = job
+        self.worker = worker
+        self.ports = ports
+        self._folder = folder
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._ready, self._adopted = False, 0
+        self._step: int | None = None
+        self._unreadable: set[int] = set()  # at most the checkpoints that a job keeps
+        self._answers: dict[int, bytes] = {}  # attempt -> the line that says what came of it
+        self._given: View | None = None
+        self._settings: tuple[tuple[str, str, int], ...] = ()
+        self._share: Share | None = None
+        self._stopping = False
+        self._unsent: set[int] = set()  # attempts whose answer was not sent on this connection
+        self._state_waits = self._step_waits = False
+        self._closed = False
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="holdfast-link", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def from_environment(cls) -> Link | None:
+        """The line of this process; None: no agent has started it.
+
+        In the main thread it also takes SIGTERM, unless the script has its own handler: `leaving`
+        becomes true, and the notice period is there for a clean end.
+        """
+        folder = os.environ.get(talk.FOLDER_VARIABLE)
+        if not folder:
+            return None
+        ports = os.environ.get(talk.PORTS_VARIABLE, "")
+        try:
+            job, worker = os.environ[talk.JOB_VARIABLE], int(os.environ[talk.WORKER_VARIABLE])
+            numbers = tuple(int(port) for port in ports.split(",") if port)
+        except (KeyError, ValueError) as error:
+            raise Usage(
+                f"{talk.FOLDER_VARIABLE} is set, but the rest of a worker's environment is not",
+                why=f"{type(error).__name__}: {error}",
+                fix=f"unset {talk.FOLDER_VARIABLE}, or let an agent start the script",
+            ) from error
+        link = cls(Path(folder), job, worker, numbers)
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, link._asked_to_stop)
+        return link
+
+    # --- what the worker says ------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """It can take a view."""
+        with self._changed:
+            self._ready = True
+            self._say()
+
+    def adopted(self, view: int, step: int | None) -> None:
+        """It works in this view, and holds the state of `step` (None: none yet)."""
+        with self._changed:
+            self._adopted, self._step = view, step
+            self._say()
+
+    def step(self, number: int) -> None:
+        """It has completed this step. Cheap: many are reported as one."""
+        with self._changed:
+            self._step = number
+            if not self._step_waits:
+                self._step_waits = True
+                self._nudge()
+
+    def unreadable(self, step: int) -> None:
+        """The committed checkpoint of this step could not be read back."""
+        with self._changed:
+            self._unreadable.add(step)
+            self._say()
+
+    def part_done(self, attempt: int, parts: tuple[Part, ...]) -> None:
+        """Its share of this attempt is durable: these are its parts, all of them."""
+        self._answer(attempt, talk.line("parts", talk.parts_body(attempt, parts, missed=False)))
+
+    def missed(self, attempt: int) -> None:
+        """It had passed the attempt's step when it heard of it."""
+        self._answer(attempt, talk.line("parts", talk.parts_body(attempt, (), missed=True)))
+
+    def done(self) -> None:
+        """The job is finished and its last step committed; the process may end with status 0."""
+        self._leave_word(talk.DONE)
+
+    def left(self) -> None:
+        """It leaves at a step boundary, as it was asked to; it may end with status 0."""
+        self._leave_word(talk.LEFT)
+
+    # --- what the worker hears -----------------------------------------------------------------
+
+    def view(self, timeout_s: float | None = None) -> View | None:
+        """The newest view, once it is newer than the adopted one; None: not within the time, or
+        the worker is leaving."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._newer() or self.leaving, timeout_s)
+            return self._given if self._newer() else None
+
+    @property
+    def settings(self) -> tuple[tuple[str, str, int], ...]:
+        """Changed settings: name, value, and the step at which it takes effect."""
+        return self._settings
+
+    def shares(self) -> list[Share]:
+        """The share that is wanted and not yet answered, if there is one. A newer attempt takes
+        the place of an older one."""
+        share = self._share
+        return [] if share is None else [share]
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is to leave at the next step boundary."""
+        given = self._given
+        return self._stopping or (given is not None and self.worker not in given.lanes)
+
+    def close(self) -> None:
+        """End the thread. What was said last is sent if the agent is there."""
+        with self._changed:
+            self._closed = True
+            self._nudge()
+        self._thread.join(_SEND_S)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _newer(self) -> bool:
+        return self._given is not None and self._given.number > self._adopted
+
+    def _asked_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        # A handler may interrupt a holder of the lock, so it takes none; waiters look up by a
+        # byte to the thread, which takes the lock for them.
+        self._stopping = True
+        self._nudge()
+
+    def _say(self) -> None:
+        self._state_waits = True
+        self._nudge()
+
+    def _answer(self, attempt: int, answer: bytes) -> None:
+        with self._changed:
+            if self._share is not None and self._share.attempt.number <= attempt:
+                self._share = None
+            self._answers[attempt] = answer
+            for old in sorted(self._answers)[:-ATTEMPTS_KEPT]:
+                del self._answers[old]
+            self._unsent.add(attempt)
+            self._nudge()
+
+    def _leave_word(self, word: str) -> None:
+        """A file, not a message: the agent may be away, and the shim reads it at the end."""
+        unfinished = self._folder / f"{talk.WORD_NAME}.tmp"
+        unfinished.write_text(word)
+        unfinished.rename(self._folder / talk.WORD_NAME)
+
+    def _state(self) -> bytes:
+        said = {"ready": self._ready, "view": self._adopted, "step": self._step}
+        return talk.line("say", {**said, "unreadable": sorted(self._unreadable)})
+
+    def _nudge(self) -> None:
+        if os.getpid() != self._pid:
+            raise Usage(
+                "the link of a worker was used in a forked process",
+                why="a forked process has neither its thread nor its state",
+                fix="call it in the process that made it",
+            )
+        with suppress(BlockingIOError):  # enough nudges wait already
+            self._waker.send(b"!")
+
+    def _run(self) -> None:
+        retry_s = LINK_RETRY_S
+        while not self._closed:
+            try:
+                with self._connect() as line:
+                    retry_s = LINK_RETRY_S
+                    self._talk(line)
+            except (OSError, Refused) as error:
+                if isinstance(error, Refused):
+                    log.warning("the agent's line was refused", reason=str(error))
+                self._wait(retry_s)
+                retry_s = min(2 * retry_s, LINK_RETRY_S_MAX)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the next attempt; a nudge only wakes those who wait in this process."""
+        until_s = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        while not self._closed and (left_s := until_s - time.monotonic()) > 0:
+            poll.poll(left_s * 1000)
+            self._drain_nudges()
+
+    def _connect(self) -> socket.socket:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.settimeout(_SEND_S)
+            line.connect(talk.socket_path(folder))
+        except OSError:
+            line.close()
+            raise
+        finally:
+            os.close(folder)
+        return line
+
+    def _talk(self, line: socket.socket) -> None:
+        """Say everything, then what changes; hear what comes. Returns only when closed."""
+        with self._changed:
+            self._state_waits, self._unsent = True, set(self._answers)
+        poll = select.poll()
+        for each in (line, self._wake):
+            poll.register(each, select.POLLIN)
+        pending, sent_s = b"", 0.0
+        while True:
+            sent_s = self._send(line, sent_s)
+            if self._closed:
+                return
+            wait_s = max(0.0, sent_s + STEP_REPORT_S - time.monotonic())
+            ready = dict(poll.poll(wait_s * 1000 if self._step_waits else None))
+            self._drain_nudges()
+            if line.fileno() in ready:
+                pending = self._hear(line, pending)
+
+    def _send(self, line: socket.socket, sent_s: float) -> float:
+        """Send what waits; the time of the last report of a step."""
+        now_s = time.monotonic()
+        with self._changed:
+            due = self._step_waits and (now_s >= sent_s + STEP_REPORT_S or self._closed)
+            waiting = [self._state()] if self._state_waits or due else []
+            if waiting:
+                self._state_waits = self._step_waits = False
+            waiting += [self._answers[one] for one in sorted(self._unsent) if one in self._answers]
+            self._unsent.clear()
+        if not waiting:
+            return sent_s
+        line.sendall(b"".join(waiting))
+        return now_s
+
+    def _hear(self, line: socket.socket, pending: bytes) -> bytes:
+        data = line.recv(64 * 1024)
+        if not data:
+            raise ConnectionResetError("the agent has gone")
+        *lines, rest = (pending + data).split(b"\n")
+        if len(rest) > CHANNEL_MESSAGE_BYTES_MAX:
+            raise talk.not_understood(rest)
+        for raw in lines:
+            kind, body = talk.parse(raw)
+            if kind not in _HEARERS:
+                raise talk.not_understood(raw)
+            with self._changed:
+                try:
+                    _HEARERS[kind](self, body)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise talk.not_understood(raw, error) from error
+                self._changed.notify_all()
+        return rest
+
+    def _drain_nudges(self) -> None:
+        with suppress(BlockingIOError):  # there was none: the time was over
+            self._wake.recv(4096)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _hear_view(self, body: dict[str, Any]) -> None:
+        view = talk.view_from(body)
+        if self._given is None or view.number > self._given.number:
+            self._given = view
+
+    def _hear_settings(self, body: list[list[Any]]) -> None:
+        # Settings are only added to, so a shorter list is an older one.
+        if len(body) >= len(self._settings):
+            self._settings = tuple((name, value, at_step) for name, value, at_step in body)
+
+    def _hear_share(self, body: dict[str, Any]) -> None:
+        share = Share(Attempt(**body["attempt"]), body["share"], body["shares"])
+        known = self._share.attempt.number if self._share else 0
+        if share.attempt.number > max(known, *self._answers, 0):
+            self._share = share
+
+    def _hear_stop(self, _body: object) -> None:
+        self._stopping = True
+
+
+_HEARERS: Final[dict[str, Callable[[Link, Any], None]]] = {
+    "view": Link._hear_view,
+    "settings": Link._hear_settings,
+    "share": Link._hear_share,
+    "stop": Link._hear_stop,
+}

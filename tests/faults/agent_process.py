@@ -1,0 +1,197 @@
+"""An agent as a process that a test can kill, and the workers that it runs.
+
+    python -m tests.faults.agent_process FOLDER [away_s]
+
+It reads orders as JSON lines from its standard input and answers each with a line: the snapshot
+after it. The orders are the few that the tests need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.slots import Machine
+from holdfast.agent.supervisor import Bounds
+from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
+from holdfast.wire.reports import NodeFacts
+from holdfast.wire.room import Resources
+
+NODE = "node-1"
+MACHINE = Machine(Resources(cpu=64.0, memory_bytes=1 << 40), cpus=())
+WAIT_S = 60.0
+
+T = TypeVar("T")
+
+
+def start_order(worker: int, *command: str, job: str = "job", **more: Any) -> StartWorker:
+    """Start this; `python` is the interpreter of the tests."""
+    line = tuple(sys.executable if word == "python" else word for word in command)
+    resources = Resources(cpu=1.0, memory_bytes=more.pop("memory_bytes", 0))
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **more.pop("environment", {})}
+    return StartWorker(NODE, job, worker, "", line, resources, environment, **more)
+
+
+def no_bundle(name: str) -> Path:
+    raise AssertionError(f"no test here has a bundle, but {name!r} was asked for")
+
+
+async def open_agent(folder: Path, **bounds: Any) -> Agent:
+    return await Agent.start(folder, NODE, MACHINE, no_bundle, bounds=Bounds(**bounds))
+
+
+def seen(facts: NodeFacts) -> dict[str, Any]:
+    return {
+        str(one.worker): {
+            "phase": one.phase.value,
+            "view": one.view,
+            "step": one.step,
+            "exit": one.exit.kind.value if one.exit else None,
+            "detail": one.exit.detail if one.exit else "",
+        }
+        for one in facts.workers
+    }
+
+
+def _order(kind: str, fields: dict[str, Any]) -> Order | None:
+    worker = fields.get("worker", 0)
+    if kind == "start":
+        return start_order(worker, *fields["command"], environment=fields.get("environment", {}))
+    if kind == "stop":
+        return StopWorker(NODE, "job", worker, fields["notice_s"])
+    if kind == "view":
+        return GiveView(NODE, "job", worker, View(fields["number"], {worker: (0,)}, 0))
+    return Forget(NODE, "job", worker) if kind == "forget" else None
+
+
+async def _main(folder: Path, away_s: float) -> None:
+    agent = await open_agent(folder, away_s=away_s, away_notice_s=1.0)
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    def say(value: object) -> None:
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+
+    say(seen(agent.snapshot()))
+    while line := await reader.readline():
+        fields = json.loads(line)
+        order = _order(fields["kind"], fields)
+        if order is not None:
+            await agent.deliver(fields.get("term", 1), order)
+        say(seen(agent.snapshot()))
+    await agent.close()
+
+
+class AgentProcess:
+    """An agent that can be killed at any time, and started again over the same folder."""
+
+    def __init__(self, folder: Path, away_s: float = 180.0) -> None:
+        self.folder = folder
+        self.away_s = away_s
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> dict[str, Any]:
+        """Start it; its first snapshot."""
+        errors = self.folder.parent / "agent-errors.log"
+        with errors.open("ab") as output:
+            arguments = [str(self.folder), str(self.away_s)]
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.agent_process", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+            )
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError((self.folder.parent / "agent-errors.log").read_text()[-2_000:])
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Give it an order without waiting for the answer."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"kind": kind, **fields}) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self.send(kind, **fields)
+        return self._read()
+
+    def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Look until the snapshot is so."""
+        return until(lambda: self.ask("look"), condition)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+
+    def end(self) -> None:
+        """Kill the agent, then all that it has started."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+        for pid in processes_of(self.folder):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+
+def until(look: Callable[[], T], condition: Callable[[T], object]) -> T:
+    """Look until it is so; what was seen then."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition(found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {WAIT_S} s: {found}")
+        time.sleep(0.005)
+    return found
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Living processes that have to do with this folder: shims by command, workers by mark."""
+    wanted = str(folder / "workers").encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if wanted in text and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2])))

@@ -1,0 +1,52 @@
+"""A coordinator in a process of its own, as small as can be: it leads, and orders each agent that
+it hears of to start one worker, whose number is the term. Says on stdout what it knows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from holdfast.control.agents import GrpcAgents
+from holdfast.control.facts import Observed
+from holdfast.coordination import Election, connect
+from holdfast.wire.certificates import Authority
+from holdfast.wire.rpc import LEADER_PATH
+from tests.contract.rpc_world import decided, start
+
+
+def _say(**words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+def _known(observed: Observed) -> dict[str, list[int]]:
+    return {
+        node: sorted(worker.worker for worker in facts.workers)
+        for node, facts in observed.nodes.items()
+    }
+
+
+def run(plane: str, authority: Path) -> None:
+    with connect(plane) as session:
+        election = Election(session, LEADER_PATH)
+        with GrpcAgents.start(session, Authority.open(authority)) as agents:
+            _say(door=agents.door_address)
+            leadership = election.campaign()
+            term = leadership.term
+            agents.begin(term)
+            _say(term=term)
+            sent: dict[str, int] = {}
+            while True:
+                agents.wait(0.5)
+                observed = agents.observed()
+                for node, workers in _known(observed).items():
+                    connection = agents.connection(node)
+                    if term not in workers and connection and sent.get(node) != connection:
+                        sent[node] = connection
+                        agents.order(term, decided(start(node, term)))
+                _say(term=term, known=_known(observed), unheard=sorted(observed.unheard))
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,288 @@
+"""Real workers under a real agent: how they end, what they leave behind, what they may use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.events import Key
+from holdfast.wire.errors import Occupied
+from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
+from holdfast.wire.reports import ExitKind, WorkerFacts, WorkerPhase
+from tests.faults.agent_process import (
+    NODE,
+    WAIT_S,
+    AgentProcess,
+    open_agent,
+    processes_of,
+    start_order,
+    until,
+)
+
+WORKER = ("python", "-m", "tests.faults.agent_worker")
+Story = Callable[[Agent, Path], Coroutine[Any, Any, None]]
+
+
+def play(folder: Path, story: Story, **bounds: Any) -> None:
+    """Run `story` with an agent; nothing of it may run afterwards."""
+
+    async def whole() -> None:
+        agent = await open_agent(folder / "agent", **bounds)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await story(agent, folder)
+        finally:
+            await agent.close()
+
+    with AgentProcess(folder / "agent"):
+        asyncio.run(whole())
+
+
+async def facts_when(
+    agent: Agent, condition: Callable[[WorkerFacts], object], worker: int = 1
+) -> WorkerFacts:
+    """The facts of a worker, once they are so."""
+    version = 0
+    while True:
+        for one in agent.snapshot().workers:
+            if one.worker == worker and condition(one):
+                return one
+        version = await agent.changed(version)
+
+
+async def ended(agent: Agent, worker: int = 1) -> WorkerFacts:
+    return await facts_when(agent, lambda one: one.exit, worker)
+
+
+async def settled(condition: Callable[[], object]) -> None:
+    """Wait for something that the snapshot does not say."""
+    await asyncio.to_thread(until, condition, bool)
+
+
+def exit_of(facts: WorkerFacts) -> tuple[ExitKind, str]:
+    assert facts.exit is not None
+    return facts.exit.kind, facts.exit.detail
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "says"),
+    [
+        ("raise ValueError('no')", ExitKind.ERROR, "ValueError: no"),
+        ("import os; os.kill(os.getpid(), 9)", ExitKind.SIGNAL, "SIGKILL"),
+        ("import os; os.abort()", ExitKind.ERROR, "SIGABRT"),
+        ("print('hello')", ExitKind.DONE, "status 0"),
+    ],
+)
+def test_an_end_is_reported_with_its_reason_and_nothing_stays(
+    tmp_path: Path, script: str, kind: ExitKind, says: str
+) -> None:
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script))
+        found, detail = exit_of(await ended(agent))
+        assert found is kind
+        assert says in detail
+        await settled(lambda: not list((folder / "agent" / "workers").iterdir()))
+        assert processes_of(folder / "agent") == []
+
+    play(tmp_path, story)
+    assert not zombies()
+
+
+def zombies() -> list[int]:
+    """Children of this process that were not reaped."""
+    listing = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    states = {}
+    for pid in listing:
+        states[int(pid)] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return [pid for pid, state in states.items() if state == "Z"]
+
+
+def test_a_command_that_does_not_exist_is_the_users_error(tmp_path: Path) -> None:
+    async def story(agent: Agent, _folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "no-such-command"))
+        kind, detail = exit_of(await ended(agent))
+        assert kind is ExitKind.ERROR
+        assert "cannot start 'no-such-command'" in detail
+
+    play(tmp_path, story)
+
+
+def test_a_worker_over_its_memory_limit_ends_for_memory(tmp_path: Path) -> None:
+    async def story(agent: Agent, _folder: Path) -> None:
+        script = "held = bytearray(600 << 20)"
+        await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
+        kind, detail = exit_of(await ended(agent))
+        assert kind is ExitKind.MEMORY, detail
+
+    play(tmp_path, story)
+
+
+def test_what_a_worker_left_running_is_ended_also_in_another_session(tmp_path: Path) -> None:
+    script = (
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        line = ['python', '-c', 'import time; time.sleep(1000)', sys.argv[1]]\n"
+        "        os.execve(sys.executable, line, {})\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+
+    async def story(agent: Agent, folder: Path) -> None:
+        # The path in its command line is how it is found: it has no environment any more.
+        mark = str(folder / "agent" / "workers")
+        await agent.deliver(1, start_order(1, "python", "-c", script, mark))
+        kind, _ = exit_of(await ended(agent))
+        assert kind is ExitKind.DONE
+        assert processes_of(folder / "agent") == []
+
+    play(tmp_path, story)
+
+
+def test_a_worker_that_does_not_heed_sigterm_is_killed_with_all_that_it_started(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import os, pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: pathlib.Path(sys.argv[1], 'asked').touch())\n"
+        "os.fork()\n"
+        "pathlib.Path(sys.argv[1], 'up').touch()\n"
+        "while True: time.sleep(1)\n"
+    )
+
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script, str(folder)))
+        await settled((folder / "up").exists)
+        await agent.deliver(1, StopWorker(NODE, "job", 1, 0.3))
+        kind, detail = exit_of(await ended(agent))
+        assert kind is ExitKind.STOPPED
+        assert "SIGKILL" in detail
+        assert (folder / "asked").exists()
+        assert processes_of(folder / "agent") == []
+
+    play(tmp_path, story)
+
+
+def test_a_worker_that_is_asked_leaves_within_its_notice(tmp_path: Path) -> None:
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, *WORKER, str(folder)))
+        await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
+        await agent.deliver(1, StopWorker(NODE, "job", 1, 60.0))
+        assert exit_of(await ended(agent))[0] is ExitKind.LEFT
+
+    play(tmp_path, story)
+
+
+def test_a_paused_worker_is_killed_as_hung(tmp_path: Path) -> None:
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, *WORKER, str(folder), silence_s=8.0))
+        await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
+        await agent.deliver(1, GiveView(NODE, "job", 1, View(1, {1: (0,)})))
+        await facts_when(agent, lambda one: one.step)
+        os.kill(int((folder / "starts.1").read_text()), signal.SIGSTOP)
+        assert exit_of(await ended(agent))[0] is ExitKind.HUNG
+
+    play(tmp_path, story)
+
+
+def test_a_worker_whose_shim_is_killed_dies_with_all_that_it_started(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys, time\n"
+        "os.fork()\n"
+        "pathlib.Path(sys.argv[1], 'up').touch()\n"
+        "time.sleep(1000)\n"
+    )
+
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script, str(folder)))
+        await settled((folder / "up").exists)
+        claim = agent._folders.claim(Key("job", 1))
+        assert claim is not None
+        os.kill(claim.pid, signal.SIGKILL)
+        assert exit_of(await ended(agent))[0] is ExitKind.LOST
+        assert processes_of(folder / "agent") == []
+
+    play(tmp_path, story)
+
+
+def test_a_worker_hears_views_settings_and_shares_and_reports_its_steps(tmp_path: Path) -> None:
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, *WORKER, str(folder)))
+        await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
+        await agent.deliver(1, GiveView(NODE, "job", 1, View(1, {1: (0,), 2: (1,)}, 0)))
+        await facts_when(agent, lambda one: one.view == 1 and (one.step or 0) > 3)
+        await agent.deliver(1, GiveSettings(NODE, "job", 1, (("lr", "0.1", 7),)))
+        await agent.deliver(1, TakeShare(NODE, "job", 1, Attempt(1, 5, 1, 0.0), 0, 1))
+        await facts_when(agent, lambda one: one.missed == {1})
+        await agent.deliver(1, GiveView(NODE, "job", 1, View(2, {2: (0, 1)})))
+        assert exit_of(await ended(agent))[0] is ExitKind.LEFT
+
+    play(tmp_path, story)
+
+
+def test_a_worker_has_its_own_folder_ports_and_environment(tmp_path: Path) -> None:
+    script = (
+        "import os, tempfile, sys, pathlib\n"
+        "names = ('HOLDFAST_JOB', 'HOLDFAST_WORKER', 'HOLDFAST_PORTS', 'MINE')\n"
+        "found = [os.environ[name] for name in names]\n"
+        "found += [tempfile.gettempdir(), os.getcwd(), str(os.getsid(0) == os.getpid())]\n"
+        "pathlib.Path(sys.argv[1], 'seen').write_text('|'.join(found))\n"
+    )
+
+    async def story(agent: Agent, folder: Path) -> None:
+        order = start_order(
+            1, "python", "-c", script, str(folder), environment={"MINE": "x", "HOLDFAST_JOB": "no"}
+        )
+        await agent.deliver(1, order)
+        await ended(agent)
+        home = folder / "agent" / "workers" / "job.1"
+        job, worker, ports, mine, temporary, cwd, leader = (folder / "seen").read_text().split("|")
+        assert (job, worker, mine, leader) == ("job", "1", "x", "True")
+        assert ports == "20000,20001"
+        assert (temporary, cwd) == (str(home / "tmp"), str(home / "work"))
+
+    play(tmp_path, story)
+
+
+def test_logs_are_rotated_bounded_and_stay_after_the_end(tmp_path: Path) -> None:
+    script = "for number in range(20_000): print(f'line {number}')"
+
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script))
+        await ended(agent)
+        logs = folder / "agent" / "logs" / "job.1"
+        whole = (logs / "out.log.1").read_text() + (logs / "out.log").read_text()
+        assert all((logs / name).stat().st_size <= 10_000 for name in ("out.log", "out.log.1"))
+        lines = whole.splitlines()[1:]
+        first = int(lines[0].split()[1])
+        assert lines == [f"line {number}" for number in range(first, 20_000)]
+
+    play(tmp_path, story, log_bytes_max=10_000)
+
+
+def test_a_stop_that_comes_with_the_start_leaves_nothing_running(tmp_path: Path) -> None:
+    async def story(agent: Agent, folder: Path) -> None:
+        await asyncio.gather(
+            agent.deliver(1, start_order(1, "sleep", "1000")),
+            agent.deliver(1, StopWorker(NODE, "job", 1, 0.0)),
+        )
+        assert exit_of(await ended(agent))[0] is ExitKind.STOPPED
+        await settled(lambda: processes_of(folder / "agent") == [])
+
+    play(tmp_path, story)
+
+
+def test_one_folder_has_one_agent(tmp_path: Path) -> None:
+    async def story(_agent: Agent, folder: Path) -> None:
+        with pytest.raises(Occupied, match="in use"):
+            await open_agent(folder / "agent")
+
+    play(tmp_path, story)

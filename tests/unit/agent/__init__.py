@@ -1,0 +1,1 @@
+"""The agent's pure parts and its journal."""
