@@ -7,11 +7,13 @@ this package makes a raw znode call. It may import `holdfast.wire` only.
 - `nodes`             calls kazoo's operations, and nobody else does: bounded, lost replies found
 - `line`              a queue of contenders, under `election` and `locks`
 - `barriers`, `membership`, `config`, `queue`  the other recipes
+- `facts`             versioned facts of a domain with a layout of its own
 """
 
 from holdfast.coordination.barriers import Barrier, DoubleBarrier
 from holdfast.coordination.config import ABSENT, Config, Versioned
 from holdfast.coordination.election import Election, Leader, Leadership
+from holdfast.coordination.facts import Fact, Facts
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.line import Contender
 from holdfast.coordination.locks import Held, Lock, SharedLock
@@ -28,6 +30,8 @@ __all__ = [
     "Contender",
     "DoubleBarrier",
     "Election",
+    "Fact",
+    "Facts",
     "Follow",
     "Held",
     "Item",

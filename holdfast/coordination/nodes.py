@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from holdfast.coordination.life import Life
+from holdfast.coordination.together import Together
 from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Bells, Deadline, Wake
 from holdfast.wire.errors import Conflict, SessionLost, Unavailable
@@ -164,6 +165,17 @@ class Nodes:
             else:
                 return _znode(path, data, stat)
 
+    def read_all(self, wanted: Sequence[tuple[str, Wake | None]]) -> list[Znode | None]:
+        """Several nodes in one round trip. Nobody is woken for one that is not there."""
+        full = [(self._root + path, wake) for path, wake in wanted]
+        hang, get = self._bells.hang, self._client.get_async
+        answers = self.persist(
+            lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),
+            f"read {len(wanted)} nodes",
+        )
+        found = zip(wanted, answers, strict=True)
+        return [_znode(path, *answer) if answer else None for (path, _), answer in found]
+
     def children(
         self,
         path: str,
@@ -206,14 +218,9 @@ class Nodes:
         """
         full = self._root + path
         watch = self._bells.hang(("children", full), wake)
+        get, doing, missing = self._client.get_children_async, f"watch {path}", (kz.NoNodeError,)
         try:
-            self.persist(
-                lambda: self._client.get_children_async(full, watch=watch),
-                f"watch {path}",
-                deadline,
-                life,
-                (kz.NoNodeError,),
-            )
+            self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
         except kz.NoNodeError:
             return False
         return True
@@ -292,15 +299,10 @@ class Nodes:
         deadline: Deadline | None = None,
     ) -> bool:
         """Remove the node. False if there was none (or a lost reply's attempt removed it)."""
-        full = self._root + path
+        full, delete = self._root + path, self._client.delete_async
+        doing, missing = f"remove {path}", (kz.NoNodeError,)
         try:
-            self.persist(
-                lambda: self._client.delete_async(full, version),
-                f"remove {path}",
-                deadline,
-                life,
-                (kz.NoNodeError,),
-            )
+            self.persist(lambda: delete(full, version), doing, deadline, life, missing)
         except kz.NoNodeError:
             return False
         return True

@@ -35,6 +35,11 @@ class Transaction:
         """The fact must exist, in this version; it is not changed."""
         return self._add(Op("check", path, version=version))
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of a frame, but for a few bytes for each write."""
+        return sum(len(op.path) + len(op.data) for op in self._ops)
+
     def commit(self) -> None:
         """Do it all. `Fenced`: we are deposed, nothing happened. `Conflict`: nothing happened.
 

@@ -23,6 +23,8 @@ SURFACE = {
     "Contender",
     "DoubleBarrier",
     "Election",
+    "Fact",
+    "Facts",
     "Follow",
     "Held",
     "Item",

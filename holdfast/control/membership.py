@@ -1,0 +1,165 @@
+"""Who is in a job's view, and who is told of it. Pure.
+
+When the next view is written:
+
+- *A member is gone*: at once, with all others that live and whoever is ready to join. However few
+  survive, they go on: lanes give the same bits on any number of workers. (`workers_min` is the
+  number to start with.)
+- *Somebody is ready to join, or is to leave*: when those who were placed together have had
+  `GATHER_S` to come up, and when no checkpoint is under way (at most `VIEW_WAIT_S`): a change of
+  the view ends the attempt.
+- *Nobody of the last view lives*, or there was none: when `workers_min` are ready, to start from
+  the last committed checkpoint.
+
+A leaving worker stays in the view until somebody who stays is known to hold the state, and comes
+back into it if that one dies. So drains never lose the state. And before anything starts from a
+checkpoint, whoever is leaving and not in the view is gone: it might have held the state.
+
+`restore_step` is set when nobody in the new view is known to hold the state. What a report has not
+told yet may still be true, so the order is conditional: members meet, and only if none of them
+holds a state they start from the checkpoint (`View` says so too). Workers with the state of an
+older life of the job cannot be among them: a new life begins only when everyone in the view is
+gone, and a worker that is gone never comes back.
+
+Views may overtake each other: each is whole, messages between workers carry its number, and a
+worker may skip any number of them. So nobody waits until an older view has been adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.control.commands import Decision, GiveView, StopWorker, WriteView
+from holdfast.control.facts import View, WorkerPhase
+from holdfast.control.sight import Sight
+from holdfast.control.views import assign
+from holdfast.wire.limits import GATHER_S, NOTICE_S, VIEW_WAIT_S
+
+ABLE = (WorkerPhase.READY, WorkerPhase.RUNNING)
+
+
+def wanted_members(sight: Sight) -> frozenset[int]:
+    """Who should be in the view now."""
+    holders, leaving = sight.holders, sight.leaving
+    if sight.job.finished_by is not None:
+        # Those who hold the state may reach the end; nobody joins any more.
+        return holders - leaving or holders
+    # An agent that has just come back may not have heard its workers yet: a member stays one.
+    fit = sight.survivors - leaving
+    if len(sight.living) > len(fit) + len(leaving):
+        others = (sight.living.keys() & sight.facts.keys()) - fit - leaving
+        fit |= {worker for worker in others if sight.facts[worker].phase in ABLE}
+    if not sight.all_leave and holders.isdisjoint(fit):
+        fit |= sight.survivors | holders  # leaving, but perhaps the only ones with the state
+    return fit
+
+
+def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | None:
+    """The next view, if it is time for one."""
+    job, members, survivors = sight.job, sight.members, sight.survivors
+    if not wanted or sight.all_leave or (wanted == members and not _start_elsewhere(sight)):
+        return None
+    lost = members - survivors
+    if job.finished_by is not None and now_s < job.status.since_s + GATHER_S:
+        return None  # most of them end now: a view for each end would be one for each worker
+    if not survivors and not sight.holders:
+        if len(wanted) < job.spec.workers_min or _others_come(sight, wanted, now_s):
+            return None
+    elif not lost and _may_wait(sight, wanted, now_s):
+        return None
+    number = job.view.number + 1 if job.view else 1
+    held = {worker: job.view.lanes[worker] for worker in survivors} if job.view else {}
+    restore = None if sight.holders else job.committed_step
+    if restore is not None and _some_leave(sight, wanted):
+        return None
+    lanes = assign(job.spec.lanes, wanted, held, settle=not lost)
+    view = View(number, lanes, restore)
+    return Decision(WriteView(job.name, view), _why(sight, view, lost))
+
+
+def _start_elsewhere(sight: Sight) -> bool:
+    """Whether the view starts from a checkpoint that was condemned since."""
+    view = sight.job.view
+    if view is None or view.restore_step is None or view.restore_step == sight.job.committed_step:
+        return False
+    return not sight.holders
+
+
+def _some_leave(sight: Sight, wanted: frozenset[int]) -> bool:
+    return not sight.leaving <= wanted
+
+
+def _others_come(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
+    """Whether somebody who was placed a moment ago is still coming up."""
+    return any(
+        worker not in wanted and not placement.draining and now_s < placement.since_s + GATHER_S
+        for worker, placement in sight.living.items()
+    )
+
+
+def _may_wait(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
+    attempt = sight.job.attempt
+    if _start_elsewhere(sight):
+        return False
+    if attempt is not None and now_s < attempt.since_s + VIEW_WAIT_S:
+        return True
+    return bool(wanted - sight.members) and _others_come(sight, wanted, now_s)
+
+
+def _why(sight: Sight, view: View, lost: frozenset[int]) -> str:
+    members, wanted = sight.members, frozenset(view.lanes)
+    said = []
+    if lost:
+        said.append(f"{_names(lost)} gone")
+    if left := members - lost - wanted:
+        said.append(f"{_names(left)} leaving")
+    if joined := wanted - members:
+        said.append(f"{_names(joined)} ready")
+    text = f"view {view.number}: " + (", ".join(said) or "another start")
+    if view.restore_step is None:
+        return f"{text}; {_names(sight.holders & wanted)} holding the state"
+    start = f"step {view.restore_step}" if view.restore_step else "the beginning"
+    return f"{text}; nobody known to hold the state, so from {start}"
+
+
+def _names(workers: frozenset[int]) -> str:
+    """`worker 3`, `workers 3, 4, 7`; a long list is cut."""
+    some = [str(worker) for worker in sorted(workers)[:8]]
+    more = f" and {len(workers) - 8} more" if len(workers) > 8 else ""
+    return f"worker{'s' if len(workers) > 1 else ''} {', '.join(some)}{more}"
+
+
+def tell(sight: Sight) -> Iterator[Decision]:
+    """Orders that bring the written view to the workers, and let those go who are not in it."""
+    job, view = sight.job, sight.job.view
+    adopted = sight.adopted
+    everyone = sight.all_leave
+    if adopted and not sight.leaving:
+        return  # the others wait for their first view
+    for worker, placement in sight.living.items():
+        facts = sight.facts.get(worker)
+        if worker in sight.unheard:
+            continue
+        if everyone:
+            yield _stop(sight, worker, "all workers of the job leave")
+        elif view is not None and worker in view.lanes:
+            if facts is not None and facts.view < view.number:
+                yield Decision(
+                    GiveView(placement.node, job.name, worker, view),
+                    f"worker {worker} is in view {view.number} and has adopted {facts.view}",
+                )
+        elif placement.draining:
+            if view is None or facts is None or facts.view == 0:
+                yield _stop(sight, worker, f"worker {worker} leaves and was never in a view")
+            elif adopted:
+                yield _stop(sight, worker, f"worker {worker} is in view {view.number} no more")
+            else:
+                yield Decision(
+                    GiveView(placement.node, job.name, worker, view),
+                    f"worker {worker} is not in view {view.number}: it leaves at a step boundary",
+                )
+
+
+def _stop(sight: Sight, worker: int, reason: str) -> Decision:
+    node = sight.living[worker].node
+    return Decision(StopWorker(node, sight.job.name, worker, NOTICE_S), reason)

@@ -1,0 +1,317 @@
+"""Machines for the workers that jobs are entitled to, and whose room they take for it.
+
+For each worker, in this order: room that is free; room that is soon free; room of workers that
+somebody has above its own share, as long as that job keeps its minimum (*shrink*); and only then
+whole jobs that have no share any more (*stop*), lowest rank first, then those that lose least work
+since their last committed checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.control import sentences
+from holdfast.control.claims import Claim, World
+from holdfast.control.facts import Placement
+from holdfast.control.rooms import EMPTY, Room, Rooms, minus, plus, slots, times, within
+from holdfast.control.shares import counted
+
+
+class Places:
+    """One try to give every claim its target. The decisions are left in the claims."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rooms = Rooms(world.free, world.soon)
+        self.newly_blocked = False
+        self.leaving = {node: dict(names) for node, names in world.leaving.items()}
+        self._hopeless: dict[Room, int] = {}
+        self._left_in: dict[str, Room] = {}
+        for name, queue in world.queues.items():
+            if queue.limit is not None:
+                self._left_in[name] = counted(queue.limit)
+        for claim in world.claims:
+            self._use(claim, len(claim.held))
+
+    def settle(self) -> None:
+        """Give the minimums, then the rest; drain what has to go for it."""
+        for claim in self.world.claims:
+            if len(claim.held) > claim.most:
+                count = len(claim.held) - claim.most
+                self._shrink(claim, count, sentences.scaled(claim))
+        self._keep_limits()
+        starting = [
+            claim for claim in self.world.claims if claim.target and claim.staying < claim.least
+        ]
+        for claim in sorted(starting, key=lambda claim: not claim.owned):
+            self._start(claim)
+        for claim in self.world.claims:
+            if claim.target > claim.staying + len(claim.adds) + len(claim.promised):
+                self._grow(claim)
+        self._keep_limits()
+
+    def fill(self) -> None:
+        """Use free room that nobody has a claim to: small jobs slip past what blocks big ones, and
+        who gave way may go on elsewhere. What is left on drained machines then has to stop."""
+        failed: dict[Room, int] = {}
+        for claim in self.world.claims:
+            if claim.impossible or claim.promised:
+                continue
+            missing = claim.least - claim.staying - len(claim.adds)
+            if missing > 0 and not self._fill_minimum(claim, missing, failed):
+                continue
+            wanted = claim.most - claim.staying - len(claim.adds) - len(claim.moving)
+            wanted = min(wanted, self._limit_slots(claim))
+            if wanted <= 0 or failed.get(claim.need) == 1:
+                continue
+            if not self._add_now(claim, wanted, whole=False):
+                failed[claim.need] = 1
+        self._clear_drained_machines()
+
+    def _fill_minimum(self, claim: Claim, missing: int, failed: dict[Room, int]) -> bool:
+        if missing >= failed.get(claim.need, missing + 1):
+            return False
+        if self._limit_slots(claim) < missing:
+            claim.at_limit = True
+            return False
+        if not self._add_now(claim, missing, whole=True):
+            failed[claim.need] = missing
+            return False
+        if claim.stopped:
+            claim.stopped = ""
+            why = sentences.moves_on(claim)
+            claim.evicted = dict.fromkeys(claim.evicted, why)
+        return True
+
+    # --- giving ---------------------------------------------------------------------------------
+
+    def _start(self, claim: Claim) -> None:
+        """All of the minimum that is missing: now, or promised, or not at all."""
+        count = claim.least - claim.staying
+        if self._limit_slots(claim, with_excess=True) < count:
+            claim.at_limit = True
+            self._block(claim)
+            return
+        if self._add_now(claim, count, whole=True):
+            return
+        mark = self.rooms.mark()
+        found = self.rooms.pack(claim.need, count, _near(claim))
+        found += self.rooms.promise(claim.need, count - len(found))
+        if len(found) < count:
+            self.rooms.back_to(mark)
+            hopeless = self._hopeless.get(claim.need, count + 1)
+            taken = None if count >= hopeless else self._take(claim, count, stop=True)
+            if taken is None:
+                self._hopeless[claim.need] = min(count, hopeless)
+                self._block(claim)
+                return
+            found = taken
+        claim.promised += found
+        self._use(claim, count)
+
+    def _grow(self, claim: Claim) -> None:
+        if claim.blocked or claim.stopped:
+            return
+        has = claim.staying + len(claim.adds) + len(claim.promised)
+        count = min(claim.target - has, claim.most - has - len(claim.moving))
+        count = min(count, self._limit_slots(claim, with_excess=True))
+        if count <= 0:
+            return
+        pending = bool(claim.promised)
+        found = self.rooms.pack(claim.need, count, _near(claim))
+        (claim.promised if pending else claim.adds).extend(found)
+        rest = count - len(found)
+        if rest:
+            later = self.rooms.promise(claim.need, rest)
+            rest -= len(later)
+            if rest and self._hopeless.get(claim.need, 2) > 1:
+                owned = claim.owned > claim.staying + len(claim.adds) + len(later)
+                later += self._take(claim, rest, stop=owned, partly=True) or []
+            claim.promised += later
+            count = len(found) + len(later)
+        self._use(claim, count)
+
+    def _add_now(self, claim: Claim, count: int, *, whole: bool) -> bool:
+        mark = self.rooms.mark()
+        found = self.rooms.pack(claim.need, count, _near(claim))
+        if whole and len(found) < count:
+            self.rooms.back_to(mark)
+            return False
+        claim.adds += found
+        self._use(claim, len(found))
+        return bool(found)
+
+    def _block(self, claim: Claim) -> None:
+        claim.blocked = True
+        self.newly_blocked = True
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    def _take(
+        self, claim: Claim, count: int, *, stop: bool, partly: bool = False
+    ) -> list[str] | None:
+        """Drain workers until `count` of the claim's fit; no more than it needs.
+
+        None, and nothing is drained, if it is not enough (with `partly`: if nothing was won).
+        """
+        mark = self.rooms.mark()
+        found = self.rooms.pack(claim.need, count, _near(claim))
+        found += self.rooms.promise(claim.need, count - len(found))
+        taken: list[tuple[Claim, list[Placement]]] = []
+        for victim, placements in self._victims(claim, stop):
+            for placement in placements:
+                self._evict(victim, placement)
+            taken.append((victim, placements))
+            for node in dict.fromkeys(placement.node for placement in placements):
+                fits = min(count - len(found), self.rooms.fits_at(node, claim.need))
+                if fits:
+                    self.rooms.promise_at(node, claim.need, fits)
+                    found += [node] * fits
+            if len(found) == count:
+                break
+        if len(found) < count and not (partly and found):
+            for victim, placements in taken:
+                for placement in placements:
+                    del victim.evicted[placement.worker]
+                self._use(victim, len(placements))
+            self.rooms.back_to(mark)
+            return None
+        self._spare(taken)
+        for victim, placements in taken:
+            self._explain(victim, placements, claim)
+        return found
+
+    def _victims(self, claim: Claim, stop: bool) -> Iterator[tuple[Claim, list[Placement]]]:
+        """Who may be drained, one worker at a time, then whole jobs."""
+        over = [other for other in self.world.claims if other.excess and other is not claim]
+        over.reverse()
+        over.sort(key=lambda other: other.rank)
+        for victim in over:
+            count = min(victim.excess, victim.staying - victim.least)
+            for placement in self._cheapest(victim)[: max(0, count)]:
+                yield victim, [placement]
+        if stop:
+            whole = [other for other in over if not other.target]
+            whole.sort(key=lambda other: (other.hold, other.lost_s))
+            for victim in whole:
+                yield victim, [p for p in victim.held if p.worker not in victim.evicted]
+
+    def _cheapest(self, victim: Claim) -> list[Placement]:
+        """Its workers, first those on machines where least is missing; the youngest first."""
+
+        def key(placement: Placement) -> tuple[tuple[int, ...], str, int]:
+            node = placement.node
+            room = plus(self.rooms.free[node], self.rooms.soon.get(node, EMPTY))
+            return (tuple(-part for part in reversed(room)), node, -placement.worker)
+
+        return sorted((p for p in victim.held if p.worker not in victim.evicted), key=key)
+
+    def _spare(self, taken: list[tuple[Claim, list[Placement]]]) -> None:
+        """Let those stay whose room turned out not to be needed; the dearest first."""
+        stopped: set[str] = set()
+        for item in reversed(list(taken)):
+            victim, placements = item
+            if victim.name in stopped:
+                continue
+            mark = self.rooms.mark()
+            for placement in placements:
+                self.rooms.stay(placement.node, victim.need)
+            if all(self._whole(placement.node) for placement in placements):
+                for placement in placements:
+                    del victim.evicted[placement.worker]
+                self._use(victim, len(placements))
+                taken.remove(item)
+                continue
+            self.rooms.back_to(mark)
+            if victim.staying == 0:
+                stopped.add(victim.name)
+
+    def _whole(self, node: str) -> bool:
+        return within(EMPTY, plus(self.rooms.free[node], self.rooms.soon[node]))
+
+    def _explain(self, victim: Claim, placements: list[Placement], claim: Claim) -> None:
+        whole = victim.staying == 0
+        why = sentences.gives_way(victim, claim, whole=whole)
+        for placement in placements:
+            victim.evicted[placement.worker] = why
+            self.leaving.setdefault(placement.node, {})[victim.name] = None
+        if whole:
+            victim.stopped = why
+
+    def _evict(self, victim: Claim, placement: Placement) -> None:
+        victim.evicted[placement.worker] = ""
+        self.rooms.leave(placement.node, victim.need)
+        self._use(victim, -1)
+
+    def _shrink(self, claim: Claim, count: int, why: str) -> None:
+        for placement in _sparsest(claim)[:count]:
+            self._evict(claim, placement)
+            claim.evicted[placement.worker] = why
+            self.leaving.setdefault(placement.node, {})[claim.name] = None
+
+    def _clear_drained_machines(self) -> None:
+        """A job on a drained machine that can have no replacement is stopped whole."""
+        for claim in self.world.claims:
+            if not claim.moving or claim.stopped:
+                continue
+            if claim.staying + len(claim.adds) + len(claim.promised) >= claim.least:
+                continue
+            claim.stopped = sentences.no_replacement(claim)
+            self._shrink(claim, claim.staying, claim.stopped)
+
+    # --- the limits of queues -------------------------------------------------------------------
+
+    def _use(self, claim: Claim, count: int) -> None:
+        """Count workers against the limit of their queue."""
+        left = self._left_in.get(claim.queue)
+        if left is not None:
+            self._left_in[claim.queue] = minus(left, times(claim.need, count))
+
+    def _limit_slots(self, claim: Claim, *, with_excess: bool = False) -> int:
+        """How many more workers its queue's limit allows (after others gave up their excess)."""
+        left = self._left_in.get(claim.queue)
+        if left is None:
+            return claim.most
+        if with_excess:
+            for mate in self.world.claims:
+                if mate.queue == claim.queue and mate is not claim:
+                    left = plus(left, times(mate.need, mate.excess))
+        return slots(claim.need, left)
+
+    def _keep_limits(self) -> None:
+        """Drain what jobs have above their share until each queue is within its limit."""
+        for queue in self._left_in:
+            mates = [other for other in reversed(self.world.claims) if other.queue == queue]
+            for stop in (False, True):
+                for mate in mates:
+                    self._shed(mate, stop=stop)
+
+    def _shed(self, mate: Claim, *, stop: bool) -> None:
+        while not within(EMPTY, self._left_in[mate.queue]) and mate.excess:
+            whole = stop and not mate.target and mate.staying <= mate.least
+            if mate.staying <= mate.least and not whole:
+                return
+            why = sentences.over_limit(mate)
+            self._shrink(mate, mate.staying if whole else 1, why)
+            if whole:
+                mate.stopped = why
+
+
+def _near(claim: Claim) -> Iterable[str]:
+    """The machines that the job already uses, the fullest first."""
+    counts: dict[str, int] = {}
+    for placement in claim.held:
+        if placement.worker not in claim.evicted:
+            counts[placement.node] = counts.get(placement.node, 0) + 1
+    for node in claim.adds:
+        counts[node] = counts.get(node, 0) + 1
+    return sorted(counts, key=lambda node: (-counts[node], node))
+
+
+def _sparsest(claim: Claim) -> list[Placement]:
+    """Its workers, first those on machines where it has fewest; the youngest first."""
+    stays = [placement for placement in claim.held if placement.worker not in claim.evicted]
+    counts: dict[str, int] = {}
+    for placement in stays:
+        counts[placement.node] = counts.get(placement.node, 0) + 1
+    return sorted(stays, key=lambda placement: (counts[placement.node], -placement.worker))

@@ -1,0 +1,258 @@
+"""What users do with jobs, queues and machines, as verbs over the coordination plane.
+
+Nothing here is fenced: users are not leaders. Each verb is one compare-and-set or one transaction;
+two users at once are put in order, and a lost reply is found out. A user's node is never written
+by a leader but to note that the checkpoint asked for was made. The leader's side is `ledger`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.control import codec, filing
+from holdfast.control.codec import Entry, State, Wish
+from holdfast.control.facts import Intent, Job, Phase, Queue, Setting, Status
+from holdfast.control.history import read_history
+from holdfast.control.spec import JobSpec
+from holdfast.coordination import ABSENT, Config, Facts, Session, stamps
+from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
+from holdfast.wire.limits import DRAINING_NODES_MAX, SETTINGS_MAX, UPDATE_TRIES_MAX
+
+
+class ControlPlane:
+    """The facts of all jobs, for whoever wants something of them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._facts = Facts(session)
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec) -> Job:
+        """A new job, queued. `Conflict` if there is one of that name."""
+        name = filing.check_name("job", spec.name)
+        filing.check_name("queue", spec.queue)
+        now_s = self._now_s()
+        wish = Wish(spec, now_s, uuid.uuid4().hex)
+        state = State(Status(Phase.QUEUED, "it was just submitted", now_s))
+        transaction = self._facts.transaction(lambda: self._submission(name) == wish.submission)
+        wishes = Config(self._session, filing.job_path(name))
+        try:
+            wishes.put_in(transaction, codec.wish_to(wish), ABSENT)
+            settings = stamps.EMPTY.written(codec.settings_to(()), stamps.new_stamp())
+            path = filing.settings_path(name)
+            transaction.create(filing.state_path(name), codec.state_to(state))
+            transaction.create(path, settings.encoded(path))
+            for parent in (filing.placements_path, filing.checkpoints_path, filing.history_path):
+                transaction.create(parent(name), b"")
+            transaction.commit()
+        except Conflict as error:
+            raise Conflict(
+                f"there is a job {name} already",
+                why="a name is free again when its job has ended and was removed",
+                fix=f"choose another name, or: holdfast remove {name}",
+            ) from error
+        return codec.job_of(wish, state, view=None, placements=(), checkpoints=(), settings=())
+
+    def set_intent(self, job: str, intent: Intent) -> None:
+        """Run, pause or stop it. A job that is to stop is not let run again."""
+
+        def change(wish: Wish) -> Wish:
+            if wish.intent is Intent.STOP and intent is not Intent.STOP:
+                raise Refused(
+                    f"job {job} is being stopped", fix="submit it again when it has ended"
+                )
+            return replace(wish, intent=intent)
+
+        self._change(job, change)
+
+    def scale(self, job: str, workers: int | None) -> None:
+        """Have so many workers; None: as many as its spec allows."""
+
+        def change(wish: Wish) -> Wish:
+            least, most = wish.spec.workers_min, wish.spec.workers_max
+            if workers is not None and not least <= workers <= most:
+                raise Usage(
+                    f"job {job} cannot have {workers} workers",
+                    why=f"its spec allows {least} to {most}",
+                    fix=f"holdfast scale {job} {min(max(workers, least), most)}",
+                )
+            return replace(wish, workers_wanted=workers)
+
+        self._change(job, change)
+
+    def ask_checkpoint(self, job: str) -> None:
+        """A checkpoint as soon as can be. Asked again before it is made, it is the same one."""
+        self._change(job, lambda wish: replace(wish, checkpoint_asked=True))
+
+    def change_setting(self, job: str, name: str, value: str, at_step: int) -> None:
+        """Every worker takes the value at that step. Said again, it changes nothing."""
+        self._open_job(job)
+        if not name or at_step < 0:
+            raise Usage("a setting has a name, and a step from 0", fix="holdfast set JOB lr=0.01")
+        filed = self._filed(job)
+        if at_step <= filed.job.committed_step and filed.job.checkpoints:
+            raise Usage(
+                f"step {at_step} of job {job} is over",
+                why=f"step {filed.job.committed_step} is committed",
+                fix="name a later step",
+            )
+        path, setting = filing.settings_path(job), Setting(name, value, at_step)
+
+        def change(plain: Any) -> Any:
+            if plain is None:
+                raise _missing(job)
+            known = codec.settings_from(path, plain)
+            if known and known[-1] == setting:
+                return plain
+            if len(known) >= SETTINGS_MAX:
+                raise Full(
+                    f"job {job} has {SETTINGS_MAX} changed settings",
+                    why="every worker is told all of them",
+                    fix="stop the job, and submit it with the settings that it should have",
+                )
+            return codec.settings_to((*known, setting))
+
+        Config(self._session, path).update(change)
+
+    def remove(self, job: str) -> None:
+        """Forget a job that has ended, with its history and its commit records."""
+        for _ in range(UPDATE_TRIES_MAX):
+            filed = self._filed(job)
+            if not filed.job.status.phase.final:
+                raise Refused(
+                    f"job {job} is {filed.job.status.phase.value}",
+                    why="only a job that has ended is removed",
+                    fix=f"holdfast stop {job}",
+                )
+            try:
+                self._remove(job, filed)
+            except Conflict:
+                continue  # something was written between the look and the removal: look again
+            return
+        raise Conflict(f"job {job} changes all the time", fix=f"holdfast why {job}")
+
+    def job(self, name: str) -> Job:
+        """The job as it is now; its parts may be some milliseconds apart. `Missing` if none."""
+        return self._filed(name).job
+
+    def jobs(self) -> dict[str, Job]:
+        """All jobs, by name."""
+        found = {}
+        for name in self._facts.names(filing.JOBS, fresh=True):
+            filed = filing.read_job(self._facts, name)
+            if filed is not None:
+                found[name] = filed.job
+        return found
+
+    def history(self, job: str) -> list[Entry]:
+        """What was decided about it and why, oldest first; only the newest entries are kept."""
+        if self._submission(job) is None:
+            raise _missing(job)
+        return read_history(self._facts, job)
+
+    # --- queues and machines ------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue) -> None:
+        """Make or change a queue."""
+        path = filing.queue_path(filing.check_name("queue", queue.name))
+        Config(self._session, path).put(codec.queue_to(queue))
+
+    def queues(self) -> dict[str, Queue]:
+        found = {}
+        for name in self._facts.names(filing.QUEUES, fresh=True):
+            path = filing.queue_path(name)
+            plain = Config(self._session, path).get().value
+            if plain is not None:
+                found[name] = codec.queue_from(path, plain)
+        return found
+
+    def drain_node(self, node: str) -> None:
+        """Give the machine nothing new, and let its workers leave. It need not be there now."""
+        filing.check_name("machine", node)
+        self._change_draining(lambda names: names | {node})
+
+    def undrain_node(self, node: str) -> None:
+        self._change_draining(lambda names: names - {node})
+
+    def draining_nodes(self) -> frozenset[str]:
+        plain = Config(self._session, filing.DRAINING).get().value
+        return frozenset() if plain is None else codec.names_from(filing.DRAINING, plain)
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        return self._session.clock.wall_ms() / 1000
+
+    def _filed(self, job: str) -> filing.Filed:
+        filing.check_name("job", job)
+        self._facts.read(filing.job_path(job), fresh=True)  # what follows is at least as new
+        filed = filing.read_job(self._facts, job)
+        if filed is None:
+            raise _missing(job)
+        return filed
+
+    def _submission(self, job: str) -> str | None:
+        path = filing.job_path(filing.check_name("job", job))
+        plain = Config(self._session, path).get().value
+        return None if plain is None else codec.wish_from(path, plain).submission
+
+    def _open_job(self, job: str) -> None:
+        """`Missing` if there is no such job, `Refused` if it has ended."""
+        path = filing.state_path(filing.check_name("job", job))
+        fact = self._facts.read(path, fresh=True)
+        if fact is None:
+            raise _missing(job)
+        phase = codec.state_from(path, fact.data).status.phase
+        if phase.final:
+            raise Refused(
+                f"job {job} has {phase.value}",
+                why="nothing changes about a job that has ended",
+                fix="submit a new one",
+            )
+
+    def _change(self, job: str, change: Callable[[Wish], Wish]) -> None:
+        self._open_job(job)
+        path = filing.job_path(job)
+
+        def update(plain: Any) -> Any:
+            if plain is None:
+                raise _missing(job)
+            return codec.wish_to(change(codec.wish_from(path, plain)))
+
+        Config(self._session, path).update(update)
+
+    def _change_draining(self, change: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        def update(plain: Any) -> Any:
+            known = frozenset() if plain is None else codec.names_from(filing.DRAINING, plain)
+            names = change(known)
+            if len(names) > DRAINING_NODES_MAX:
+                raise Full(
+                    f"{DRAINING_NODES_MAX} machines are being drained already",
+                    fix="undrain those that are gone for good",
+                )
+            return codec.names_to(names)
+
+        Config(self._session, filing.DRAINING).update(update)
+
+    def _remove(self, job: str, filed: filing.Filed) -> None:
+        """One transaction, upon the state that was seen."""
+        transaction = self._facts.transaction(lambda: self._submission(job) != filed.submission)
+        state = filing.state_path(job)
+        transaction.remove(state, filed.versions[state])
+        top = filing.job_path(job)
+        rest = [path for path in filed.versions if path not in (state, top)]
+        history = filing.history_path(job)
+        rest += [f"{history}/{name}" for name in self._facts.names(history)]
+        for path in rest:
+            transaction.remove(path)
+        for parent in (history, filing.checkpoints_path(job), filing.placements_path(job), top):
+            transaction.remove(parent)
+        transaction.commit()
+
+
+def _missing(job: str) -> Missing:
+    return Missing(f"there is no job {job}", fix="holdfast jobs")

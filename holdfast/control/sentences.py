@@ -1,0 +1,135 @@
+"""The planner's reasons, for people. They hold no times: a sentence changes when its cause does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.control.claims import Claim
+from holdfast.control.rooms import Room, times
+
+if TYPE_CHECKING:
+    from holdfast.control.places import Places
+
+_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("B", 1))
+# Names in one sentence; the rest is counted.
+_NAMES_MAX = 3
+
+
+def amount(room: Room) -> str:
+    """`4 cpu, 8 GiB memory and 1 gpu`."""
+    cpu, memory, gpu = room
+    parts = [f"{cpu / 1000:g} cpu"] if cpu else []
+    if memory:
+        unit, size = next(unit for unit in _UNITS if memory >= unit[1])
+        parts.append(f"{memory / size:.4g} {unit} memory")
+    if gpu:
+        parts.append(f"{gpu} gpu")
+    if not parts:
+        return "no room"
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def workers(count: int) -> str:
+    return f"{count} worker" if count == 1 else f"{count} workers"
+
+
+def adds(claim: Claim) -> str:
+    """Why a job gets workers."""
+    before = claim.staying + len(claim.moving)
+    after = claim.staying + len(claim.adds)
+    if not before:
+        return f"starts with {workers(after)}: room for its minimum of {claim.least} is free"
+    if claim.moving:
+        nodes = ", ".join(sorted({placement.node for placement in claim.moving}))
+        return f"{workers(len(claim.adds))} in place of those that must leave {nodes}"
+    if claim.staying < claim.least:
+        return f"back from {claim.staying} to {workers(after)}: its minimum is {claim.least}"
+    return f"grows from {claim.staying} to {workers(after)}: there is free room"
+
+
+def scaled(claim: Claim) -> str:
+    return f"it is to have {workers(claim.most)} at most, and has {len(claim.held)}"
+
+
+def over_limit(claim: Claim) -> str:
+    return f"queue {claim.queue} is at its limit, and others in it go first"
+
+
+def moves(node: str, *, too_small: bool) -> str:
+    cause = "has become too small for what it holds" if too_small else "is drained"
+    return f"{node} {cause}, and this worker must leave it"
+
+
+def moves_on(claim: Claim) -> str:
+    nodes = ", ".join(sorted(set(claim.adds)))
+    return f"its room is needed by others, and there is room for its minimum on {nodes}: it moves"
+
+
+def no_replacement(claim: Claim) -> str:
+    nodes = ", ".join(sorted({placement.node for placement in claim.moving}))
+    return (
+        f"its workers must leave {nodes}, and there is no room elsewhere for its minimum of"
+        f" {claim.least}: it stops whole"
+    )
+
+
+def gives_way(victim: Claim, claim: Claim, *, whole: bool) -> str:
+    """Why workers of `victim` are drained for `claim`."""
+    if claim.owned and claim.queue != victim.queue:
+        cause = f"queue {victim.queue} has borrowed what queue {claim.queue} is guaranteed"
+        cause += f", and {claim.name} needs it"
+    elif claim.hold > victim.hold or (not whole and claim.rank > victim.rank):
+        cause = f"{claim.name} goes first ({_rank(claim)}; {victim.name}: {_rank(victim)})"
+    elif claim.rank == victim.rank:
+        cause = f"{claim.name} has the same rank, and gets its fair share"
+    else:
+        cause = f"{victim.name} has no share here, and {claim.name} has"
+    if whole:
+        return f"stops whole: {cause}, and workers above the minimums were not enough"
+    return f"shrinks, its minimum is {workers(victim.least)}: {cause}"
+
+
+def _rank(claim: Claim) -> str:
+    priority = claim.job.spec.priority
+    if claim.rank == priority:
+        return f"priority {priority}"
+    return f"priority {priority}, by waiting {claim.rank}"
+
+
+def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
+    """What a job with fewer workers than it wants waits for."""
+    if claim.impossible:
+        return (
+            f"the machines that are here, all empty, could not hold its minimum of"
+            f" {workers(claim.least)} of {amount(claim.need)} each"
+        )
+    missing = claim.most - has if has else claim.least
+    start = f"waits for {amount(times(claim.need, missing))}"
+    if has:
+        start = f"has {workers(has)} and may have {claim.most}: {start}"
+    end = _nth(claim, place_in_queue) if not has else ""
+    if claim.promised:
+        names = list(dict.fromkeys(n for at in claim.promised for n in places.leaving.get(at, ())))
+        part = ""
+        if len(claim.promised) < missing:
+            part = f"{amount(times(claim.need, len(claim.promised)))} of it "
+        return f"{start}: {part}held by workers of {_list(names)} that drain{end}"
+    if claim.at_limit:
+        return f"{start}: queue {claim.queue} is at its limit{end}"
+    if claim.blocked or claim.target > has:
+        cause = "what is free is in pieces too small, and nobody's share may be taken for it"
+    else:
+        cause = "it is held by jobs that go first or came first"
+    return f"{start}: {cause}{end}"
+
+
+def _nth(claim: Claim, place: int) -> str:
+    tens, ones = divmod(place % 100, 10)
+    ending = "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")
+    return f"; it is {place}{ending} in queue {claim.queue}"
+
+
+def _list(names: list[str]) -> str:
+    shown = names[:_NAMES_MAX]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,91 @@
+"""A job together with what agents report of its workers: what every decision looks at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.control.facts import Job, Observed, Placement, WorkerFacts, WorkerPhase
+
+NO_LANES: Mapping[int, tuple[int, ...]] = {}
+Reports = Mapping[int, tuple[str, WorkerFacts]]  # worker -> the node that reports it, and what
+
+
+def by_job(observed: Observed) -> dict[str, dict[int, tuple[str, WorkerFacts]]]:
+    """The same reports, found by job and worker."""
+    found: dict[str, dict[int, tuple[str, WorkerFacts]]] = {}
+    for node in observed.nodes.values():
+        for facts in node.workers:
+            of_job = found.get(facts.job)
+            if of_job is None:
+                of_job = found[facts.job] = {}
+            of_job[facts.worker] = (node.node, facts)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One job in one snapshot; made by `look`, which goes over the workers once."""
+
+    job: Job
+    facts: Mapping[int, WorkerFacts]  # what is reported of placed workers
+    gone: Mapping[int, Placement]  # placed; the end was reported, or the node is not there any more
+    living: Mapping[int, Placement]  # all other placed workers
+    unheard: frozenset[int]  # living, but their agent has not told us anything yet
+    members: frozenset[int]  # who is in the job's view, alive or not
+    survivors: frozenset[int]  # members that are not gone
+    holders: frozenset[int]  # living, and known to hold the state: also if not in the view any more
+    step: int  # the most advanced step that is known: of a worker, or of a committed checkpoint
+    adopted: bool  # every member lives, has adopted the view, and holds the state
+    leaving: frozenset[int]  # living and draining
+    all_leave: bool  # nobody who is to stay is left
+
+
+def look(job: Job, reports: Reports, observed: Observed) -> Sight:
+    """What is seen of `job`. A report by a node where the worker is not placed does not count."""
+    facts: dict[int, WorkerFacts] = {}
+    gone: dict[int, Placement] = {}
+    living: dict[int, Placement] = {}
+    unheard: list[int] = []
+    holders: list[int] = []
+    leaving: list[int] = []
+    lanes = job.view.lanes if job.view else NO_LANES
+    view_number = job.view.number if job.view else 0
+    step, adopted = job.committed_step, 0
+    for placement in job.placements:
+        worker, node = placement.worker, placement.node
+        reported = reports.get(worker)
+        if reported is not None and reported[0] == node:
+            said = facts[worker] = reported[1]
+            if said.step is not None and said.step > step:
+                step = said.step
+            if said.phase is WorkerPhase.GONE:
+                gone[worker] = placement
+                continue
+            if said.step is not None:
+                holders.append(worker)
+                if said.view >= view_number and worker in lanes:
+                    adopted += 1
+        elif node in observed.unheard:
+            unheard.append(worker)
+        elif node not in observed.nodes:
+            gone[worker] = placement
+            continue
+        living[worker] = placement
+        if placement.draining:
+            leaving.append(worker)
+    members = frozenset(lanes)
+    return Sight(
+        job,
+        facts,
+        gone,
+        living,
+        frozenset(unheard),
+        members,
+        members & living.keys(),
+        frozenset(holders),
+        step,
+        job.view is not None and adopted == len(members),
+        frozenset(leaving),
+        len(leaving) == len(living),
+    )

@@ -1,0 +1,62 @@
+"""A job as its user wants it: a value without any I/O. `jobfile` reads it from YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from holdfast.wire.room import Resources
+
+__all__ = ["CheckpointPolicy", "JobSpec", "Mode", "Resources", "RestartPolicy"]
+
+_ONE_CORE: Final = Resources(cpu=1.0)
+
+
+class Mode(Enum):
+    """How lanes are combined."""
+
+    SYNC = "sync"
+    LOCAL = "local"
+    ASYNC = "async"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """When a checkpoint is due (whichever comes first; neither: only when asked), how many stay."""
+
+    every_steps: int | None = None
+    every_s: float | None = 300.0
+    keep: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """A worker's failure is retried after a pause that doubles; so many in a row end the job."""
+
+    failures_max: int = 3
+    backoff_s: float = 1.0
+    backoff_s_max: float = 60.0
+    forgiven_after_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What never changes of a job. Higher `priority` goes first."""
+
+    name: str
+    command: tuple[str, ...]
+    bundle: str = ""
+    queue: str = "default"
+    priority: int = 0
+    lanes: int = 1
+    workers_min: int = 1
+    workers_max: int = 1
+    resources: Resources = _ONE_CORE
+    mode: Mode = Mode.SYNC
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    restart: RestartPolicy = RestartPolicy()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    deadline_s: float | None = None
+    notify: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The control plane: what it decides, without any I/O."""

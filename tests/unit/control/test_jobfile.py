@@ -1,0 +1,278 @@
+"""Job files: what is read, what is refused, and how the refusal helps."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.control import jobfile, units
+from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.wire.errors import Usage
+from holdfast.wire.limits import JOB_FILE_BYTES_MAX
+
+WHOLE = """\
+name: mnist-large
+queue: research
+priority: 5
+bundle: mnist@3
+command: python train.py --data 'my folder'
+lanes: 16
+workers: {min: 2, max: 8}
+resources:
+  cpu: 1.5
+  memory: 4GiB
+  gpu: 1
+mode: local
+checkpoint:
+  every_steps: 500
+  every: 5m
+  keep: 2
+restart:
+  failures_max: 5
+  backoff: 2s
+  backoff_max: 1m30s
+  forgiven_after: 1h
+settings:
+  lr: 0.010
+  name: yes
+  note: "a: b"
+deadline: 2h
+notify: [ops@example.org]
+"""
+
+
+def test_every_key_is_read() -> None:
+    assert jobfile.parse(WHOLE, "job.yaml") == JobSpec(
+        name="mnist-large",
+        command=("python", "train.py", "--data", "my folder"),
+        bundle="mnist@3",
+        queue="research",
+        priority=5,
+        lanes=16,
+        workers_min=2,
+        workers_max=8,
+        resources=Resources(1.5, 4 * 1024**3, 1),
+        mode=Mode.LOCAL,
+        checkpoint=CheckpointPolicy(500, 300.0, 2),
+        restart=RestartPolicy(5, 2.0, 90.0, 3_600.0),
+        settings={"lr": "0.010", "name": "yes", "note": "a: b"},
+        deadline_s=7_200.0,
+        notify=("ops@example.org",),
+    )
+
+
+def test_this_test_file_names_every_key_that_there_is() -> None:
+    assert {line.split(":")[0] for line in WHOLE.splitlines() if line[0] != " "} == set(
+        jobfile.KEYS
+    )
+
+
+def test_a_name_and_a_command_are_enough() -> None:
+    spec = jobfile.parse("name: a\ncommand: [python, -c, pass]\n", "job.yaml")
+    assert spec == JobSpec("a", ("python", "-c", "pass"))
+
+
+def test_one_number_of_workers_is_both_bounds_and_the_lanes() -> None:
+    spec = jobfile.parse("name: a\ncommand: x\nworkers: 4\n", "job.yaml")
+    assert (spec.workers_min, spec.workers_max, spec.lanes) == (4, 4, 4)
+
+
+def test_steps_alone_mean_no_checkpoints_by_time() -> None:
+    text = "name: a\ncommand: x\ncheckpoint: {every_steps: 10}\n"
+    assert jobfile.parse(text, "job.yaml").checkpoint == CheckpointPolicy(10, None)
+    text = "name: a\ncommand: x\ncheckpoint: {every: never}\n"
+    assert jobfile.parse(text, "job.yaml").checkpoint == CheckpointPolicy(None, None)
+
+
+HEAD = "name: a\ncommand: x\n"
+# What is added to two good lines, and what the answer must say.
+MISTAKES = {
+    "prioritee: 3": ("line 3", "`prioritee` is not a key", "did you mean `priority`?"),
+    "workers: {mni: 3}": ("line 3", "`workers.mni`", "did you mean `min`?"),
+    "resources:\n  mem: 4GiB": ("line 4", "`resources.mem`", "did you mean `memory`?"),
+    "resources:\n  gpus: 1": ("line 4", "did you mean `gpu`?"),
+    "checkpoint: {evry: 5m}": ("did you mean `every`?",),
+    "xyzzy: 1": ("line 3", "known here: name, queue"),
+    "name: b": ("line 3", "`name` is given twice", "line 1", "remove one"),
+    "resources: {cpu: 1, cpu: 2}": ("`resources.cpu` is given twice",),
+    "settings: {lr: 1, lr: 2}": ("`settings.lr` is given twice",),
+    "priority: high": ("line 3", "`priority` should be a whole number", "it is 'high'"),
+    "priority: 1.5": ("a whole number", "it is '1.5'"),
+    "priority: 99999": ("from -1000 to 1000",),
+    "priority:": ("`priority` should be", "it is empty"),
+    "priority: [1]": ("it is a list",),
+    "queue: 7": ("`queue` should be text", "put it in quotes: queue: '7'"),
+    "queue: yes": ("put it in quotes: queue: 'yes'",),
+    "queue: ../up": ("`queue` should be a name",),
+    "lanes: 0": ("`lanes` should be a whole number from 1",),
+    "lanes: 2\nworkers: 4": ("fewer lanes than workers", "fix: lanes: 4, or more"),
+    "workers: {min: 5, max: 3}": ("max (3) is below min (5)",),
+    "workers: {min: 0}": ("`workers.min` should be a whole number from 1",),
+    "workers: many": ("`workers` should be a whole number",),
+    "workers: [1, 2]": ("`workers` should be a mapping with some of: min, max",),
+    "resources: {memory: 4}": ("a size, such as", "say the unit: resources.memory: 4GiB"),
+    "resources: {memory: 4G}": ("a size, such as",),
+    "resources: {memory: 0.3B}": ("a size, such as",),
+    "resources: {cpu: 0.0001}": ("in thousandths",),
+    "resources: {cpu: -1}": ("number of cores",),
+    "resources: {cpu: .inf}": ("number of cores",),
+    "resources: {gpu: 0.5}": ("`resources.gpu` should be a whole number",),
+    "resources: {cpu: 0}": ("something that a worker needs",),
+    "resources: 4": ("a mapping with some of: cpu, memory, gpu",),
+    "mode: synk": ("one of sync, local, async", "did you mean `sync`?"),
+    "deadline: 120": ("a duration", "say the unit: deadline: 120s"),
+    "deadline: soon": ("a duration, such as 90s",),
+    "deadline: 0s": ("from 1ms",),
+    "deadline: 9999999d": ("to 3650d",),
+    "settings: [1]": ("`settings` should be a mapping",),
+    "settings: {lr: [1]}": ("`settings.lr` should be a single value",),
+    "settings: {'a b': 1}": ("`settings.a b` should be named by letters",),
+    "notify: ops": ("`notify` should be a list",),
+    "? [a]\n: 1": ("a key must be a plain word",),
+    "<<: {priority: 1}": ("`<<` is not a key",),
+    "queue: 'a": ("this is not YAML",),
+    "queue: a\tb: c": ("line 3",),
+    "---\nname: b": ("this is not YAML", "another document"),
+    "settings: &a {x: *a}": ("should be a single value",),
+}
+
+
+@pytest.mark.parametrize("added", MISTAKES)
+def test_a_mistake_is_named_with_its_place_and_its_remedy(added: str) -> None:
+    with pytest.raises(Usage) as caught:
+        jobfile.parse(f"{HEAD}{added}\n", "job.yaml")
+    for part in ("job.yaml", *MISTAKES[added]):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "is empty"),
+        ("# nothing\n", "is empty"),
+        ("name: a\n", "`command` is missing"),
+        ("command: x\n", "`name` is missing"),
+        ("- a\n", "a mapping"),
+        ("name: a\ncommand: ''\n", "`command` should be a command line"),
+        ("name: a\ncommand: []\n", "`command` should be a command line"),
+        ("name: a\ncommand: echo 'a\n", "No closing quotation"),
+        ("name: .a\ncommand: x\n", "`name` should be a name"),
+        ("name: a/b\ncommand: x\n", "`name` should be a name"),
+        (f"name: {'a' * 51}\ncommand: x\n", "at most 50"),
+        ("name: a\ncommand: x\n#" + "y" * JOB_FILE_BYTES_MAX, "too large"),
+        ("[" * 5_000, "this is not YAML"),
+        ("name: a\ncommand: \x00\n", "this is not YAML"),
+    ],
+)
+def test_a_file_that_is_no_job_is_refused(text: str, part: str) -> None:
+    with pytest.raises(Usage) as caught:
+        jobfile.parse(text, "job.yaml")
+    assert part in str(caught.value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=200))
+def test_no_text_gives_anything_but_a_job_or_a_usage_error(text: str) -> None:
+    try:
+        jobfile.parse(f"{HEAD}{text}", "job.yaml")
+    except Usage as error:
+        assert "job.yaml" in str(error)
+
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+seconds = st.floats(0.001, 1e8) | st.integers(1, 10**7).map(float)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    least = draw(st.integers(1, 100))
+    most = draw(st.integers(least, 200))
+    cpu = draw(st.integers(1, 64_000)) / 1_000
+    return JobSpec(
+        name=draw(names.filter(_is_text)),
+        command=(draw(words.filter(bool)), *draw(st.lists(words, max_size=3))),
+        bundle=draw(words),
+        queue=draw(names.filter(_is_text)),
+        priority=draw(st.integers(-1_000, 1_000)),
+        lanes=draw(st.integers(most, 400)),
+        workers_min=least,
+        workers_max=most,
+        resources=Resources(cpu, draw(st.integers(0, 2**50)), draw(st.integers(0, 16))),
+        mode=draw(st.sampled_from(Mode)),
+        checkpoint=CheckpointPolicy(
+            draw(st.none() | st.integers(1, 10**9)),
+            draw(st.none() | seconds),
+            draw(st.integers(1, 99)),
+        ),
+        restart=RestartPolicy(
+            draw(st.integers(0, 99)), draw(st.just(0.0) | seconds), draw(seconds), draw(seconds)
+        ),
+        settings=draw(
+            st.dictionaries(
+                st.from_regex(r"[A-Za-z_][\w.-]{0,9}", fullmatch=True).filter(str.isascii),
+                words,
+                max_size=4,
+            )
+        ),
+        deadline_s=draw(st.none() | seconds),
+        notify=tuple(draw(st.lists(words, max_size=3))),
+    )
+
+
+def _is_text(name: str) -> bool:
+    return not name.endswith("\n")
+
+
+@settings(max_examples=300, deadline=None)
+@given(specs())
+def test_a_job_that_is_written_and_read_is_the_same(spec: JobSpec) -> None:
+    assert jobfile.parse(jobfile.dump(spec), "job.yaml") == spec
+
+
+@settings(max_examples=100, deadline=None)
+@given(specs())
+def test_a_recorded_job_survives_json_and_is_the_same(spec: JobSpec) -> None:
+    assert jobfile.from_record(json.loads(json.dumps(jobfile.to_record(spec)))) == spec
+
+
+def test_a_record_of_another_version_or_with_an_unknown_key_is_refused() -> None:
+    record = jobfile.to_record(JobSpec("a", ("x",)))
+    with pytest.raises(Usage, match="version 2"):
+        jobfile.from_record({**record, "version": 2})
+    with pytest.raises(Usage, match="`colour` is not a key"):
+        jobfile.from_record({**record, "colour": "red"})
+
+
+def test_a_record_keeps_its_keys() -> None:
+    record = jobfile.to_record(jobfile.parse(WHOLE, "job.yaml"))
+    assert record.keys() == {"version", *jobfile.KEYS}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("90s", 90.0), ("5m", 300.0), ("1h30m", 5_400.0), ("250ms", 0.25), ("1.5d", 129_600.0)],
+)
+def test_durations_are_read(text: str, value: float) -> None:
+    assert units.seconds_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 m", "-5m", "5M", "5m!", "\u0665m", "1e3s"])
+def test_what_is_no_duration_is_not_read(text: str) -> None:
+    assert units.seconds_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4GiB", 4 * 1024**3), ("1.5 KiB", 1_536), ("2GB", 2 * 10**9), ("7B", 7), ("0B", 0)],
+)
+def test_sizes_are_read(text: str, value: int) -> None:
+    assert units.bytes_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "4", "4G", "4gib", "-1B", "0.5B", "\u0664GiB"])
+def test_what_is_no_size_is_not_read(text: str) -> None:
+    assert units.bytes_of(text) is None

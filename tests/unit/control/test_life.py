@@ -1,0 +1,239 @@
+"""A job's life: rounds of failure, departures, and what people are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.control.facts import (
+    Checkpoint,
+    Exit,
+    ExitKind,
+    Failure,
+    Intent,
+    Job,
+    NodeFacts,
+    Observed,
+    Phase,
+    Placement,
+    Status,
+    View,
+    WorkerFacts,
+    WorkerPhase,
+)
+from holdfast.control.life import (
+    bounded,
+    departure,
+    end_of,
+    failure_of,
+    may_leave,
+    pause_s,
+    resting,
+    rounds,
+    status_of,
+)
+from holdfast.control.plans import NOTHING, Add, JobPlan, Leave
+from holdfast.control.sight import Sight, by_job, look
+from holdfast.control.spec import JobSpec, Resources, RestartPolicy
+from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
+
+RESTART = RestartPolicy(failures_max=3, backoff_s=1.0, backoff_s_max=3.0, forgiven_after_s=100.0)
+
+
+def job_with(**changes: object) -> Job:
+    spec = JobSpec("train", ("python",), lanes=2, workers_max=2, restart=RESTART)
+    made = Job(spec, 0.0, Status(Phase.RUNNING, "on 2 workers", 1.0), next_worker=3)
+    placements = (Placement(1, "n1"), Placement(2, "n1"))
+    made = replace(made, placements=placements, view=View(1, {1: (0,), 2: (1,)}))
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def running(worker: int, step: int | None = 10) -> WorkerFacts:
+    return WorkerFacts("train", worker, WorkerPhase.RUNNING, 1, step)
+
+
+def seen(job: Job, *facts: WorkerFacts) -> Sight:
+    observed = Observed({"n1": NodeFacts("n1", Resources(cpu=4.0), facts)})
+    return look(job, by_job(observed).get(job.name, {}), observed)
+
+
+def failures(*times: tuple[float, int]) -> tuple[Failure, ...]:
+    return tuple(Failure(n, "ValueError", at, step) for n, (at, step) in enumerate(times, 1))
+
+
+def test_the_pause_doubles_up_to_its_bound() -> None:
+    pauses = [
+        pause_s(job_with(failures=failures(*[(float(n), 0) for n in range(count)])))
+        for count in range(1, 5)
+    ]
+    assert pauses == [1.0, 2.0, 3.0, 3.0]
+
+
+def test_a_pause_of_many_failures_does_not_overflow() -> None:
+    policy = RestartPolicy(failures_max=10_000, backoff_s=1.0, backoff_s_max=60.0)
+    spec = replace(job_with().spec, restart=policy)
+    assert pause_s(job_with(spec=spec, failures=failures(*[(0.0, 0)] * 5_000))) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([(0.0, 5), (200.0, 50)], 1),  # much later, and further on: another story
+        ([(0.0, 5), (200.0, 5)], 2),  # much later, at the same step: the same story
+        ([(0.0, 5), (20.0, 50)], 2),  # further on, but soon after
+        ([(0.0, 5), (200.0, 50), (210.0, 51)], 2),
+    ],
+)
+def test_a_row_of_failures_is_broken_by_time_with_progress(
+    times: list[tuple[float, int]], expected: int
+) -> None:
+    assert rounds(job_with(failures=failures(*times))) == expected
+
+
+def test_failures_before_the_next_start_are_one_round() -> None:
+    job = job_with()
+    gone = [replace(running(n), phase=WorkerPhase.GONE) for n in (1, 2)]
+    first = failure_of(seen(job, *gone), 1, Exit(ExitKind.ERROR, "boom"), 50.0)
+    assert first == Failure(1, "boom", 50.0, 10)
+    after = job_with(failures=(first,))
+    assert failure_of(seen(after, *gone), 2, Exit(ExitKind.ERROR), 50.5) is None
+    assert failure_of(seen(after, *gone), 2, Exit(ExitKind.ERROR), 51.0) is not None
+
+
+@pytest.mark.parametrize("kind", list(ExitKind))
+def test_only_what_the_jobs_own_code_did_counts(kind: ExitKind) -> None:
+    gone = replace(running(1), phase=WorkerPhase.GONE)
+    counted = failure_of(seen(job_with(), gone), 1, Exit(kind), 50.0)
+    assert (counted is not None) == (kind in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG))
+
+
+def test_an_error_of_a_worker_that_was_asked_to_leave_does_not_count() -> None:
+    job = job_with(placements=(Placement(1, "n1", draining=True),))
+    gone = replace(running(1), phase=WorkerPhase.GONE)
+    assert failure_of(seen(job, gone), 1, Exit(ExitKind.ERROR), 50.0) is None
+
+
+def test_nothing_starts_during_the_pause() -> None:
+    job = job_with(failures=failures((50.0, 0)))
+    assert resting(job, 50.9)
+    assert not resting(job, 51.0)
+
+
+def test_a_worker_on_a_lost_node_is_said_to_be_lost_with_it() -> None:
+    sight = look(job_with(), {}, Observed())
+    assert end_of(sight, 1) == Exit(ExitKind.LOST, "node n1 is not there any more")
+
+
+def test_the_users_own_traceback_comes_first_when_the_job_has_failed() -> None:
+    job = job_with(failures=failures((1.0, 0), (5.0, 0), (9.0, 0)))
+    cause = departure(job, NOTHING, 10.0)
+    assert cause is not None and cause.ends_as is Phase.FAILED
+    assert cause.afterwards.startswith("ValueError")
+    assert "3 times in a row" in cause.afterwards
+
+
+def test_a_finished_job_succeeds_whatever_else_is_wanted() -> None:
+    failed = failures((1.0, 0), (5.0, 0), (9.0, 0))
+    job = job_with(finished_by=1, intent=Intent.STOP, failures=failed)
+    cause = departure(job, NOTHING, 10.0)
+    assert cause is not None and cause.ends_as is Phase.SUCCEEDED
+
+
+def test_a_deadline_ends_the_job_as_failed() -> None:
+    job = job_with(spec=replace(job_with().spec, deadline_s=60.0))
+    assert departure(job, NOTHING, 59.9) is None
+    cause = departure(job, NOTHING, 60.0)
+    assert cause is not None and cause.ends_as is Phase.FAILED and cause.saves
+
+
+def test_losing_all_workers_to_another_job_is_a_departure_but_a_move_is_not() -> None:
+    out = (Leave(1, "prod goes first"), Leave(2, "prod goes first"))
+    assert departure(job_with(), JobPlan(drain=out[:1]), 10.0) is None
+    assert departure(job_with(), JobPlan(drain=out, add=(Add("n2", "x"),)), 10.0) is None
+    cause = departure(job_with(), JobPlan(drain=out), 10.0)
+    assert cause is not None and cause.ends_as is Phase.QUEUED and cause.saves
+
+
+def departing(status_s: float | None, committed: tuple[Checkpoint, ...] = ()) -> tuple[Job, Sight]:
+    job = job_with(intent=Intent.PAUSE, checkpoints=committed)
+    cause = departure(job, NOTHING, 0.0)
+    assert cause is not None
+    if status_s is not None:
+        job = replace(job, status=Status(Phase.SHRINKING, cause.reason, status_s))
+    return job, seen(job, running(1), running(2))
+
+
+@pytest.mark.parametrize(
+    ("status_s", "committed", "now_s", "may"),
+    [
+        (None, (), 10.0, False),  # the cause is not written yet
+        (9.0, (), 10.0, False),  # no checkpoint yet
+        (9.0, (Checkpoint(5, "m", 1, 8.0),), 10.0, False),  # an old one
+        (9.0, (Checkpoint(5, "m", 1, 9.5),), 10.0, True),  # a new one
+        (None, (Checkpoint(10, "m", 1, 8.0),), 10.0, True),  # nothing is newer than the old one
+        (9.0, (), 9.0 + DEPARTURE_S, True),  # long enough
+    ],
+)
+def test_workers_leave_when_there_is_nothing_left_to_save(
+    status_s: float | None, committed: tuple[Checkpoint, ...], now_s: float, may: bool
+) -> None:
+    job, sight = departing(status_s, committed)
+    cause = departure(job, NOTHING, now_s)
+    assert cause is not None
+    assert may_leave(sight, cause, now_s)[0] is may
+
+
+def test_workers_without_a_state_leave_at_once() -> None:
+    job, _ = departing(None)
+    cause = departure(job, NOTHING, 10.0)
+    assert cause is not None
+    assert may_leave(seen(job, running(1, None), running(2, None)), cause, 10.0)[0]
+
+
+def test_the_others_of_a_finished_job_have_time_but_not_for_ever() -> None:
+    job = job_with(finished_by=3)
+    cause = departure(job, NOTHING, 10.0)
+    assert cause is not None
+    job = replace(job, status=Status(Phase.SHRINKING, cause.reason, 10.0))
+    sight = seen(job, running(1), running(2))
+    assert not may_leave(sight, cause, 9.9 + FINISH_S)[0]
+    assert may_leave(sight, cause, 10.0 + FINISH_S)[0]
+
+
+def test_a_phase_keeps_its_time_while_its_reason_changes_but_a_departure_begins_anew() -> None:
+    job = job_with(placements=(), view=None, status=Status(Phase.QUEUED, "waits", 3.0))
+    assert status_of(seen(job), JobPlan(waits="waits more"), None, 9.0).since_s == 3.0
+    job = job_with(intent=Intent.STOP, status=Status(Phase.SHRINKING, "pauses", 3.0))
+    cause = departure(job, NOTHING, 9.0)
+    assert status_of(seen(job, running(1), running(2)), NOTHING, cause, 9.0).since_s == 9.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "phase"),
+    [
+        ({"placements": (), "view": None}, [], Phase.QUEUED),
+        ({"view": None}, [running(1, None)], Phase.ADMITTED),
+        ({}, [running(1, None), running(2, None)], Phase.ADMITTED),
+        ({}, [running(1), running(2)], Phase.RUNNING),
+        ({"view": View(1, {1: (0, 1)})}, [running(1), running(2, None)], Phase.GROWING),
+        (
+            {"placements": (Placement(1, "n1"), Placement(2, "n1", draining=True))},
+            [running(1), running(2)],
+            Phase.SHRINKING,
+        ),
+    ],
+)
+def test_the_phase_follows_from_what_is_seen(
+    changes: dict[str, object], facts: list[WorkerFacts], phase: Phase
+) -> None:
+    status = status_of(seen(job_with(**changes), *facts), NOTHING, None, 9.0)
+    assert status.phase is phase
+    assert status.reason
+
+
+def test_a_long_traceback_keeps_its_first_and_last_lines() -> None:
+    text = "first\n" + "x" * 3 * REASON_CHARACTERS_MAX + "\nlast"
+    cut = bounded(text)
+    assert len(cut) <= REASON_CHARACTERS_MAX
+    assert cut.startswith("first") and cut.endswith("last")

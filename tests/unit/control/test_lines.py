@@ -1,0 +1,182 @@
+"""The table of agents' streams: what counts, what is forgotten, what is bounded."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.control.commands import Decision, Drain
+from holdfast.control.facts import NodeFacts
+from holdfast.control.lines import Line, Lines, Said
+from holdfast.wire.errors import BugError
+from holdfast.wire.limits import ORDERS_BYTES, ORDERS_WAITING_MAX
+from holdfast.wire.orders import Forget, Order, StartWorker, StopWorker
+from holdfast.wire.room import Resources
+from holdfast.wire.rpc import Denied
+
+FACTS = NodeFacts("n1", Resources(cpu=1.0))
+MORE = NodeFacts("n1", Resources(cpu=2.0))
+
+
+class Ends:
+    """What was done to a stream."""
+
+    def __init__(self) -> None:
+        self.rings = 0
+        self.cut: list[Denied] = []
+
+    def ring(self) -> None:
+        self.rings += 1
+
+
+def lines_of(*members: str) -> Lines:
+    lines = Lines()
+    lines.begin(1)
+    lines.set_members(1, dict.fromkeys(members, 100))
+    return lines
+
+
+def attach(
+    lines: Lines, node: str = "n1", process: str = "p", serial: int = 1
+) -> tuple[Line, Ends]:
+    ends = Ends()
+    return lines.attach(Said(node, "s", process, serial), ends.ring, ends.cut.append), ends
+
+
+def give(lines: Lines, *orders: Order, term: int = 1) -> None:
+    for order in orders:
+        lines.order(term, Decision(order, "a test"))
+
+
+def taken(lines: Lines, line: Line) -> list[str | None]:
+    return [order.WhichOneof("what") for order in lines.take(line)]
+
+
+def started(worker: int, size: int = 0) -> StartWorker:
+    return StartWorker("n1", "j", worker, "", ("x" * size,), Resources())
+
+
+def test_nobody_is_let_in_before_there_is_a_term() -> None:
+    lines = Lines()
+    with pytest.raises(Denied, match="does not lead"):
+        attach(lines)
+    lines.begin(1)
+    lines.end()
+    with pytest.raises(Denied, match="does not lead"):
+        attach(lines)
+
+
+def test_facts_outlive_their_stream_but_not_their_session() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    lines.report(line, FACTS)
+    lines.detach(line)
+    assert lines.observed().nodes == {"n1": FACTS}
+    assert lines.connection("n1") == 0
+    # Gone and back between two looks: the same name, another session.
+    lines.set_members(1, {"n1": 101})
+    assert lines.observed().nodes == {}
+    assert lines.observed().unheard == {"n1"}
+
+
+def test_what_waits_for_a_former_session_is_not_told() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    give(lines, started(1))
+    lines.set_members(1, {"n1": 101})
+    assert taken(lines, line) == []
+
+
+def test_members_that_were_read_for_another_term_do_not_count() -> None:
+    lines = lines_of("n1")
+    lines.begin(2)
+    lines.set_members(1, {"n9": 1})
+    assert lines.observed().unheard == frozenset()
+
+
+def test_a_newer_stream_replaces_an_older_one_and_never_the_other_way() -> None:
+    lines = lines_of("n1")
+    old, ends = attach(lines, serial=1)
+    new, _ = attach(lines, serial=3)
+    assert len(ends.cut) == 1
+    with pytest.raises(Denied, match="newer stream"):
+        attach(lines, serial=2)
+    lines.report(new, FACTS)
+    lines.report(old, MORE)
+    lines.detach(old)
+    assert lines.observed().nodes == {"n1": FACTS}
+    assert lines.connection("n1") == new.number
+    assert attach(lines, process="another", serial=1)[0].number > new.number
+
+
+def test_orders_keep_their_turn_and_the_newest_of_a_kind_counts() -> None:
+    lines = lines_of("n1")
+    line, ends = attach(lines)
+    stop = StopWorker("n1", "j", 1, 5.0)
+    give(lines, stop, started(1), Forget("n1", "j", 2), StopWorker("n1", "j", 1, 1.0))
+    orders = lines.take(line)
+    assert [order.WhichOneof("what") for order in orders] == ["start", "forget", "stop"]
+    assert orders[-1].stop.notice_s == 1.0
+    assert ends.rings == 4
+    assert lines.take(line) == []
+
+
+def test_orders_of_another_term_or_to_nobody_are_dropped() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    ghost, _ = attach(lines, "ghost")
+    give(lines, started(1), term=2)
+    give(lines, StopWorker("ghost", "j", 1, 1.0), StopWorker("nobody", "j", 1, 1.0))
+    assert taken(lines, line) == taken(lines, ghost) == []
+
+
+def test_nothing_leaves_after_the_end() -> None:
+    lines = lines_of("n1")
+    line, ends = attach(lines)
+    give(lines, started(1))
+    lines.end()
+    assert taken(lines, line) == []
+    assert len(ends.cut) == 1
+    assert lines.observed().nodes == {}
+
+
+def test_a_batch_is_bounded_in_bytes_and_never_empty() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    half = ORDERS_BYTES // 2
+    give(lines, *(started(worker, half) for worker in range(1, 4)), started(4, 2 * ORDERS_BYTES))
+    assert [len(lines.take(line)) for _ in range(5)] == [1, 1, 1, 1, 0]
+    give(lines, *(started(worker, half // 2) for worker in range(1, 5)))
+    assert [len(lines.take(line)) for _ in range(3)] == [3, 1, 0]
+
+
+def test_a_stream_that_does_not_take_its_orders_is_cut() -> None:
+    lines = lines_of("n1")
+    line, ends = attach(lines)
+    give(lines, *(started(worker) for worker in range(ORDERS_WAITING_MAX)))
+    assert not ends.cut
+    give(lines, started(ORDERS_WAITING_MAX))
+    assert len(ends.cut) == 1
+    assert (lines.connection("n1"), line.waiting) == (0, {})
+
+
+def test_only_what_differs_is_news() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    lines.report(line, FACTS)
+    assert lines.wait(0.0)
+    lines.report(line, FACTS)
+    assert not lines.wait(0.0)
+    waiting = threading.Thread(target=lines.wait, args=(60.0,))
+    waiting.start()
+    lines.report(line, MORE)
+    waiting.join(30.0)
+    assert not waiting.is_alive()
+    lines.wake()
+    assert lines.wait(0.0)
+
+
+def test_a_record_is_not_an_order() -> None:
+    with pytest.raises(BugError, match="not an order"):
+        lines_of("n1").order(1, Decision(Drain("j", 1, "why"), "a test"))

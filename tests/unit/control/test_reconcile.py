@@ -1,0 +1,342 @@
+"""Reconcile: single points of the protocol, by hand-made snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.control.commands import (
+    Decision,
+    Forget,
+    GiveSettings,
+    GiveView,
+    Order,
+    Place,
+    SetStatus,
+    StartWorker,
+    StopWorker,
+    Unplace,
+    WriteView,
+)
+from holdfast.control.facts import (
+    Attempt,
+    Checkpoint,
+    Desired,
+    Exit,
+    ExitKind,
+    Failure,
+    Job,
+    NodeFacts,
+    Observed,
+    Phase,
+    Placement,
+    Setting,
+    Status,
+    View,
+    WorkerFacts,
+    WorkerPhase,
+)
+from holdfast.control.plans import Add, JobPlan, Leave, NodeRoom, Plan
+from holdfast.control.reconcile import node_rooms, reconcile
+from holdfast.control.spec import JobSpec, Resources
+from holdfast.wire.limits import GATHER_S, NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
+
+CAPACITY = Resources(cpu=4.0)
+NOW_S = 1_000.0
+
+
+def job_with(**changes: object) -> Job:
+    """Two workers in view 3, all well."""
+    spec = JobSpec("train", ("python", "t.py"), bundle="b1", lanes=4, workers_min=2, workers_max=4)
+    made = Job(
+        spec,
+        NOW_S - 10.0,
+        Status(Phase.RUNNING, "on 2 workers", 1.0),
+        next_worker=3,
+        placements=(Placement(1, "n1"), Placement(2, "n2")),
+        view=View(3, {1: (0, 1), 2: (2, 3)}),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def worker(number: int, **changes: object) -> WorkerFacts:
+    made = WorkerFacts("train", number, WorkerPhase.RUNNING, 3, 7)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def ready(number: int) -> WorkerFacts:
+    return WorkerFacts("train", number, WorkerPhase.READY)
+
+
+def gone(number: int, kind: ExitKind = ExitKind.SIGNAL, detail: str = "") -> WorkerFacts:
+    return worker(number, phase=WorkerPhase.GONE, exit=Exit(kind, detail))
+
+
+def observe(**nodes: list[WorkerFacts]) -> Observed:
+    return Observed({n: NodeFacts(n, CAPACITY, tuple(facts)) for n, facts in nodes.items()})
+
+
+def decide(
+    job: Job, observed: Observed, plan: JobPlan | None = None, now_s: float = NOW_S
+) -> list[Decision]:
+    whole = Plan({job.name: plan} if plan else {})
+    return reconcile(Desired({job.name: job}), observed, now_s, whole)
+
+
+def commands(decisions: list[Decision], *kinds: type) -> list[object]:
+    return [d.command for d in decisions if isinstance(d.command, kinds)]
+
+
+WELL = {"n1": [worker(1)], "n2": [worker(2)]}
+
+
+def test_when_all_is_as_wanted_nothing_is_decided() -> None:
+    assert decide(job_with(), observe(**WELL)) == []
+
+
+def test_placing_comes_first_and_takes_the_next_numbers() -> None:
+    plan = JobPlan(add=(Add("n1", "room"), Add("n2", "room")))
+    decisions = decide(job_with(), observe(**WELL), plan)
+    assert commands(decisions, Place) == [
+        Place("train", Placement(3, "n1", since_s=NOW_S)),
+        Place("train", Placement(4, "n2", since_s=NOW_S)),
+    ]
+    assert commands(decisions, StartWorker) == []
+
+
+def test_a_placed_worker_that_its_node_does_not_report_is_started() -> None:
+    job = job_with(placements=(*job_with().placements, Placement(3, "n1")), next_worker=4)
+    (order,) = commands(decide(job, observe(**WELL)), StartWorker)
+    assert isinstance(order, StartWorker)
+    assert (order.node, order.worker, order.bundle) == ("n1", 3, "b1")
+    assert order.environment["HOLDFAST_LANES"] == "4"
+
+
+def test_a_leaving_worker_that_was_never_reported_is_stopped_and_not_started() -> None:
+    leaving = Placement(3, "n1", draining=True)
+    job = job_with(placements=(*job_with().placements, leaving), next_worker=4)
+    decisions = decide(job, observe(**WELL))
+    assert commands(decisions, StartWorker, StopWorker) == [StopWorker("n1", "train", 3, NOTICE_S)]
+
+
+def test_nothing_is_placed_on_a_node_that_is_not_there() -> None:
+    plan = JobPlan(add=(Add("n9", "room"),))
+    assert commands(decide(job_with(), observe(**WELL), plan), Place) == []
+
+
+def test_nothing_is_placed_during_the_pause_after_a_failure() -> None:
+    job = job_with(failures=(Failure(0, "x", NOW_S - 0.5),))
+    plan = JobPlan(add=(Add("n1", "room"),))
+    assert commands(decide(job, observe(**WELL), plan), Place) == []
+    assert commands(decide(job, observe(**WELL), plan, NOW_S + 1.0), Place) != []
+
+
+def test_an_end_is_put_on_record_and_forgotten_only_then() -> None:
+    seen = observe(n1=[worker(1)], n2=[gone(2)])
+    assert commands(decide(job_with(), seen), Unplace, Forget) == [
+        Unplace("train", 2, Exit(ExitKind.SIGNAL))
+    ]
+    after = job_with(placements=(Placement(1, "n1"),))
+    assert commands(decide(after, seen), Unplace, Forget) == [Forget("n2", "train", 2)]
+
+
+def test_a_worker_on_a_node_that_is_gone_is_gone() -> None:
+    (record,) = commands(decide(job_with(), observe(n1=[worker(1)])), Unplace)
+    assert isinstance(record, Unplace)
+    assert record.worker == 2 and record.exit is not None
+    assert record.exit.kind is ExitKind.LOST and record.failure is None
+
+
+def test_nothing_is_decided_about_a_node_that_has_not_been_heard() -> None:
+    silent = Observed({"n1": NodeFacts("n1", CAPACITY, (worker(1),))}, frozenset({"n2"}))
+    plan = JobPlan(drain=(Leave(2, "x"),))
+    assert decide(job_with(), silent, plan) == []
+
+
+def test_only_the_first_failure_of_a_round_counts() -> None:
+    seen = observe(n1=[gone(1, ExitKind.ERROR, "boom")], n2=[gone(2, ExitKind.ERROR, "boom")])
+    records = commands(decide(job_with(), seen), Unplace)
+    assert [record.failure for record in records] == [  # type: ignore[attr-defined]
+        Failure(1, "boom", NOW_S, 7),
+        None,
+    ]
+
+
+def test_a_stray_is_stopped_and_then_forgotten() -> None:
+    job = job_with(placements=(Placement(1, "n1"),), view=View(3, {1: (0, 1, 2, 3)}))
+    alive, dead = observe(**WELL), observe(n1=[worker(1)], n2=[gone(2)])
+    assert commands(decide(job, alive), Order) == [StopWorker("n2", "train", 2, STRAY_NOTICE_S)]  # type: ignore[arg-type]
+    assert commands(decide(job, dead), Order) == [Forget("n2", "train", 2)]  # type: ignore[arg-type]
+
+
+def test_a_worker_of_a_removed_job_is_a_stray() -> None:
+    decisions = reconcile(Desired(), observe(n1=[worker(1)]), NOW_S, Plan())
+    assert [d.command for d in decisions] == [StopWorker("n1", "train", 1, STRAY_NOTICE_S)]
+
+
+def test_a_worker_whose_number_was_not_given_yet_is_left_alone() -> None:
+    """The report is newer than what was read of the desired state."""
+    assert decide(job_with(), observe(n1=[worker(1), ready(3)], n2=[worker(2)])) == []
+
+
+def test_a_member_that_is_gone_is_left_out_at_once_and_on_record_before() -> None:
+    decisions = decide(job_with(), observe(n1=[worker(1)], n2=[gone(2)]))
+    kinds = [type(decision.command) for decision in decisions]
+    assert kinds.index(Unplace) < kinds.index(WriteView)
+    (record,) = commands(decisions, WriteView)
+    assert record == WriteView("train", View(4, {1: (0, 1, 2, 3)}))
+
+
+def test_survivors_go_on_below_the_minimum() -> None:
+    seen = observe(n1=[worker(1)], n2=[gone(2)])
+    assert commands(decide(job_with(), seen), WriteView) != []
+    after = job_with(placements=(Placement(1, "n1"),), view=View(4, {1: (0, 1, 2, 3)}))
+    (record,) = commands(decide(after, observe(n1=[worker(1, view=4)])), SetStatus)
+    assert isinstance(record, SetStatus)
+    assert "fewer than the 2" in record.status.reason
+
+
+def joining(**changes: object) -> Job:
+    placements = (*job_with().placements, Placement(3, "n1", since_s=NOW_S - 60.0))
+    return job_with(placements=placements, next_worker=4, **changes)
+
+
+def test_a_worker_that_is_ready_joins() -> None:
+    seen = observe(n1=[worker(1), ready(3)], n2=[worker(2)])
+    (record,) = commands(decide(joining(), seen), WriteView)
+    assert isinstance(record, WriteView)
+    assert set(record.view.lanes) == {1, 2, 3} and record.view.restore_step is None
+
+
+def test_a_joiner_waits_a_moment_for_those_that_were_placed_with_it() -> None:
+    job = joining()
+    job = replace(
+        job, placements=(*job.placements, Placement(4, "n2", since_s=NOW_S)), next_worker=5
+    )
+    starting = WorkerFacts("train", 4, WorkerPhase.STARTING)
+    seen = observe(n1=[worker(1), ready(3)], n2=[worker(2), starting])
+    assert commands(decide(job, seen), WriteView) == []
+    assert commands(decide(job, seen, now_s=NOW_S + GATHER_S), WriteView) != []
+
+
+def test_a_joiner_waits_for_a_checkpoint_under_way_but_not_for_ever() -> None:
+    job = joining(attempt=Attempt(1, 20, 3, NOW_S), attempts=1)
+    seen = observe(n1=[worker(1), ready(3)], n2=[worker(2)])
+    assert commands(decide(job, seen), WriteView) == []
+    assert commands(decide(job, seen, now_s=NOW_S + VIEW_WAIT_S), WriteView) != []
+
+
+def fresh(*placed: Placement, **changes: object) -> Job:
+    return job_with(placements=placed, view=None, **changes)
+
+
+def test_the_first_view_waits_for_the_minimum() -> None:
+    job = fresh(Placement(1, "n1"), Placement(2, "n2"))
+    starting = WorkerFacts("train", 2, WorkerPhase.STARTING)
+    assert commands(decide(job, observe(n1=[ready(1)], n2=[starting])), WriteView) == []
+    (record,) = commands(decide(job, observe(n1=[ready(1)], n2=[ready(2)])), WriteView)
+    assert record == WriteView("train", View(1, {1: (0, 1), 2: (2, 3)}, restore_step=0))
+
+
+def test_when_nobody_holds_the_state_the_last_commit_is_where_to_start() -> None:
+    job = job_with(
+        placements=(Placement(3, "n1"), Placement(4, "n2")),
+        next_worker=5,
+        checkpoints=(Checkpoint(5, "m", 1, NOW_S - 9.0),),
+    )
+    (record,) = commands(decide(job, observe(n1=[ready(3)], n2=[ready(4)])), WriteView)
+    assert record == WriteView("train", View(4, {3: (0, 1), 4: (2, 3)}, restore_step=5))
+
+
+def test_before_a_new_start_whoever_is_leaving_is_gone() -> None:
+    """It might hold the state, though that was never reported."""
+    job = job_with(
+        placements=(Placement(2, "n2", draining=True), Placement(3, "n1"), Placement(4, "n1")),
+        view=View(3, {1: (0, 1, 2, 3)}),
+        next_worker=5,
+    )
+    leaving = worker(2, step=None)
+    seen = observe(n1=[ready(3), ready(4)], n2=[leaving])
+    assert commands(decide(job, seen), WriteView) == []
+
+
+def draining(**changes: object) -> Job:
+    placements = (Placement(1, "n1"), Placement(2, "n2", draining=True))
+    return job_with(placements=placements, **changes)
+
+
+def test_a_leaving_member_is_left_out_of_the_next_view() -> None:
+    (record,) = commands(decide(draining(), observe(**WELL)), WriteView)
+    assert record == WriteView("train", View(4, {1: (0, 1, 2, 3)}))
+
+
+def test_a_leaving_member_stays_until_somebody_who_stays_holds_the_state() -> None:
+    seen = observe(n1=[ready(1)], n2=[worker(2)])
+    job = draining(view=View(3, {2: (0, 1, 2, 3)}))
+    (record,) = commands(decide(job, seen), WriteView)
+    assert isinstance(record, WriteView)
+    assert set(record.view.lanes) == {1, 2} and record.view.restore_step is None
+
+
+def test_a_leaver_comes_back_into_the_view_if_it_alone_holds_the_state() -> None:
+    job = draining(view=View(4, {1: (0, 1, 2, 3)}), next_worker=4)
+    job = replace(job, placements=(*job.placements, Placement(3, "n1")))
+    seen = observe(n1=[gone(1), ready(3)], n2=[worker(2)])
+    (record,) = commands(decide(job, seen), WriteView)
+    assert isinstance(record, WriteView)
+    assert set(record.view.lanes) == {2, 3} and record.view.restore_step is None
+
+
+def test_a_leaver_is_told_the_view_and_stopped_only_when_all_others_have_adopted_it() -> None:
+    job = draining(view=View(4, {1: (0, 1, 2, 3)}))
+    orders = commands(decide(job, observe(**WELL)), GiveView, StopWorker)
+    assert [type(order) for order in orders] == [GiveView, GiveView]
+    adopted = observe(n1=[worker(1, view=4)], n2=[worker(2)])
+    assert commands(decide(job, adopted), GiveView, StopWorker) == [
+        StopWorker("n2", "train", 2, NOTICE_S)
+    ]
+
+
+def test_a_view_is_given_until_it_is_adopted() -> None:
+    job = job_with(view=View(4, {1: (0, 1), 2: (2, 3)}))
+    seen = observe(n1=[worker(1, view=4)], n2=[worker(2, view=2)])
+    assert commands(decide(job, seen), GiveView) == [GiveView("n2", "train", 2, job.view)]  # type: ignore[arg-type]
+
+
+def test_a_member_whose_agent_has_just_come_back_stays_a_member() -> None:
+    starting = WorkerFacts("train", 2, WorkerPhase.STARTING)
+    assert commands(decide(job_with(), observe(n1=[worker(1)], n2=[starting])), WriteView) == []
+
+
+def test_settings_are_given_until_they_are_known() -> None:
+    spec = replace(job_with().spec, settings={"lr": "0.1"})
+    job = job_with(spec=spec, settings=(Setting("lr", "0.01", 50),))
+    seen = observe(n1=[worker(1, settings=2)], n2=[worker(2, settings=1)])
+    assert commands(decide(job, seen), GiveSettings) == [
+        GiveSettings("n2", "train", 2, (("lr", "0.1", 0), ("lr", "0.01", 50)))
+    ]
+
+
+def test_a_job_that_has_ended_is_left_alone_but_for_its_strays() -> None:
+    job = job_with(placements=(), status=Status(Phase.FAILED, "x", 1.0))
+    plan = JobPlan(add=(Add("n1", "room"),))
+    decisions = decide(job, observe(n1=[worker(1)], n2=[gone(2)]), plan)
+    assert [type(decision.command) for decision in decisions] == [StopWorker, Forget]
+
+
+def test_room_of_a_stray_is_not_free_until_it_is_gone() -> None:
+    job = job_with(placements=(Placement(1, "n1"),))
+    desired = Desired({"train": job}, draining_nodes=frozenset({"n1"}))
+    rooms = node_rooms(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
+    assert rooms == (NodeRoom("n1", CAPACITY, True), NodeRoom("n2", Resources(cpu=3.0)))
+
+
+def test_a_node_with_a_worker_of_a_removed_job_has_no_room_at_all() -> None:
+    assert node_rooms(Desired(), observe(n1=[worker(1)])) == (NodeRoom("n1", Resources()),)
+
+
+@pytest.mark.parametrize("kind", [ExitKind.DONE, ExitKind.LEFT, ExitKind.STOPPED])
+def test_every_decision_has_a_reason(kind: ExitKind) -> None:
+    decisions = decide(job_with(), observe(n1=[worker(1)], n2=[gone(2, kind)]))
+    assert decisions and all(decision.reason for decision in decisions)
