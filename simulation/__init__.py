@@ -1,0 +1,20 @@
+"""The simulated world: the real decisions, under a network, disks and clocks that a seed decides.
+
+One process, one source of chance, one clock. What decides in it is what decides in production:
+the znode tree, `schedule.plan`, `reconcile`, `apply_record`, the agent's machine and its journal.
+What is simulated is what surrounds them: processes, messages, disks, time.
+
+- `kernel`       the clock, the queue of events, the trace
+- `faults`       what may go wrong, how often, and which of it is switched off
+- `plane`        the coordination plane: the real tree behind a simulated connection
+- `candidate`    a process that wants to lead: session, line, term
+- `coordinator`  a leader's shell: snapshots, decisions, fenced transactions, orders
+- `host`         a machine: its disk, its processes, its agent's shell
+- `worker`       a process that follows the view protocol with a cheap stand-in for arithmetic
+- `checks`       what must always be true, judged from the world's truth
+- `world`        all of it together, from one seed
+- `search`       many seeds; a failing one made small
+- `mutants`      deliberate breakages, each of which must be found
+
+`python -m simulation --seeds 2000` looks for trouble; `python -m simulation --seed N` replays it.
+"""

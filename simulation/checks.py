@@ -1,0 +1,256 @@
+"""What must always be true, judged from the world's truth.
+
+Nothing here asks the code under test for its opinion. Truth is: the tree, the processes that are
+alive, the disks, the blobs, and the states that an undisturbed run goes through. The numbers are
+those of the design's list.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen
+from holdfast.control.facts import Intent, Job, Phase, Placement, View
+from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
+from holdfast.wire.orders import Order, StartWorker
+from holdfast.wire.reports import NodeFacts, WorkerPhase
+from holdfast.wire.room import Resources
+from simulation.candidate import CANDIDATES, TERM
+from simulation.coordinator import JOBS, NODES
+from simulation.kernel import Violation
+from simulation.plane import USERS, refused_at
+
+if TYPE_CHECKING:
+    from simulation.host import Host
+    from simulation.worker import Held, Worker
+    from simulation.world import World
+
+LEADER = "1: only the leader of the newest term takes effect"
+WHOLE = "2: a committed checkpoint can be read back whole"
+FORWARD = "3: a job's state never goes back"
+LANES = "4: in a view every lane is held once"
+SAMPLES = "5: every sample counts once"
+ROOM = "6: no machine is promised more than it has"
+ENDS = "a job ends as its user wants, with the right result"
+ONCE = "7: a command that comes twice or late changes nothing"
+
+
+class Checks:
+    """Looks at each thing that happens, as it happens."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._terms: dict[str, int] = {}  # host -> the highest term that was obeyed there
+        self._numbers: dict[str, int] = {}  # job -> the highest number that a worker had
+        self._term_leaders: dict[int, bytes | None] = {}
+        self._lost_nodes: set[Key] = set()  # workers whose node was out of the plane since
+        self.jobs: dict[str, Job] = {}
+        self.unfinished: set[str] = set(world.settings.trainings)
+        world.plane.observers.append(self._written)
+
+    # --- the coordination plane -------------------------------------------------------------------
+
+    def _written(self, transaction: Transaction, outcome: Outcome) -> None:
+        self._note_lost_nodes()
+        operation = transaction.operation
+        parts = operation.operations if isinstance(operation, Multi) else (operation,)
+        if refused_at(outcome) is not None:
+            return
+        for part in parts:
+            if not isinstance(part, SetData):
+                continue
+            if part.path == TERM:
+                self._term_taken()
+            elif part.path.startswith(JOBS):
+                if transaction.session != USERS:
+                    self._led(transaction)
+                self._job_written(part)
+
+    def _term_taken(self) -> None:
+        node = self._world.plane.tree.nodes[TERM]
+        if node.version in self._term_leaders:
+            raise Violation(LEADER, f"term {node.version} was taken twice")
+        self._term_leaders[node.version] = node.data
+
+    def _led(self, transaction: Transaction) -> None:
+        """Whoever writes, other than users, owns the candidate that the newest term names."""
+        tree = self._world.plane.tree
+        named = tree.nodes[TERM].data
+        leader = tree.find(f"{CANDIDATES}/{(named or b'').decode()}") if named else None
+        if leader is None or leader.owner != transaction.session:
+            raise Violation(LEADER, f"session {transaction.session} wrote; {named!r} leads")
+
+    def _note_lost_nodes(self) -> None:
+        """A worker whose node has left the plane counts as gone, though its process may live."""
+        nodes = self._world.plane.tree.nodes
+        for job in self.jobs.values():
+            for placement in job.placements:
+                if f"{NODES}/{placement.node}" not in nodes:
+                    self._lost_nodes.add(Key(job.name, placement.worker))
+
+    # --- a job's record -------------------------------------------------------------------------
+
+    def _job_written(self, part: SetData) -> None:
+        after: Job = self._world.plane.value(part.data)
+        before = self.jobs[after.name]
+        self.jobs[after.name] = after
+        if before.status.phase.final and after.status.phase is not before.status.phase:
+            raise Violation(FORWARD, f"{after.name} was {before.status.phase} and is not any more")
+        if after.status.phase.final:
+            self.unfinished.discard(after.name)
+        if after.placements != before.placements:
+            self._placed(before, after)
+        if after.view != before.view:
+            self._viewed(before.view, after)
+        if after.checkpoints != before.checkpoints:
+            self._checkpointed(before, after)
+
+    def _placed(self, before: Job, after: Job) -> None:
+        old = {placement.worker: placement for placement in before.placements}
+        new = {placement.worker: placement for placement in after.placements}
+        for worker in new.keys() - old.keys():
+            if worker <= self._numbers.get(after.name, 0):
+                raise Violation(ONCE, f"the number of worker {after.name}.{worker} was used before")
+            self._numbers[after.name] = worker
+        for worker in old.keys() - new.keys():
+            self._freed(after.name, old[worker])
+        taken: dict[str, Resources] = {}
+        for job in self.jobs.values():
+            for placement in job.placements:
+                room = taken.get(placement.node, Resources())
+                taken[placement.node] = room + job.spec.resources
+        for name, room in taken.items():
+            if not room.fits(self._world.hosts[name].capacity):
+                raise Violation(ROOM, f"{room} are promised on {name}")
+
+    def _freed(self, job: str, placement: Placement) -> None:
+        key = Key(job, placement.worker)
+        if key in self._world.hosts[placement.node].processes and key not in self._lost_nodes:
+            raise Violation(ROOM, f"the room of {key} is free, but its process is alive")
+
+    def _viewed(self, before: View | None, after: Job) -> None:
+        view = after.view
+        if view is None or view.number != (before.number if before else 0) + 1:
+            raise Violation(LANES, f"{view} does not follow {before}")
+        held = sorted(lane for lanes in view.lanes.values() for lane in lanes)
+        if held != list(range(after.spec.lanes)):
+            raise Violation(LANES, f"view {view.number} of {after.name} has the lanes {held}")
+        strangers = set(view.lanes) - {placement.worker for placement in after.placements}
+        if strangers:
+            raise Violation(LANES, f"{sorted(strangers)} are in {view} and not placed")
+        restore = view.restore_step
+        if restore and restore not in {one.step for one in after.checkpoints}:
+            raise Violation(WHOLE, f"{view} begins from {restore}, which is not committed")
+
+    def _checkpointed(self, before: Job, after: Job) -> None:
+        if after.committed_step < before.committed_step:
+            raise Violation(FORWARD, f"{after.name} had committed {before.committed_step}")
+        states = self._world.settings.trainings[after.name].states
+        for checkpoint in after.checkpoints:
+            found = self._world.blobs.read_whole(checkpoint.manifest)
+            if isinstance(found, str):
+                raise Violation(WHOLE, f"step {checkpoint.step} of {after.name}: {found}")
+            if found != (checkpoint.step, states[checkpoint.step]):
+                raise Violation(SAMPLES, f"step {checkpoint.step} of {after.name} holds {found}")
+
+    # --- agents ---------------------------------------------------------------------------------
+
+    def answered(self, host: Host, term: int, order: Order, answer: Answer) -> None:
+        """An agent has obeyed an order, or refused it."""
+        if not answer.accepted:
+            return
+        highest = self._terms.get(host.name, 0)
+        if term < highest:
+            raise Violation(LEADER, f"{host.name} obeyed term {term} after {highest}: {order}")
+        self._terms[host.name] = term
+        if not any(
+            isinstance(entry, TermSeen) and entry.term >= term
+            for batch in host.disk.batches
+            for entry in batch
+        ):
+            raise Violation(LEADER, f"{host.name} obeyed term {term}, which is not on its disk")
+
+    def starts(self, host: Host, action: StartProcess) -> None:
+        """An agent is about to start a process: its journal must say so already."""
+        order: StartWorker = action.order
+        if not any(
+            isinstance(entry, Accepted) and entry.order == order
+            for batch in host.disk.batches
+            for entry in batch
+        ):
+            raise Violation(ONCE, f"{order.job}.{order.worker} starts, and no disk knows of it")
+
+    def started(self, host: Host, key: Key) -> None:
+        """A process has been started."""
+        for other in self._world.hosts.values():
+            if other is not host and key in other.started:
+                raise Violation(ONCE, f"{key} was started on {other.name} and on {host.name}")
+        trainings = self._world.settings.trainings
+        taken = sum((trainings[one.job].spec.resources for one in host.processes), Resources())
+        if not taken.fits(host.capacity):
+            raise Violation(ROOM, f"{sorted(map(str, host.processes))} all run on {host.name}")
+
+    def reported(self, host: Host, facts: NodeFacts) -> None:
+        """An agent's snapshot says only what is true for good."""
+        for worker in facts.workers:
+            key = Key(worker.job, worker.worker)
+            if worker.phase is WorkerPhase.GONE and key in host.processes:
+                raise Violation(ROOM, f"{host.name} reports {key} as gone, but it is alive")
+            for parts in worker.parts.values():
+                for part in parts:
+                    if part.key not in self._world.blobs.held and not self._was_removed(part.key):
+                        raise Violation(WHOLE, f"{key} reports {part.key}, which is not there")
+
+    def _was_removed(self, key: str) -> bool:
+        return key in self._world.collected
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def held(self, worker: Worker, before: Held | None, after: Held) -> None:
+        """A worker holds another state than before."""
+        if before is not None and after.step <= before.step:
+            raise Violation(FORWARD, f"{worker.name} held {before.step} and now {after.step}")
+        if after.value != worker.training.states[after.step]:
+            raise Violation(
+                SAMPLES, f"{worker.name} holds another step {after.step} than an undisturbed run"
+            )
+
+    def restores(self, worker: Worker, view: View, step: int) -> None:
+        """A worker begins from a checkpoint: then nobody who counts may hold a later state."""
+        job = self.jobs[worker.key.job]
+        if job.view is None or view.number != job.view.number:
+            return  # nobody counts on this view any more
+        placed = {placement.worker for placement in job.placements}
+        for number in sorted(placed):
+            other = self._world.process(Key(job.name, number))
+            if other is None or other.held is None or other.key in self._lost_nodes:
+                continue
+            if other.held.step > step and (other.view is None or other.view.number != view.number):
+                raise Violation(
+                    FORWARD, f"{worker.name} begins from {step}; {other.name} holds {other.held}"
+                )
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def ended(self) -> None:
+        """All jobs have ended: nothing may be left of them but their results."""
+        world = self._world
+        for name, job in self.jobs.items():
+            if job.placements:
+                raise Violation(ROOM, f"{name} has ended and still has {job.placements}")
+            self._ended_well(job)
+        for host in world.hosts.values():
+            if host.processes:
+                raise Violation(ROOM, f"{sorted(map(str, host.processes))} run on {host.name}")
+        world.plane.tree.validate()
+
+    def _ended_well(self, job: Job) -> None:
+        phase, intent = job.status.phase, job.intent
+        if phase is Phase.STOPPED and intent is Intent.STOP:
+            return
+        if phase is not Phase.SUCCEEDED or job.finished_by is None:
+            raise Violation(ENDS, f"{job.name} has {phase.value}: {job.status.reason}")
+        training = self._world.settings.trainings[job.name]
+        held = self._world.workers[Key(job.name, job.finished_by)].held
+        if held is None or held != (training.steps, training.states[training.steps]):
+            raise Violation(SAMPLES, f"{job.name} ended with {held}, not as an undisturbed run")

@@ -1,0 +1,295 @@
+"""A coordinator's shell: election, snapshots, fenced transactions, orders.
+
+It decides by the real `plan`, `reconcile` and `apply_record`. It does nothing to be safe but what
+the real one does: every write is one transaction that checks the two nodes of its leadership, and
+every order carries its term. A deposed leader goes on with its old snapshot until it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.control.commands import (
+    CommitCheckpoint,
+    CondemnCheckpoint,
+    Decision,
+    DropCheckpoint,
+    Record,
+)
+from holdfast.control.facts import Desired, Job, NodeFacts, Observed
+from holdfast.control.outstanding import Outstanding
+from holdfast.control.records import apply_record
+from holdfast.coordination.embedded import protocol as p
+from holdfast.coordination.embedded.acl import OPEN
+from holdfast.coordination.embedded.transactions import (
+    Check,
+    Create,
+    Delete,
+    Event,
+    Multi,
+    Part,
+    SetData,
+)
+from holdfast.coordination.embedded.tree import Tree
+from holdfast.wire.errors import Conflict
+from holdfast.wire.orders import Order
+from simulation.blobs import Manifest
+from simulation.candidate import TERM, Candidate, Deposed
+from simulation.decide import decide
+from simulation.flow import Steps, Wait
+from simulation.plane import refused_at
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+# Between two looks at the world when nothing wakes the leader; doubled while nothing happens.
+LOOK_S: Final = 0.8
+LOOK_S_MAX: Final = 30.0
+# After a change it waits this long for more of them.
+GATHER_S: Final = 0.08
+STALL_S: Final = (1.5, 4.0)
+JOBS: Final = "/holdfast/jobs"
+NODES: Final = "/holdfast/nodes"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a leader read of the plane, and where: each job with its node's version."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)  # node -> its session
+    draining: frozenset[str] = frozenset()
+
+
+class Coordinator(Candidate):
+    """One of the coordinators; its clock is wrong by `skew_s`."""
+
+    def __init__(self, world: World, name: str, skew_s: float) -> None:
+        self.skew_s = skew_s
+        super().__init__(world, name)
+
+    def forget(self) -> None:
+        super().forget()
+        self.done = 0  # commits in this term
+        self.seen: Seen | None = None
+        self.reports: dict[str, NodeFacts] = {}
+        self._marks: dict[str, tuple[int, int]] = {}
+        self._asked: dict[str, int] = {}
+        self._outstanding = Outstanding()
+        self._idle_s = LOOK_S
+        self._fresh = True  # an agent has reported something new
+
+    def now_s(self) -> float:
+        return self.kernel.now_s + self.skew_s
+
+    # --- leading --------------------------------------------------------------------------------
+
+    def lead(self) -> Steps:
+        self.client.watches = _concerns_a_leader
+        while True:
+            if self.seen is None or self.stale:
+                self.stale = False
+                seen = yield self.world.plane.read(self.client, self._reader)
+                if seen == p.SESSION_EXPIRED:
+                    raise Deposed
+                if seen is None:
+                    self.stale = True
+                    continue
+                self.seen = seen
+                self._know_nodes(seen)
+            self._fresh = False
+            busy = yield from self._tick(self.seen)
+            self._idle_s = LOOK_S if busy else min(2 * self._idle_s, LOOK_S_MAX)
+            silent = False
+            if not self.stale and not self._fresh:
+                silent = yield self.until_woken(self._idle_s)
+            yield self.pause_for(GATHER_S)
+            self._ask_agents(all_of_them=bool(silent))
+
+    def _tick(self, seen: Seen) -> Generator[Wait, Any, bool]:
+        """Decide and carry out once; whether anything was decided."""
+        unheard = frozenset(node for node in seen.nodes if node not in self.reports)
+        nodes = {node: self.reports[node] for node in seen.nodes if node in self.reports}
+        desired = Desired(seen.jobs, {}, seen.draining)
+        observed = Observed(nodes, unheard)
+        decisions = decide(desired, observed, self.now_s(), own_checks=self.world.own_checks)
+        if decisions and self.world.faults.strikes("stall"):
+            self.world.pause(self, self.name, self.kernel.between(*STALL_S))
+            yield self.pause_for(0.001)
+        busy = self._send(seen, [one for one in decisions if isinstance(one.command, Order)])
+        for decision in decisions:
+            command = decision.command
+            if isinstance(command, Order):
+                continue
+            busy = True
+            if not (yield from self._commit(seen, command)):
+                self.stale = True
+                break
+        return busy
+
+    def _send(self, seen: Seen, decisions: list[Decision]) -> bool:
+        """Send the orders that are not on their way; whether there were any."""
+        orders: list[Any] = [decision.command for decision in decisions]
+        self._outstanding.keep(orders)
+        busy, now_s = False, self.kernel.now_s
+        for decision, order in zip(decisions, orders, strict=True):
+            connection = seen.nodes.get(order.node, 0)
+            if self._outstanding.is_due(order, connection, now_s):
+                self._outstanding.sent(order, connection, now_s)
+                self._order(order, decision.reason)
+                busy = True
+        return busy
+
+    def _order(self, order: Order, reason: str) -> None:
+        host = self.world.hosts[order.node]
+        term = self.term
+        self.tell("orders", order, "-", reason)
+        self.world.happened[type(order).__name__] += 1
+        self.world.network.send(
+            self.name, host.agent, host.name, lambda: host.agent.order(term, order, self)
+        )
+
+    def _commit(self, seen: Seen, record: Record) -> Generator[Wait, Any, bool]:
+        """One record in one fenced transaction; False if it did not happen."""
+        plane, client = self.world.plane, self.client
+        job, manifest = seen.jobs[record.job], ""
+        if isinstance(record, CommitCheckpoint):
+            manifest = yield from self._write_manifest(job, record)
+        try:
+            after = apply_record(job, record, now_s=self.now_s(), term=self.term, manifest=manifest)
+        except Conflict:
+            return False
+        if after is job:
+            return True
+        operations = self._guarded(seen, record, after)
+        while True:
+            outcome = yield plane.ask(client, Multi(operations))
+            if outcome is None:
+                committed = yield from self._committed()
+                if not committed:
+                    continue
+            elif (refused := refused_at(outcome)) is not None:
+                if outcome.error != p.OK or refused < 2:
+                    self.world.happened["fenced"] += 1
+                    raise Deposed
+                return False
+            break
+        self.done += 1
+        seen.jobs[record.job] = after
+        seen.versions[record.job] += 1
+        self.tell("wrote", record)
+        self.world.happened[type(record).__name__] += 1
+        if isinstance(record, DropCheckpoint):
+            self._remove_blobs(job, record.step)
+        return True
+
+    def _guarded(self, seen: Seen, record: Record, after: Job) -> tuple[Part, ...]:
+        """The record's writes, together with the checks that only a leader passes."""
+        path = f"{JOBS}/{record.job}"
+        operations: list[Part] = [
+            Check(TERM, self.term),
+            SetData(self.candidate, b"", self.done),
+            SetData(path, self.world.plane.keep(after), seen.versions[record.job]),
+        ]
+        if isinstance(record, CommitCheckpoint):
+            data = self.world.plane.keep(after.checkpoints[-1])
+            commit = f"{path}/checkpoints/{record.attempt.step}"
+            operations.append(Create(commit, data, OPEN, p.FLAG_PERSISTENT, -1, False))
+        if isinstance(record, DropCheckpoint | CondemnCheckpoint):
+            operations.append(Delete(f"{path}/checkpoints/{record.step}", -1))
+        return tuple(operations)
+
+    def _committed(self) -> Generator[Wait, Any, bool]:
+        """Whether the transaction whose reply was lost took effect: our node counts them."""
+        candidate = self.candidate
+        while True:
+            version = yield self.world.plane.read(
+                self.client, lambda tree: _version(tree, candidate)
+            )
+            if version is None:
+                continue
+            if version in (p.SESSION_EXPIRED, _GONE):
+                raise Deposed
+            return bool(version == self.done + 1)
+
+    def _write_manifest(self, job: Job, record: CommitCheckpoint) -> Generator[Wait, Any, str]:
+        parts = tuple(part for worker in sorted(record.parts) for part in record.parts[worker])
+        key = f"{job.name}/manifests/{record.attempt.step}.{record.attempt.number}.{self.term}"
+        yield self.pause_for(self.kernel.between(0.005, 0.05))
+        self.world.blobs.put(key, Manifest(record.attempt.step, parts))
+        return key
+
+    def _remove_blobs(self, job: Job, step: int) -> None:
+        """The record is gone, so nobody needs what only it named."""
+        for checkpoint in job.checkpoints:
+            if checkpoint.step == step:
+                self.world.collect(checkpoint.manifest)
+
+    # --- what it sees ---------------------------------------------------------------------------
+
+    def _reader(self, tree: Tree) -> Seen:
+        plane, seen = self.world.plane, Seen()
+        for name in tree.nodes[JOBS].child_names():
+            node = tree.nodes[f"{JOBS}/{name}"]
+            seen.jobs[name] = plane.value(node.data)
+            seen.versions[name] = node.version
+        for name in sorted(tree.nodes[NODES].child_names()):
+            seen.nodes[name] = tree.nodes[f"{NODES}/{name}"].owner
+        seen.draining = plane.value(tree.nodes["/holdfast/draining"].data)
+        return seen
+
+    def _know_nodes(self, seen: Seen) -> None:
+        """What a node said in a session that is over says nothing about the next one."""
+        for node in list(self._asked):
+            if seen.nodes.get(node) != self._asked[node]:
+                del self._asked[node]
+                self.reports.pop(node, None)
+        self._ask_agents()
+
+    def _ask_agents(self, all_of_them: bool = False) -> None:
+        """Ask those of whom we have heard nothing; after a silence all: a report may be lost."""
+        if self.seen is None:
+            return
+        term = self.term
+        for node, session in self.seen.nodes.items():
+            if not all_of_them and self._asked.get(node) == session and node in self.reports:
+                continue
+            self._asked[node] = session
+            agent = self.world.hosts[node].agent
+            self.world.network.send(
+                self.name,
+                agent,
+                node,
+                lambda agent=agent: agent.ask(term, self),  # type: ignore[misc]
+            )
+
+    def hear_report(self, facts: NodeFacts, mark: tuple[int, int]) -> None:
+        """An agent's snapshot; one that was overtaken is ignored."""
+        if self._marks.get(facts.node, (0, 0)) < mark:
+            self._marks[facts.node] = mark
+            if self.reports.get(facts.node) != facts:
+                self.reports[facts.node] = facts
+                self._fresh = True
+                self.resume()
+
+    def hear_refusal(self, node: str, term: int) -> None:
+        """An agent has refused us: it knows a later term."""
+        self.tell("is refused by", node, "which knows term", term)
+        self.world.happened["refused"] += 1
+        self.stale = True
+        self.resume()
+
+
+_GONE: Final = "gone"
+
+
+def _version(tree: Tree, path: str) -> int | str:
+    node = tree.find(path)
+    return _GONE if node is None else node.version
+
+
+def _concerns_a_leader(event: Event) -> bool:
+    return not event.path.startswith("/holdfast/leader")

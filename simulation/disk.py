@@ -1,0 +1,51 @@
+"""A disk with an agent's journal on it. What was synced stays; a write that was under way is torn.
+
+The bytes are those of the real journal, and are read by its own code. They are made only when
+somebody reads them: most journals are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from holdfast.agent import journal
+from holdfast.agent.events import Entry
+
+_PATH: Final = Path("journal")
+
+
+class Disk:
+    """Batches of entries that are durable, in order, and perhaps a torn one after them."""
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[Entry]] = []
+        self._torn: tuple[Sequence[Entry], float] | None = None
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Written and synced."""
+        self.batches.append(entries)
+
+    def tear(self, entries: Sequence[Entry], random: Random) -> None:
+        """The machine or the writer died while it wrote: some of the bytes are there, or all."""
+        self._torn = (entries, random.choice((0.0, 1.0, random.random())))
+
+    def recovered(self) -> list[Entry]:
+        """What a restarted agent reads. What is torn is cut off for good."""
+        head = journal._HEADER.pack(journal._MAGIC, journal._VERSION, bytes(8))
+        raw = bytearray(head + journal._CRC.pack(crc32(head)))
+        chain = crc32(head)
+        for entries in self.batches:
+            data, chain = journal._batch(entries, len(raw), chain)
+            raw += data
+        if self._torn is not None:
+            entries, share = self._torn
+            data, _ = journal._batch(entries, len(raw), chain)
+            raw += data[: int(len(data) * share)]
+            self._torn = None
+        _, _, found = journal._read(_PATH, bytes(raw))
+        self.batches = [found] if found else []
+        return found

@@ -1,0 +1,89 @@
+"""What may go wrong, how often, and which of it is switched off.
+
+Each seed draws its own rates, and leaves about half of the kinds out: a world with one kind of
+trouble finds other bugs than a world with all of them. Every fault that happens has a name, its
+kind and a number (`drop#3`); a run may be repeated with some of them switched off, which is how a
+failing seed is made small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+# Faults of messages and of single steps: the most that a seed may draw, as a chance.
+RATES_MAX: Final = {
+    "drop": 0.15,  # a message to or from an agent, or between workers, is lost
+    "double": 0.15,  # it comes twice
+    "delay": 0.15,  # it comes much later, after others
+    "request lost": 0.08,  # the connection breaks before the coordination plane has the request
+    "reply lost": 0.08,  # ... after the plane has carried it out
+    "torn write": 0.05,  # an agent dies while it writes its journal
+    "step crash": 0.02,  # an agent dies between two actions
+    "user error": 0.06,  # a worker's own code fails
+    "stall": 0.2,  # a leader stops between deciding and carrying out, longer than its session
+    "put crash": 0.3,  # a worker dies while it writes its share of a checkpoint
+}
+# Faults that come at a time of their own: the most that a seed may draw, each.
+COUNTS_MAX: Final = {
+    "kill worker": 4,
+    "pause worker": 2,
+    "crash agent": 3,
+    "pause agent": 2,
+    "cut agent": 2,  # no message reaches the agent, or comes from it, for a while
+    "crash machine": 2,
+    "crash coordinator": 3,
+    "pause coordinator": 3,
+    "expire session": 3,
+    "restart plane": 1,
+    "crash everything": 1,
+}
+# The chance that a seed has a kind at all.
+_PRESENT: Final = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault with a time: whom it hits is decided when it happens."""
+
+    at_s: float
+    kind: str
+
+
+class Faults:
+    """Decides, for one run, what goes wrong. After `quiet` nothing does."""
+
+    def __init__(self, seed: int, storm_s: float, off: frozenset[str] = frozenset()) -> None:
+        self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets
+        self.off = off
+        self.quiet = False
+        self.struck: list[str] = []
+        self._counts: dict[str, int] = {}
+        chance = self.random.random
+        self.rates = {
+            kind: rate * chance() if chance() < _PRESENT else 0.0
+            for kind, rate in RATES_MAX.items()
+        }
+        planned = [
+            Planned(storm_s * chance(), kind)
+            for kind, most in COUNTS_MAX.items()
+            if chance() < _PRESENT
+            for _ in range(self.random.randint(1, most))
+        ]
+        self.planned = sorted(planned, key=lambda fault: (fault.at_s, fault.kind))
+
+    def strikes(self, kind: str) -> bool:
+        """Whether this goes wrong here and now."""
+        rate = self.rates[kind]
+        return rate > 0.0 and not self.quiet and self.random.random() < rate and self.happens(kind)
+
+    def happens(self, kind: str) -> bool:
+        """Give a fault its name; False if it is switched off."""
+        count = self._counts.get(kind, 0) + 1
+        self._counts[kind] = count
+        name = f"{kind}#{count}"
+        if self.quiet or kind in self.off or name in self.off:
+            return False
+        self.struck.append(name)
+        return True

@@ -1,0 +1,164 @@
+"""One clock, one queue of events, one trace. Nothing here knows what is simulated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+Action = Callable[[], None]
+
+# How much of the end of a trace a story shows.
+STORY_EVENTS: Final = 60
+
+
+class Violation(Exception):
+    """Something that must always be true is not. `rule` names it in a few words."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+        self.what = what
+
+
+class Kernel:
+    """Runs events in the order of their time; those of one time in the order they were asked for.
+
+    `random` decides how long things take; what goes wrong has a source of its own (`faults`), so
+    that switching one fault off changes as little as possible of the rest.
+    """
+
+    __slots__ = ("_queue", "_serial", "events", "now_s", "random", "trace")
+
+    def __init__(self, seed: int) -> None:
+        self.now_s = 0.0
+        self.random = Random(f"{seed}/times")  # noqa: S311 - chance, not secrets
+        self.events = 0
+        self.trace: list[tuple[float, str, str, tuple[object, ...]]] = []
+        self._queue: list[tuple[float, int, Action]] = []
+        self._serial = 0
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """Do `action` when so much time has passed."""
+        self._serial += 1
+        heappush(self._queue, (self.now_s + delay_s, self._serial, action))
+
+    def step(self) -> bool:
+        """Run the next event; False if there is none."""
+        if not self._queue:
+            return False
+        self.now_s, _, action = heappop(self._queue)
+        self.events += 1
+        action()
+        return True
+
+    def between(self, low_s: float, high_s: float) -> float:
+        """Some time between the two."""
+        return low_s + (high_s - low_s) * self.random.random()
+
+    def tell(self, who: str, what: str, *details: object) -> None:
+        """Add a line to the trace; it is made readable only when somebody reads it."""
+        self.trace.append((self.now_s, who, what, details))
+
+    def story(self, events: int = STORY_EVENTS) -> list[str]:
+        """The last lines of the trace, for people."""
+        return [_line(*entry) for entry in self.trace[-events:]]
+
+    def digest(self) -> str:
+        """The whole trace as one short word: two runs with the same one did the same."""
+        lines = "\n".join(_line(*entry) for entry in self.trace)
+        return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _line(at_s: float, who: str, what: str, details: tuple[object, ...]) -> str:
+    return " ".join([f"{at_s:9.4f}", f"{who:<10}", what, *map(said, details)])
+
+
+def said(value: object) -> str:
+    """A value in few words: fields that say nothing new are left out."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if is_dataclass(value):
+        shown = [(one.name, getattr(value, one.name)) for one in fields(value)]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        shown = list(zip(value._fields, value, strict=True))
+    elif isinstance(value, Mapping):
+        return "{" + ", ".join(f"{said(key)}: {said(one)}" for key, one in value.items()) + "}"
+    elif isinstance(value, tuple | list):
+        return "(" + ", ".join(map(said, value)) + ")"
+    else:
+        return str(value)
+    told = [f"{name}={said(one)}" for name, one in shown if one and name not in _UNTOLD]
+    return f"{type(value).__name__}({', '.join(told)})"
+
+
+_UNTOLD: Final = frozenset({"bundle", "command", "digest", "environment", "resources", "since_s"})
+
+
+class Being:
+    """Something that lives, may stop for a while, and may die and live again.
+
+    What it was about to do dies with it. What comes while it is stopped waits, as it does in the
+    buffers of a process that got SIGSTOP.
+    """
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.life = 0  # how often it has begun to live
+        self.up = False
+        self.stopped = False
+        self._waiting: list[Action] = []
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """Do it later, if this life goes on until then."""
+        life = self.life
+        self.kernel.after(delay_s, lambda: self._due(life, action))
+
+    def arrive(self, action: Action) -> None:
+        """Something comes from outside now: lost on the dead, kept for the stopped."""
+        if self.up:
+            self._due(self.life, action)
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT: first of all, everything that has come in the meantime."""
+        if self.stopped:
+            self.stopped = False
+            waiting, self._waiting = self._waiting, []
+            life = self.life
+            for action in waiting:
+                self._due(life, action)
+
+    def begin(self) -> None:
+        """Start to live."""
+        self.life += 1
+        self.up = True
+        self.stopped = False
+
+    def die(self) -> None:
+        """SIGKILL."""
+        self.life += 1
+        self.up = False
+        self.stopped = False
+        self._waiting.clear()
+
+    def tell(self, what: str, *details: object) -> None:
+        self.kernel.trace.append((self.kernel.now_s, self.name, what, details))
+
+    def _due(self, life: int, action: Action) -> None:
+        if life != self.life or not self.up:
+            return
+        if self.stopped:
+            self._waiting.append(action)
+        else:
+            action()

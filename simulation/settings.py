@@ -1,0 +1,98 @@
+"""What a seed decides before anything happens: how large the world is, and what runs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
+from simulation.arithmetic import undisturbed
+
+STORM_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A job and the states that it must go through."""
+
+    spec: JobSpec
+    steps: int
+    states: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user does at some time: `what` to job or node `target`."""
+
+    at_s: float
+    what: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    coordinators: Mapping[str, float]  # name -> by how much its clock is wrong, in seconds
+    hosts: Mapping[str, Resources]
+    trainings: Mapping[str, Training]
+    wishes: tuple[Wish, ...]
+
+
+def drawn(seed: int) -> Settings:
+    """The world of a seed."""
+    random = Random(f"{seed}/world")  # noqa: S311 - chance, not secrets
+    coordinators = {
+        f"boss-{n}": random.choice((0.0, 0.0, -20.0, 3.0, 45.0))
+        for n in range(1, random.randint(1, 3) + 1)
+    }
+    hosts = {
+        f"node-{n}": Resources(cpu=float(random.randint(1, 3)))
+        for n in range(1, random.randint(1, 4) + 1)
+    }
+    room = int(sum(room.cpu for room in hosts.values()))
+    trainings = {}
+    for number in range(random.choice((1, 1, 1, 2))):
+        training = _training(random, number, room)
+        trainings[training.spec.name] = training
+    wishes = _wishes(random, list(trainings), list(hosts))
+    return Settings(coordinators, hosts, trainings, wishes)
+
+
+def _training(random: Random, number: int, room: int) -> Training:
+    lanes, steps = random.randint(1, 6), random.randint(5, 12)
+    most = random.randint(1, min(lanes, 4))
+    least = min(random.randint(1, most), room)
+    spec = JobSpec(
+        name=f"job{number + 1}",
+        command=("train",),
+        priority=random.randint(0, 1),
+        lanes=lanes,
+        workers_min=least,
+        workers_max=most,
+        resources=Resources(cpu=1.0),
+        checkpoint=CheckpointPolicy(
+            every_steps=random.randint(1, 4), every_s=None, keep=random.randint(1, 2)
+        ),
+        # Users' own errors happen here too, but they must not end the job.
+        restart=RestartPolicy(failures_max=1_000, backoff_s=0.2, backoff_s_max=1.0),
+    )
+    return Training(spec, steps, undisturbed(number, lanes, steps))
+
+
+def _wishes(random: Random, jobs: list[str], hosts: list[str]) -> tuple[Wish, ...]:
+    wishes = []
+    for what, chance in _WISHES:
+        if random.random() < chance:
+            target = random.choice(hosts if what == "drain" else jobs)
+            wishes.append(Wish(STORM_S * random.random(), what, target))
+    return tuple(sorted(wishes, key=lambda wish: (wish.at_s, wish.what)))
+
+
+_WISHES: Final = (
+    ("checkpoint", 0.3),
+    ("drain", 0.25),
+    ("pause", 0.2),
+    ("scale", 0.3),
+    ("stop", 0.05),
+)

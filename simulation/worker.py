@@ -1,0 +1,306 @@
+"""A worker: a process that follows the view protocol, with a cheap stand-in for the arithmetic.
+
+A view begins with a meeting: each member tells all others which state it holds. When it has heard
+from everyone, the most advanced state is everybody's; if nobody has one, the view's `restore_step`
+says which committed checkpoint to begin from. Then, step by step, each member sends the sums of
+its lanes to the others, and has completed the step when it has everyone's. What was computed for a
+step stays valid when the view changes. Every message carries its view; another view's is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.agent.events import Ending, Force, Key
+from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, View
+from holdfast.wire.reports import Part
+from simulation.arithmetic import Contribution, contribution, following
+from simulation.blobs import Share
+from simulation.kernel import Being
+from simulation.settings import Training
+
+if TYPE_CHECKING:
+    from simulation.host import Host
+    from simulation.world import World
+
+START_S: Final = (0.1, 1.0)
+LANE_S: Final = (0.02, 0.1)
+PUT_S: Final = (0.005, 0.2)
+LEAVE_S: Final = (0.01, 0.2)
+# How long a worker waits for its peers before it asks them again.
+ASK_AGAIN_S: Final = 0.6
+
+
+class Held(NamedTuple):
+    """A state: the last completed step, and the number that stands for the weights."""
+
+    step: int
+    value: int
+
+
+class Worker(Being):
+    """The process of one worker. Its agent hears what it says; its host sees it end."""
+
+    def __init__(self, world: World, host: Host, key: Key, training: Training) -> None:
+        super().__init__(world.kernel, f"{key.job}.{key.worker}")
+        self.world = world
+        self.host = host
+        self.key = key
+        self.training = training
+        self.ready = False
+        self.word = ""
+        self.held: Held | None = None
+        self.view: View | None = None
+        self.together = False  # everyone of the view has met
+        self.deaf = world.faults.random.random() < 0.1  # it does not listen to SIGTERM
+        self.said_parts: dict[int, tuple[Part, ...]] = {}
+        self.missed: set[int] = set()
+        self._brought: Held | None = None  # what it brought to the meeting of its view
+        self._meeting: dict[tuple[int, int], Held | None] = {}
+        self._own: dict[int, Contribution] = {}  # lane sums of the step that is under way
+        self._sums: dict[tuple[int, int], dict[int, tuple[Contribution, ...]]] = {}
+        self._shares: dict[int, TakeShare] = {}
+        self._marked: object = None
+        self.begin()
+        self.after(self.kernel.between(*START_S), self._introduce)
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def _introduce(self) -> None:
+        self.ready = True
+        self._say()
+        self.after(ASK_AGAIN_S, self._ask_again)
+
+    def end(self, ending: Ending) -> None:
+        """The process is gone, and its parent has seen how."""
+        self.tell("ends", ending)
+        self.die()
+        self.host.reap(self, ending)
+
+    def signal(self, force: Force) -> None:
+        """A signal from its agent; a process that is stopped gets only the second kind."""
+        if force is Force.KILL:
+            self.end(Ending(signal=9))
+        elif not self.deaf:
+            self.arrive(lambda: self.after(self.kernel.between(*LEAVE_S), self._leave))
+
+    def hear(self, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
+        """Something from its agent."""
+        if isinstance(what, GiveView):
+            self._hear_view(what.view)
+        elif isinstance(what, TakeShare):
+            number = what.attempt.number
+            if number not in self._shares:
+                self._shares[number] = what
+                self._take_shares()
+
+    def _leave(self) -> None:
+        self.word = self.word or "left"
+        self._say()
+        self.end(Ending(code=0, word=self.word))
+
+    def _say(self) -> None:
+        self.host.heard(self)
+
+    # --- views ----------------------------------------------------------------------------------
+
+    def _hear_view(self, view: View) -> None:
+        if self.view is not None and view.number <= self.view.number:
+            return
+        if self.key.worker not in view.lanes:
+            self.tell("is not in view", view.number)
+            self._leave()
+            return
+        self.tell("adopts view", view.number, "at", self.held)
+        self.view = view
+        self.together = False
+        self._brought = self.held
+        self._meeting = {met: held for met, held in self._meeting.items() if met[0] >= view.number}
+        self._sums = {of: sums for of, sums in self._sums.items() if of[0] >= view.number}
+        self._say()
+        for peer in self._peers():
+            self._greet(peer, asks=False)
+        self._meet()
+
+    def _peers(self) -> list[int]:
+        assert self.view is not None
+        return [worker for worker in self.view.lanes if worker != self.key.worker]
+
+    def _greet(self, peer: int, asks: bool) -> None:
+        assert self.view is not None
+        number, brought, me = self.view.number, self._brought, self.key.worker
+        self._send(peer, lambda worker: worker.hear_greeting(me, number, brought, asks))
+
+    def hear_greeting(self, peer: int, number: int, brought: Held | None, asks: bool) -> None:
+        """A member of view `number` says what it brought to the meeting."""
+        mine = self.view.number if self.view else 0
+        if number < mine:
+            return
+        self._meeting[number, peer] = brought
+        if number == mine:
+            if asks:
+                self._greet(peer, asks=False)
+            self._meet()
+
+    def _meet(self) -> None:
+        """If all are there: take the most advanced state, or restore, and begin."""
+        view = self.view
+        if view is None or self.together:
+            return
+        heard = [self._meeting.get((view.number, peer), _ABSENT) for peer in self._peers()]
+        if _ABSENT in heard:
+            return
+        states = [held for held in [*heard, self._brought] if isinstance(held, Held)]
+        chosen = self._chosen(view, states)
+        if chosen is None:
+            return
+        if chosen != self.held:
+            self._own = {}
+            self._hold(chosen)
+        self.together = True
+        self._say()
+        self._take_shares()
+        self._begin_step()
+
+    def _chosen(self, view: View, states: list[Held]) -> Held | None:
+        """What all members go on from, whoever decides it: each comes to the same."""
+        return max(states, default=None) or self.world.restored(self, view)
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _hold(self, held: Held) -> None:
+        self.world.checks.held(self, self.held, held)
+        self.held = held
+
+    def _begin_step(self) -> None:
+        assert self.view is not None and self.held is not None
+        if self.held.step >= self.training.steps:
+            self.word = "done"
+            self._say()
+            self.after(self.kernel.between(*LEAVE_S), self._leave)
+            return
+        if self.world.faults.strikes("user error"):
+            self.end(Ending(code=1, stderr_tail="ValueError: the user's own"))
+            return
+        missing = [lane for lane in self.view.lanes[self.key.worker] if lane not in self._own]
+        view, held = self.view, self.held
+        delay_s = 0.001 + self.kernel.between(*LANE_S) * len(missing)
+        self.after(delay_s, lambda: self._computed(view, held, missing))
+
+    def _computed(self, view: View, held: Held, lanes: list[int]) -> None:
+        if held != self.held:
+            return
+        for lane in lanes:
+            self._own[lane] = contribution(held.value, held.step + 1, lane)
+        if view is not self.view:
+            return
+        mine = tuple(self._own[lane] for lane in view.lanes[self.key.worker])
+        step = held.step + 1
+        self._sums.setdefault((view.number, step), {})[self.key.worker] = mine
+        for peer in self._peers():
+            self._send_sums(peer, step)
+        self._complete()
+
+    def _send_sums(self, peer: int, step: int) -> None:
+        assert self.view is not None
+        number, me = self.view.number, self.key.worker
+        mine = self._sums.get((number, step), {}).get(me)
+        if mine is not None:
+            self._send(peer, lambda worker: worker.hear_sums(me, number, step, mine))
+
+    def hear_sums(self, peer: int, number: int, step: int, sums: tuple[Contribution, ...]) -> None:
+        """The lane sums of a member of view `number` for `step`."""
+        if number < (self.view.number if self.view else 0):
+            return
+        if self.held is not None and step <= self.held.step:
+            return
+        self._sums.setdefault((number, step), {})[peer] = sums
+        self._complete()
+
+    def hear_need(self, peer: int, number: int, step: int) -> None:
+        """A member of view `number` lacks our sums for `step`."""
+        if self.view is not None and number == self.view.number:
+            self._send_sums(peer, step)
+
+    def _complete(self) -> None:
+        view, held = self.view, self.held
+        if view is None or held is None or not self.together:
+            return
+        number, step = view.number, held.step + 1
+        sums = self._sums.get((number, step), {})
+        if len(sums) < len(view.lanes) or step > self.training.steps:
+            return
+        value = following(held.value, [one for member in sums.values() for one in member])
+        self._own = {}
+        # Our own sums of the step before are not needed by anyone any more; of this one, perhaps.
+        self._sums.pop((number, step - 1), None)
+        self._hold(Held(step, value))
+        self.tell("completes step", step, "in view", number)
+        self._say()
+        self._take_shares()
+        self._begin_step()
+
+    # --- shares of a checkpoint -----------------------------------------------------------------
+
+    def _take_shares(self) -> None:
+        """Copy the share of each attempt whose step is now; miss those whose step has passed."""
+        view, held = self.view, self.held
+        if view is None or held is None or not self.together:
+            return
+        for number, order in list(self._shares.items()):
+            attempt = order.attempt
+            if number in self.said_parts or number in self.missed or attempt.view != view.number:
+                continue
+            if attempt.step < held.step:
+                self.missed.add(number)
+                self._say()
+            elif attempt.step == held.step:
+                self.said_parts[number] = ()
+                self._put(number, Share(held.step, held.value, order.share, order.shares))
+
+    def _put(self, number: int, share: Share) -> None:
+        key = f"{self.key.job}/{share.step}/{share.which}of{share.shares}/{share.value:016x}"
+
+        def put() -> None:
+            self.world.blobs.put(key, share)
+            if self.world.faults.strikes("put crash"):
+                self.end(Ending(signal=9))
+                return
+            self.said_parts[number] = (Part(key, 8, f"{share.value:016x}"),)
+            self._say()
+
+        self.after(self.kernel.between(*PUT_S), put)
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def _send(self, peer: int, action: Callable[[Worker], None]) -> None:
+        target = self.world.process(Key(self.key.job, peer))
+        if target is not None:
+            self.world.network.send(
+                self.host.name, target, target.host.name, lambda: action(target)
+            )
+
+    def _ask_again(self) -> None:
+        """Nothing has moved for a while: somebody's message may be lost."""
+        self.after(ASK_AGAIN_S, self._ask_again)
+        view, held = self.view, self.held
+        mark = (view, held, self.together)
+        if mark != self._marked or view is None:
+            self._marked = mark
+            return
+        if not self.together:
+            self._meet()
+            for peer in self._peers():
+                if (view.number, peer) not in self._meeting:
+                    self._greet(peer, asks=True)
+            return
+        assert held is not None
+        step, me = held.step + 1, self.key.worker
+        sums = self._sums.get((view.number, step), {})
+        for peer in self._peers():
+            if peer not in sums:
+                self._send(peer, lambda worker: worker.hear_need(me, view.number, step))
+
+
+_ABSENT: Final = object()

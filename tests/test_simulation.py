@@ -1,0 +1,81 @@
+"""Two thousand simulated worlds; and broken ones, each of which must be found.
+
+The seeds are fixed, so that a failure here is a failure everywhere. `python -m simulation` looks
+further.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.control.commands import Record
+from holdfast.wire.orders import GiveSettings, Order
+from simulation.faults import COUNTS_MAX, RATES_MAX
+from simulation.mutants import MUTANTS, Mutant, hunt
+from simulation.search import Totals, explore, shrink, told
+
+ROOT = Path(__file__).parents[1]
+SEEDS = 2_000
+SHARE = 250
+
+
+def explored(first: int, count: int) -> Totals:
+    totals = Totals()
+    for totals in explore(first, count):
+        if totals.failures:
+            break
+    return totals
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, SHARE))
+def test_nothing_breaks_a_rule_in_two_thousand_worlds(first: int) -> None:
+    print(f"seeds {first} to {first + SHARE - 1}")
+    totals = explored(first, SHARE)
+    if totals.failures:
+        pytest.fail(told(*shrink(totals.failures[0])))
+    assert totals.runs == SHARE
+
+
+def test_every_kind_of_fault_strikes_and_every_kind_of_decision_is_taken() -> None:
+    """Otherwise the other tests would show less than they say."""
+    totals = explored(1, 200)
+    missing = {*RATES_MAX, *COUNTS_MAX} - totals.struck.keys()
+    assert not missing
+    kinds = {kind.__name__ for kind in (*Record.__args__, *Order.__args__)}
+    # No blob is damaged in this world, and no setting is changed.
+    kinds -= {"CondemnCheckpoint", GiveSettings.__name__}
+    assert not {*kinds, "fenced", "refused", "restore"} - totals.happened.keys()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_deliberate_breakage_is_found(mutant: Mutant) -> None:
+    found = hunt(mutant)
+    assert found.verdict is not None, f"{mutant.what}: {found.seeds} worlds showed nothing wrong"
+    assert found.verdict.faults is not None
+    assert found.verdict.story
+
+
+def test_there_are_at_least_eight_deliberate_breakages() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 8
+
+
+def test_the_same_seeds_give_the_same_traces_whatever_python_hashes_by() -> None:
+    digests = set()
+    for hash_seed in ("0", "1", "12345"):
+        done = subprocess.run(
+            [sys.executable, "-m", "simulation", "--seeds", "12", "--digest", "--json"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(json.loads(done.stdout)["digest"])
+    assert len(digests) == 1
+    assert digests != {None}

@@ -1,0 +1,1 @@
+"""The simulator's own parts: what it simulates must behave as the real thing does."""
