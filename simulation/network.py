@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from simulation.faults import Faults
@@ -54,6 +53,3 @@ class Network:
 def _arrive(target: Being, life: int, action: Action) -> None:
     if target.life == life:
         target.arrive(action)
-
-
-Deliver = Callable[[Being, Action], None]

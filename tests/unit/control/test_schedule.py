@@ -139,6 +139,18 @@ def test_exactly_as_many_are_drained_as_are_needed() -> None:
     assert len(made.drains["exp"]) == 3
 
 
+def test_a_worker_whose_room_would_not_help_is_not_drained() -> None:
+    cluster = Cluster()
+    cluster.node("a", 2)
+    cluster.node("b", 8)
+    cluster.submit("exp", (1, 10))
+    cluster.settle()
+    cluster.submit("big", (1, 1), priority=1, need=Resources(3.0))
+    made = cluster.step()
+    nodes = {p.worker: p.node for p in cluster.jobs["exp"].placements}
+    assert [nodes[worker] for worker in made.drains["exp"]] == ["b", "b", "b"]
+
+
 def test_drains_that_are_under_way_are_counted_before_new_ones() -> None:
     cluster = _ten_slots()
     cluster.submit("exp", (2, 10))
