@@ -8,13 +8,19 @@ since their last committed checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from math import inf
 
 from holdfast.control import sentences
 from holdfast.control.claims import Claim, World
 from holdfast.control.facts import Placement
 from holdfast.control.rooms import EMPTY, Room, Rooms, minus, plus, slots, times, within
 from holdfast.control.shares import counted
+
+# Workers of one claim that are drained together.
+_Taken = tuple[Claim, list[Placement]]
+_TOO_DEAR = (inf, 0)
 
 
 class Places:
@@ -157,18 +163,16 @@ class Places:
         mark = self.rooms.mark()
         found = self.rooms.pack(claim.need, count, _near(claim))
         found += self.rooms.promise(claim.need, count - len(found))
-        taken: list[tuple[Claim, list[Placement]]] = []
-        for victim, placements in self._victims(claim, stop):
-            for placement in placements:
-                self._evict(victim, placement)
-            taken.append((victim, placements))
-            for node in dict.fromkeys(placement.node for placement in placements):
-                fits = min(count - len(found), self.rooms.fits_at(node, claim.need))
-                if fits:
-                    self.rooms.promise_at(node, claim.need, fits)
-                    found += [node] * fits
-            if len(found) == count:
-                break
+        taken: list[_Taken] = []
+        found += self._win(claim, count - len(found), taken)
+        if stop and len(found) < count:
+            whole = [other for other in self.world.claims if other.excess and not other.target]
+            for victim in sorted(whole, key=lambda other: (other.hold, other.lost_s)):
+                stays = [p for p in victim.held if p.worker not in victim.evicted]
+                self._evict(victim, stays, taken)
+                found += self._win(claim, count - len(found), taken)
+                if len(found) == count:
+                    break
         if len(found) < count and not (partly and found):
             for victim, placements in taken:
                 for placement in placements:
@@ -181,32 +185,65 @@ class Places:
             self._explain(victim, placements, claim)
         return found
 
-    def _victims(self, claim: Claim, stop: bool) -> Iterator[tuple[Claim, list[Placement]]]:
-        """Who may be drained, one worker at a time, then whole jobs."""
-        over = [other for other in self.world.claims if other.excess and other is not claim]
-        over.reverse()
-        over.sort(key=lambda other: other.rank)
-        for victim in over:
-            count = min(victim.excess, victim.staying - victim.least)
-            for placement in self._cheapest(victim)[: max(0, count)]:
-                yield victim, [placement]
-        if stop:
-            whole = [other for other in over if not other.target]
-            whole.sort(key=lambda other: (other.hold, other.lost_s))
-            for victim in whole:
-                yield victim, [p for p in victim.held if p.worker not in victim.evicted]
+    def _win(self, claim: Claim, count: int, taken: list[_Taken]) -> list[str]:
+        """Drain single workers, where the fewest of the lowest rank make room for one more."""
+        others = [other for other in reversed(self.world.claims) if other is not claim]
+        others.sort(key=lambda other: other.rank)
+        spare = {other.name: min(other.excess, other.staying - other.least) for other in others}
+        there: dict[str, list[tuple[Claim, Placement]]] = {}
+        for _, placements in taken:
+            for placement in placements:
+                there.setdefault(placement.node, [])
+        for other in others:
+            if spare[other.name] > 0:
+                for placement in reversed(other.held):
+                    if placement.worker not in other.evicted:
+                        there.setdefault(placement.node, []).append((other, placement))
+        costs = [(self._cost(claim, node, there[node], spare)[0], node) for node in there]
+        heapify(costs)
+        found: list[str] = []
+        while costs and len(found) < count:
+            expected, node = heappop(costs)
+            cost, victims = self._cost(claim, node, there[node], spare)
+            if cost > expected:
+                heappush(costs, (cost, node))
+            elif cost < _TOO_DEAR:
+                for victim, placement in victims:
+                    self._evict(victim, [placement], taken)
+                    spare[victim.name] -= 1
+                fits = min(count - len(found), self.rooms.fits_at(node, claim.need))
+                self.rooms.promise_at(node, claim.need, fits)
+                found += [node] * fits
+                heappush(costs, (cost, node))
+        return found
 
-    def _cheapest(self, victim: Claim) -> list[Placement]:
-        """Its workers, first those on machines where least is missing; the youngest first."""
+    def _cost(
+        self,
+        claim: Claim,
+        node: str,
+        there: list[tuple[Claim, Placement]],
+        spare: dict[str, int],
+    ) -> tuple[tuple[float, int], list[tuple[Claim, Placement]]]:
+        """What one more of the claim's workers costs here: the highest rank that has to give, and
+        how many; with those who would."""
+        room = plus(self.rooms.free[node], self.rooms.soon.get(node, EMPTY))
+        victims: list[tuple[Claim, Placement]] = []
+        used: dict[str, int] = {}
+        if slots(claim.need, room):
+            return (-inf, 0), victims
+        for victim, placement in there:
+            if placement.worker in victim.evicted:
+                continue
+            if used.get(victim.name, 0) >= spare[victim.name]:
+                continue
+            used[victim.name] = used.get(victim.name, 0) + 1
+            victims.append((victim, placement))
+            room = plus(room, victim.need)
+            if slots(claim.need, room):
+                return (victim.rank, len(victims)), victims
+        return _TOO_DEAR, []
 
-        def key(placement: Placement) -> tuple[tuple[int, ...], str, int]:
-            node = placement.node
-            room = plus(self.rooms.free[node], self.rooms.soon.get(node, EMPTY))
-            return (tuple(-part for part in reversed(room)), node, -placement.worker)
-
-        return sorted((p for p in victim.held if p.worker not in victim.evicted), key=key)
-
-    def _spare(self, taken: list[tuple[Claim, list[Placement]]]) -> None:
+    def _spare(self, taken: list[_Taken]) -> None:
         """Let those stay whose room turned out not to be needed; the dearest first."""
         stopped: set[str] = set()
         for item in reversed(list(taken)):
@@ -238,14 +275,17 @@ class Places:
         if whole:
             victim.stopped = why
 
-    def _evict(self, victim: Claim, placement: Placement) -> None:
-        victim.evicted[placement.worker] = ""
-        self.rooms.leave(placement.node, victim.need)
-        self._use(victim, -1)
+    def _evict(self, victim: Claim, placements: list[Placement], taken: list[_Taken]) -> None:
+        for placement in placements:
+            victim.evicted[placement.worker] = ""
+            self.rooms.leave(placement.node, victim.need)
+        self._use(victim, -len(placements))
+        taken.append((victim, placements))
 
     def _shrink(self, claim: Claim, count: int, why: str) -> None:
-        for placement in _sparsest(claim)[:count]:
-            self._evict(claim, placement)
+        leavers = _sparsest(claim)[:count]
+        self._evict(claim, leavers, [])
+        for placement in leavers:
             claim.evicted[placement.worker] = why
             self.leaving.setdefault(placement.node, {})[claim.name] = None
 
