@@ -6,6 +6,7 @@ the next term, in one transaction that checks its own node and that the term has
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +34,7 @@ class Deposed(Exception):
     """Our session is over, or another leads."""
 
 
-class Candidate(Being):
+class Candidate(Being, ABC):
     """Lives, campaigns, and leads by `lead` until it is deposed."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -52,9 +53,9 @@ class Candidate(Being):
         self.stale = False  # something has changed since it last read
         self._go_on: Callable[[Any], None] | None = None
 
+    @abstractmethod
     def lead(self) -> Steps:
         """What it does as the leader; ends by `Deposed`."""
-        raise NotImplementedError
 
     # --- its life -------------------------------------------------------------------------------
 
