@@ -26,7 +26,6 @@ from holdfast.wire.limits import (
     JOB_WORKERS_MAX,
 )
 
-RECORD_VERSION: Final = 1
 # A name becomes a node's, a folder's and a pod's: no slash, no leading dot, nothing to be quoted.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
@@ -278,23 +277,6 @@ def dump(spec: JobSpec) -> str:
     # Unusual line breaks would be folded into spaces; escaped they stay what they are.
     readable = all(text.isprintable() for text in texts)
     return yaml.safe_dump(_plain(spec), sort_keys=False, allow_unicode=readable)
-
-
-def to_record(spec: JobSpec) -> dict[str, Any]:
-    """The job as JSON values."""
-    return {"version": RECORD_VERSION, **_plain(spec)}
-
-
-def from_record(record: Mapping[str, Any]) -> JobSpec:
-    """What `to_record` made. It passes the same checks as a file."""
-    if record.get("version") != RECORD_VERSION:
-        raise Usage(
-            f"a job is recorded in version {record.get('version')!r}",
-            why=f"this program knows version {RECORD_VERSION}",
-            fix="use the version of holdfast that wrote it, or submit the job again",
-        )
-    plain = {key: value for key, value in record.items() if key != "version"}
-    return parse(yaml.safe_dump(plain, sort_keys=False), "the record of the job")
 
 
 def _plain(spec: JobSpec) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,25 +229,6 @@ def _is_text(name: str) -> bool:
 @given(specs())
 def test_a_job_that_is_written_and_read_is_the_same(spec: JobSpec) -> None:
     assert jobfile.parse(jobfile.dump(spec), "job.yaml") == spec
-
-
-@settings(max_examples=100, deadline=None)
-@given(specs())
-def test_a_recorded_job_survives_json_and_is_the_same(spec: JobSpec) -> None:
-    assert jobfile.from_record(json.loads(json.dumps(jobfile.to_record(spec)))) == spec
-
-
-def test_a_record_of_another_version_or_with_an_unknown_key_is_refused() -> None:
-    record = jobfile.to_record(JobSpec("a", ("x",)))
-    with pytest.raises(Usage, match="version 2"):
-        jobfile.from_record({**record, "version": 2})
-    with pytest.raises(Usage, match="`colour` is not a key"):
-        jobfile.from_record({**record, "colour": "red"})
-
-
-def test_a_record_keeps_its_keys() -> None:
-    record = jobfile.to_record(jobfile.parse(WHOLE, "job.yaml"))
-    assert record.keys() == {"version", *jobfile.KEYS}
 
 
 @pytest.mark.parametrize(
