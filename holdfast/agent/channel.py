@@ -136,4 +136,14 @@ def _event(key: Key, raw: bytes) -> Event:
 def _said(key: Key, body: dict[str, Any]) -> Said:
     step, unreadable = body["step"], frozenset(int(one) for one in body["unreadable"])
     known = None if step is None else int(step)
-    return Said(key, bool(body["ready"]), int(body["view"]), known, unreadable)
+    return Said(
+        key,
+        bool(body["ready"]),
+        int(body["view"]),
+        known,
+        unreadable,
+        waits=bool(body["waits"]),
+        ending=bool(body["ending"]),
+        suspects=frozenset(int(peer) for peer in body["suspects"]),
+        metrics={str(name): float(value) for name, value in body["metrics"].items()},
+    )

@@ -7,7 +7,8 @@ with one fsync. Times are of a clock that goes on over restarts of the agent (no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -186,6 +187,10 @@ class Said:
     view: int = 0
     step: int | None = None
     unreadable: frozenset[int] = frozenset()  # committed steps that it could not read back
+    waits: bool = False  # for its peers: that it makes no progress is not its own fault
+    ending: bool = False
+    suspects: frozenset[int] = frozenset()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

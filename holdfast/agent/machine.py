@@ -261,15 +261,12 @@ class AgentMachine:
             return [Report()]
         if event.view < worker.view:
             return []  # what it said before it adopted the view that is in the journal
-        before = (worker.ready, worker.view, worker.step, worker.unreadable)
+        before = (worker.ready, worker.view)
         has = (event.ready or worker.ready, event.view, event.step is None)
         actions: list[Action] = []
         if has[0] and has != (worker.ready, worker.view, worker.step is None):
             actions.append(self._keep(Held(worker.key, event.view, event.step), now_s))
-        if worker.ready:
-            worker.step = event.step
-        worker.unreadable = event.unreadable
-        if (worker.ready, worker.view, worker.step, worker.unreadable) != before:
+        if worker.hear(event) or (worker.ready, worker.view) != before:
             worker.progress_s = now_s
             actions.append(Report())
         return actions
@@ -340,7 +337,8 @@ class AgentMachine:
                 self._forgotten.clear()
             case Accepted(order, slots):
                 key = key_of(order)
-                self._workers[key] = Worker(key, order, slots, progress_s=now_s)
+                host = self._room.machine.host
+                self._workers[key] = Worker(key, order, slots, progress_s=now_s, host=host)
                 self._room.took(slots)
             case Exited(key, end):
                 worker = self._workers.setdefault(key, Worker(key, None))

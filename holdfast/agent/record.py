@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agent.events import Accepted, Entry, Held, Identity, Key, Slots, Started, Stopping
+from holdfast.agent.events import (
+    Accepted,
+    Entry,
+    Held,
+    Identity,
+    Key,
+    Said,
+    Slots,
+    Started,
+    Stopping,
+)
 from holdfast.agent.events import Exited as ExitedEntry
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import ATTEMPTS_KEPT, KILL_AGAIN_S, WORKER_SILENCE_S
@@ -29,6 +40,11 @@ class Worker:
     parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     unreadable: frozenset[int] = frozenset()
+    waits: bool = False
+    ending: bool = False
+    suspects: frozenset[int] = frozenset()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    host: str = ""  # where its peers reach this machine
     kill_at_s: float | None = None
     killed_s: float | None = None
     hung: bool = False
@@ -83,7 +99,20 @@ class Worker:
             unreadable=self.unreadable,
             settings=len(self.settings_given.settings) if self.settings_given else 0,
             exit=self.exit,
+            address=f"{self.host}:{self.slots.ports[0]}" if self.slots.ports else "",
+            ending=self.ending,
+            suspects=self.suspects,
+            metrics=dict(self.metrics),
         )
+
+    def hear(self, said: Said) -> bool:
+        """Take what it says of itself beside its view; whether that is news to others."""
+        before = (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
+        if self.ready:
+            self.step = said.step
+        self.unreadable, self.ending, self.suspects = said.unreadable, said.ending, said.suspects
+        self.waits, self.metrics = said.waits, said.metrics
+        return before != (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
 
     def to_tell(self) -> list[GiveView | GiveSettings | TakeShare | StopWorker]:
         """All that it should know, said again when it connects."""

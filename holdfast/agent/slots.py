@@ -22,6 +22,7 @@ class Machine:
     capacity: Resources
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
+    host: str = "127.0.0.1"  # where workers listen, and where others reach them
     port_first: int = WORKER_PORT_FIRST
     port_last: int = WORKER_PORT_LAST
 

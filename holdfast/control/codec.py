@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -157,6 +157,9 @@ def view_to(view: View) -> bytes:
             "number": view.number,
             "lanes": lanes,
             "restore_step": view.restore_step,
+            "manifest": view.manifest,
+            "settings": view.settings,
+            "addresses": {str(worker): address for worker, address in view.addresses.items()},
         }
     )
 
@@ -209,17 +212,25 @@ def checkpoint_from(path: str, data: bytes) -> Checkpoint:
 
 
 def view_from(path: str, data: bytes) -> View:
-    body = _open(path, _parsed(path, data), ("number", "lanes", "restore_step"))
-    if not isinstance(body["lanes"], dict):
-        raise _corrupt(path, "lanes are not a mapping")
-    lanes = {}
-    for worker, runs in body["lanes"].items():
+    keys = ("number", "lanes", "restore_step", "manifest", "addresses", "settings")
+    body = _open(path, _parsed(path, data), keys)
+    return View(
+        _read(path, int, body["number"]),
+        {worker: _lanes(path, runs) for worker, runs in _by_worker(path, body["lanes"])},
+        _read(path, int | None, body["restore_step"]),
+        _read(path, str, body["manifest"]),
+        {worker: _read(path, str, at) for worker, at in _by_worker(path, body["addresses"])},
+        _read(path, int, body["settings"]),
+    )
+
+
+def _by_worker(path: str, mapping: Any) -> Iterator[tuple[int, Any]]:
+    if not isinstance(mapping, dict):
+        raise _corrupt(path, f"{mapping!r:.50} is not a mapping")
+    for worker, value in mapping.items():
         if not worker.isdecimal():
             raise _corrupt(path, f"{worker!r} is not a worker")
-        lanes[int(worker)] = _lanes(path, runs)
-    return View(
-        _read(path, int, body["number"]), lanes, _read(path, int | None, body["restore_step"])
-    )
+        yield int(worker), value
 
 
 def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:

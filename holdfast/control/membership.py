@@ -73,8 +73,16 @@ def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | 
     if restore is not None and _some_leave(sight, wanted):
         return None
     lanes = assign(job.spec.lanes, wanted, held, settle=not lost)
-    view = View(number, lanes, restore)
+    manifest = job.checkpoints[-1].manifest if restore else ""
+    view = View(number, lanes, restore, manifest, _addresses(sight, wanted))
     return Decision(WriteView(job.name, view), _why(sight, view, lost))
+
+
+def _addresses(sight: Sight, wanted: frozenset[int]) -> dict[int, str]:
+    """Where each is met. A member whose agent is only coming back is where it was."""
+    known = dict(sight.job.view.addresses) if sight.job.view else {}
+    known.update((worker, facts.address) for worker, facts in sight.facts.items())
+    return {worker: known[worker] for worker in sorted(wanted) if known.get(worker)}
 
 
 def _start_elsewhere(sight: Sight) -> bool:

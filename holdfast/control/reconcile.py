@@ -46,6 +46,7 @@ from holdfast.control.life import Departure
 from holdfast.control.plans import JobPlan, NodeRoom, Plan
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spec import Resources
+from holdfast.wire import talk
 from holdfast.wire.limits import STRAY_NOTICE_S, VIEW_WAIT_S
 
 
@@ -216,7 +217,10 @@ def _starts(sight: Sight) -> Iterator[Decision]:
 
 
 def _environment(job: Job) -> Mapping[str, str]:
-    return {"HOLDFAST_LANES": str(job.spec.lanes), "HOLDFAST_MODE": job.spec.mode.value}
+    return {
+        talk.LANES_VARIABLE: str(job.spec.lanes),
+        talk.MODE_VARIABLE: job.spec.mode.value,
+    }
 
 
 def _settings(sight: Sight) -> Iterator[Decision]:

@@ -22,7 +22,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -57,16 +57,27 @@ class Share(NamedTuple):
 class Link:
     """The line of one worker. Its methods may be called from any thread of the process."""
 
-    def __init__(self, folder: Path, job: str, worker: int, ports: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        job: str,
+        worker: int,
+        ports: tuple[int, ...] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         self.job = job
         self.worker = worker
         self.ports = ports
+        self.host = host
         self._folder = folder
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._ready, self._adopted = False, 0
         self._step: int | None = None
         self._unreadable: set[int] = set()  # at most the checkpoints that a job keeps
+        self._waits = self._ending = False
+        self._suspects: frozenset[int] = frozenset()
+        self._metrics: dict[str, float] = {}
         self._answers: dict[int, bytes] = {}  # attempt -> the line that says what came of it
         self._given: View | None = None
         self._settings: tuple[tuple[str, str, int], ...] = ()
@@ -101,7 +112,8 @@ class Link:
                 why=f"{type(error).__name__}: {error}",
                 fix=f"unset {talk.FOLDER_VARIABLE}, or let an agent start the script",
             ) from error
-        link = cls(Path(folder), job, worker, numbers)
+        host = os.environ.get(talk.HOST_VARIABLE, "127.0.0.1")
+        link = cls(Path(folder), job, worker, numbers, host)
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, link._asked_to_stop)
@@ -119,15 +131,39 @@ class Link:
         """It works in this view, and holds the state of `step` (None: none yet)."""
         with self._changed:
             self._adopted, self._step = view, step
+            self._ending, self._suspects = False, frozenset()
             self._say()
 
-    def step(self, number: int) -> None:
-        """It has completed this step. Cheap: many are reported as one."""
+    def step(self, number: int, metrics: Mapping[str, float] | None = None) -> None:
+        """It has completed this step; `metrics` are for people. Cheap: many are reported as one."""
         with self._changed:
             self._step = number
+            if metrics is not None:
+                self._metrics = {name: float(value) for name, value in metrics.items()}
             if not self._step_waits:
                 self._step_waits = True
                 self._nudge()
+
+    def waits(self, for_peers: bool) -> None:
+        """Whether it waits for its peers: that it makes no progress then is not its own fault."""
+        with self._changed:
+            if self._waits != for_peers:
+                self._waits = for_peers
+                self._say()
+
+    def suspects(self, peers: Iterable[int]) -> None:
+        """These members of its view cannot be reached, or have been silent for too long. Adopting
+        another view takes it back."""
+        with self._changed:
+            self._suspects = frozenset(peers)
+            self._say()
+
+    def ending(self, step: int) -> None:
+        """This was the job's last step. It stays until that is committed, and is then asked to
+        leave (`leaving`): only then it says `done`."""
+        with self._changed:
+            self._step, self._ending = step, True
+            self._say()
 
     def unreadable(self, step: int) -> None:
         """The committed checkpoint of this step could not be read back."""
@@ -217,7 +253,9 @@ class Link:
 
     def _state(self) -> bytes:
         said = {"ready": self._ready, "view": self._adopted, "step": self._step}
-        return talk.line("say", {**said, "unreadable": sorted(self._unreadable)})
+        told = {"unreadable": sorted(self._unreadable), "suspects": sorted(self._suspects)}
+        flags = {"waits": self._waits, "ending": self._ending}
+        return talk.line("say", {**said, **told, **flags, "metrics": self._metrics})
 
     def _nudge(self) -> None:
         if os.getpid() != self._pid:

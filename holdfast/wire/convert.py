@@ -94,14 +94,25 @@ def resources_from(message: pb.Resources) -> Resources:
 
 
 def _view_message(value: View) -> pb.View:
-    members = [pb.Member(worker=worker, lanes=lanes) for worker, lanes in value.lanes.items()]
-    return pb.View(number=value.number, members=members, restore_step=value.restore_step)
+    members = [
+        pb.Member(worker=worker, lanes=lanes, address=value.addresses.get(worker, ""))
+        for worker, lanes in value.lanes.items()
+    ]
+    return pb.View(
+        number=value.number,
+        members=members,
+        restore_step=value.restore_step,
+        manifest=value.manifest,
+        settings=value.settings,
+    )
 
 
 def _view_from(message: pb.View) -> View:
     lanes = _unique("worker", ((held.worker, tuple(held.lanes)) for held in message.members))
     restore_step = message.restore_step if message.HasField("restore_step") else None
-    return View(message.number, lanes, restore_step)
+    addresses = {held.worker: held.address for held in message.members if held.address}
+    start = (restore_step, message.manifest)
+    return View(message.number, lanes, *start, addresses, message.settings)
 
 
 def _attempt_message(value: Attempt) -> pb.Attempt:
@@ -256,6 +267,10 @@ def _worker_message(facts: WorkerFacts) -> pb.WorkerFacts:
         unreadable=sorted(facts.unreadable),
         settings=facts.settings,
         exit=None if ended is None else _exit_message(ended),
+        address=facts.address,
+        ending=facts.ending,
+        suspects=sorted(facts.suspects),
+        metrics=dict(facts.metrics),
     )
 
 
@@ -287,6 +302,10 @@ def _worker_from(message: pb.WorkerFacts) -> WorkerFacts:
         unreadable=frozenset(message.unreadable),
         settings=message.settings,
         exit=_exit_from(message.exit) if message.HasField("exit") else None,
+        address=message.address,
+        ending=message.ending,
+        suspects=frozenset(message.suspects),
+        metrics=dict(message.metrics),
     )
 
 

@@ -16,14 +16,19 @@ from holdfast.wire.room import Resources
 class View:
     """A numbered membership of a job. `lanes` has, for each worker in it, the lanes that it holds.
 
-    Every lane is held exactly once. The members meet before the first step in it, and the most
-    advanced passes its state on. `restore_step` is set when no member is known to hold a state: if
-    indeed none does, all start from that committed checkpoint (0: from the beginning).
+    Every lane is held exactly once. The members meet at `addresses` (`host:port`, each its own)
+    before the first step in it, and the most advanced passes its state on. `restore_step` is set
+    when no member is known to hold a state: if indeed none does, all start from that committed
+    checkpoint, whose manifest is named (0 and no manifest: from the beginning). Whoever meets knows
+    the first `settings` of the job's settings, so all take them at the same step.
     """
 
     number: int
     lanes: Mapping[int, tuple[int, ...]]
     restore_step: int | None = None
+    manifest: str = ""
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    settings: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,11 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What an agent reports of one worker. `step` None: it holds no state yet."""
+    """What an agent reports of one worker. `step` None: it holds no state yet.
+
+    `ending`: the step that it holds is the job's last one, and it waits until that is committed.
+    `suspects`: members of its view that it cannot reach, or that have been silent for too long.
+    """
 
     job: str
     worker: int
@@ -70,6 +74,10 @@ class WorkerFacts:
     unreadable: frozenset[int] = frozenset()  # committed steps that it could not read back
     settings: int = 0  # how many settings the newest `GiveSettings` that it was told of had
     exit: Exit | None = None
+    address: str = ""  # where its peers meet it, `host:port`
+    ending: bool = False
+    suspects: frozenset[int] = frozenset()
+    metrics: Mapping[str, float] = field(default_factory=dict)  # for people: loss, throughput
 
 
 @dataclass(frozen=True, slots=True)

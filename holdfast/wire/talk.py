@@ -1,7 +1,7 @@
 """What a worker and its agent say to each other: one JSON object a line, over a Unix socket.
 
-    worker   {"say": {"ready", "view", "step", "unreadable"}}  what is true of it now
-             {"parts": {"attempt", "parts", "missed"}}         a share that is durable, or missed
+    worker   {"say": {"ready", "view", "step", ...}}    what is true of it now; also a sign of life
+             {"parts": {"attempt", "parts", "missed"}}  a share that is durable, or missed
     agent    {"view": ...}  {"settings": ...}  {"share": ...}  {"stop": {}}
 
 All of these are levels: each may be said twice, and all are said again on a new connection. A line
@@ -24,6 +24,10 @@ FOLDER_VARIABLE: Final = "HOLDFAST_SCRATCH"
 JOB_VARIABLE: Final = "HOLDFAST_JOB"
 WORKER_VARIABLE: Final = "HOLDFAST_WORKER"
 PORTS_VARIABLE: Final = "HOLDFAST_PORTS"
+HOST_VARIABLE: Final = "HOLDFAST_HOST"  # where it listens on its ports
+STORE_VARIABLE: Final = "HOLDFAST_STORE"
+LANES_VARIABLE: Final = "HOLDFAST_LANES"
+MODE_VARIABLE: Final = "HOLDFAST_MODE"
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
@@ -55,12 +59,17 @@ def not_understood(raw: bytes, error: Exception | None = None) -> Refused:
 
 def view_body(view: View) -> dict[str, Any]:
     lanes = {str(worker): list(lanes) for worker, lanes in view.lanes.items()}
-    return {"number": view.number, "lanes": lanes, "restore_step": view.restore_step}
+    addresses = {str(worker): address for worker, address in view.addresses.items()}
+    start = {"restore_step": view.restore_step, "manifest": view.manifest}
+    known = {"number": view.number, "settings": view.settings}
+    return {**known, "lanes": lanes, "addresses": addresses, **start}
 
 
 def view_from(body: Mapping[str, Any]) -> View:
     lanes = {int(worker): tuple(lanes) for worker, lanes in body["lanes"].items()}
-    return View(int(body["number"]), lanes, body["restore_step"])
+    addresses = {int(worker): str(address) for worker, address in body["addresses"].items()}
+    start = (body["restore_step"], str(body["manifest"]))
+    return View(int(body["number"]), lanes, *start, addresses, int(body["settings"]))
 
 
 def share_body(attempt: Attempt, share: int, shares: int) -> dict[str, Any]:

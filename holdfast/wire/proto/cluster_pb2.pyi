@@ -176,22 +176,28 @@ class Start(_message.Message):
     def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("number", "members", "restore_step")
+    __slots__ = ("number", "members", "restore_step", "manifest", "settings")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     RESTORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     number: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
     restore_step: int
-    def __init__(self, number: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., restore_step: _Optional[int] = ...) -> None: ...
+    manifest: str
+    settings: int
+    def __init__(self, number: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., restore_step: _Optional[int] = ..., manifest: _Optional[str] = ..., settings: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("worker", "lanes")
+    __slots__ = ("worker", "lanes", "address")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     lanes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, worker: _Optional[int] = ..., lanes: _Optional[_Iterable[int]] = ...) -> None: ...
+    address: str
+    def __init__(self, worker: _Optional[int] = ..., lanes: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Settings(_message.Message):
     __slots__ = ("settings",)
@@ -262,7 +268,14 @@ class NodeFacts(_message.Message):
     def __init__(self, node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerFacts, _Mapping]]] = ...) -> None: ...
 
 class WorkerFacts(_message.Message):
-    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit")
+    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +286,10 @@ class WorkerFacts(_message.Message):
     UNREADABLE_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
     job: str
     worker: int
     phase: Phase
@@ -283,7 +300,11 @@ class WorkerFacts(_message.Message):
     unreadable: _containers.RepeatedScalarFieldContainer[int]
     settings: int
     exit: Exit
-    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ...) -> None: ...
+    address: str
+    ending: bool
+    suspects: _containers.RepeatedScalarFieldContainer[int]
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Parts(_message.Message):
     __slots__ = ("attempt", "parts")

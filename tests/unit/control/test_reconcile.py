@@ -246,7 +246,7 @@ def test_when_nobody_holds_the_state_the_last_commit_is_where_to_start() -> None
         checkpoints=(Checkpoint(5, "m", 1, NOW_S - 9.0),),
     )
     (record,) = commands(decide(job, observe(n1=[ready(3)], n2=[ready(4)])), WriteView)
-    assert record == WriteView("train", View(4, {3: (0, 1), 4: (2, 3)}, restore_step=5))
+    assert record == WriteView("train", View(4, {3: (0, 1), 4: (2, 3)}, 5, "m"))
 
 
 def test_before_a_new_start_whoever_is_leaving_is_gone() -> None:

@@ -1,0 +1,64 @@
+"""Bounds of an agent and its workers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Workers that an agent knows, those that have gone included: far more than a machine has cores,
+# and a snapshot of them stays below a megabyte.
+AGENT_WORKERS_MAX: Final = 1_000
+# Numbers of forgotten workers, kept within a term: an order of the same term that is late by more
+# than so many lives of workers is not a late order any more.
+FORGOTTEN_KEPT_MAX: Final = 10_000
+# Without a sign of progress for so long a worker has hung. The same as the longest that a
+# collective of torch waits for its peers: nothing honest takes longer.
+WORKER_SILENCE_S: Final = 1_800.0
+# The longest notice before SIGKILL: spot machines give two minutes, a large checkpoint takes some.
+NOTICE_S_MAX: Final = 600.0
+# SIGKILL is sent again so often to what does not go: a process in the kernel's hands dies late.
+KILL_AGAIN_S: Final = 2.0
+# A timer that comes later than this was not late: the agent or the machine was asleep, and so may
+# the workers have been. Nobody is held to have hung in that time.
+TIMER_LATE_S: Final = 10.0
+# The shim of a worker ends it when no agent has come back for so long: time for an upgrade of the
+# agent, and no machine is held for ever by workers that nobody asks for.
+AGENT_AWAY_S: Final = 180.0
+# From SIGTERM to SIGKILL for a worker whose agent did not come back.
+AGENT_AWAY_NOTICE_S: Final = 30.0
+# How often a shim whose agent is away looks for a new one.
+AGENT_LOOK_S: Final = 0.5
+# Ports of a worker: one where its group meets, one where a joiner gets the state.
+WORKER_PORTS: Final = 2
+# Below the range from which systems give out ports to clients.
+WORKER_PORT_FIRST: Final = 20_000
+WORKER_PORT_LAST: Final = 29_999
+# A worker's log is rotated at this size; it and the one before it are kept.
+WORKER_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+# Logs of ended workers that stay on an agent's disk; the oldest go first.
+WORKER_LOGS_KEPT: Final = 200
+# How much of a worker's stderr is searched for its traceback.
+STDERR_TAIL_BYTES: Final = 64 * 1024
+# What people are shown of a worker's end. It is in the journal and in every snapshot.
+EXIT_DETAIL_CHARACTERS_MAX: Final = 8_000
+# One message between a worker and its agent: a view of ten thousand workers, and some.
+CHANNEL_MESSAGE_BYTES_MAX: Final = 1024 * 1024
+# What waits for a worker that does not read; beyond it the connection is cut, and the worker is
+# told everything again when it is back.
+CHANNEL_UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+# Attempts whose parts are remembered of a worker: the present one and one before it.
+ATTEMPTS_KEPT: Final = 2
+# Steps are reported to the agent at most so often; everything else at once.
+STEP_REPORT_S: Final = 0.1
+# A worker whose agent is away tries again so often.
+LINK_RETRY_S: Final = 0.05
+LINK_RETRY_S_MAX: Final = 1.0
+# A batch of journal entries: a snapshot of a full agent fits.
+JOURNAL_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+# The journal is rewritten when it has grown by so much, and to at least twice what is needed.
+JOURNAL_GROWTH_BYTES: Final = 1024 * 1024
+# A full disk is tried again so often; until then the agent decides nothing.
+JOURNAL_RETRY_S: Final = 1.0
+# Events that wait for the disk; an order beyond it is refused for now.
+AGENT_EVENTS_MAX: Final = 10_000
+# A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
+BUNDLE_RETRY_S: Final = 2.0
