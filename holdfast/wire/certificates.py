@@ -40,6 +40,9 @@ from holdfast.wire.limits import (
 # Every coordinator's certificate has this name, so that an agent need not know its address to
 # know that it speaks to a coordinator of its cluster.
 COORDINATOR: Final = "coordinator.holdfast.internal"
+# A node's certificate has a name below this one: so it can be asked (for logs), and never passes
+# for a coordinator or for another node.
+_NODES: Final = "nodes.holdfast.internal"
 _AUTHORITY_FILE: Final = "authority.pem"
 _AUTHORITY_KEY_FILE: Final = "authority.key"
 # What may be in a certificate, a path of the coordination plane and a log line alike.
@@ -152,7 +155,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(COORDINATOR), *map(_general_name, hosts)]
         certificate = self._signed(
-            COORDINATOR, key.public_key(), names, life_s, ExtendedKeyUsageOID.SERVER_AUTH
+            COORDINATOR, key.public_key(), names, life_s, [ExtendedKeyUsageOID.SERVER_AUTH]
         )
         return Identity(certificate, _key_pem(key), self.trust_pem)
 
@@ -163,8 +166,12 @@ class Authority:
         request = _request_from(request_pem)
         key = request.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey), "checked with the request"
-        names = [x509.UniformResourceIdentifier(f"holdfast://{self.cluster}/nodes/{node}")]
-        return self._signed(node, key, names, life_s, ExtendedKeyUsageOID.CLIENT_AUTH)
+        names = [
+            x509.UniformResourceIdentifier(f"holdfast://{self.cluster}/nodes/{node}"),
+            x509.DNSName(node_host(node)),
+        ]
+        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        return self._signed(node, key, names, life_s, purposes)
 
     def signature(self, payload: bytes) -> bytes:
         """A signature that only this authority can make (of tokens)."""
@@ -172,11 +179,7 @@ class Authority:
 
     def signed(self, payload: bytes, signature: bytes) -> bool:
         """Whether this authority made the signature."""
-        try:
-            self._key.public_key().verify(signature, payload, ec.ECDSA(hashes.SHA256()))
-        except InvalidSignature:
-            return False
-        return True
+        return _signed_by(self._key.public_key(), payload, signature)
 
     def now_s(self) -> float:
         return self._clock()
@@ -187,14 +190,14 @@ class Authority:
         key: ec.EllipticCurvePublicKey,
         names: Sequence[x509.GeneralName],
         life_s: float,
-        purpose: x509.ObjectIdentifier,
+        purposes: Sequence[x509.ObjectIdentifier],
     ) -> bytes:
         subject = _name(self.cluster, name)
         builder = _builder(subject, self._certificate.subject, key, self._clock(), life_s)
         certificate = (
             builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -202,6 +205,30 @@ class Authority:
 
 
 # --- the side of a node -------------------------------------------------------------------------
+
+
+class Trust:
+    """The cluster's authority as its nodes know it: it checks signatures, and makes none."""
+
+    def __init__(self, trust_pem: bytes, clock: WallClock = time.time) -> None:
+        certificate = x509.load_pem_x509_certificate(trust_pem)
+        key = certificate.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey), "an authority's key is on a curve"
+        self._key = key
+        self._clock = clock
+        self.cluster = _common_name(certificate.subject)
+
+    def signed(self, payload: bytes, signature: bytes) -> bool:
+        """Whether the authority made the signature."""
+        return _signed_by(self._key, payload, signature)
+
+    def now_s(self) -> float:
+        return self._clock()
+
+
+def node_host(node: str) -> str:
+    """The name in the certificate of a node under which it is called, wherever it listens."""
+    return f"{node}.{_NODES}"
 
 
 def request_for(node: str) -> tuple[bytes, bytes]:
@@ -267,6 +294,14 @@ def _request_from(request_pem: bytes) -> x509.CertificateSigningRequest:
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _bad_request("its key is not on the curve P-256")
     return request
+
+
+def _signed_by(key: ec.EllipticCurvePublicKey, payload: bytes, signature: bytes) -> bool:
+    try:
+        key.verify(signature, payload, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _bad_request(why: str) -> Refused:

@@ -49,6 +49,18 @@ class Unavailable(RetryError):
     """The other side cannot be reached now; whether it acted is not known."""
 
 
+class PeerLost(Unavailable):
+    """A member of the view is gone, cannot be reached, or meets the others elsewhere by now.
+    `peer`: which one, if it is known; `suspect`: it has not said a word for too long."""
+
+    def __init__(
+        self, what: str, *, why: str = "", peer: int | None = None, suspect: bool = False
+    ) -> None:
+        super().__init__(what, why=why, fix="meet again: the next view says who is there")
+        self.peer = peer
+        self.suspect = suspect
+
+
 class TimedOut(RetryError):
     """The wait ended before what it waited for came."""
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from holdfast.wire.room import Resources
+
+# Metrics that the people's view knows by name; every other one is shown as it is called.
+TOTAL_METRIC: Final = "steps_total"  # how many steps the job will have, as far as its code knows
+SAMPLES_METRIC: Final = "samples_per_step"  # of all lanes together
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, cast
 import grpc
 import grpc.aio
 
+from holdfast.wire import places
 from holdfast.wire.certificates import COORDINATOR, Identity
 from holdfast.wire.convert import malformed
 from holdfast.wire.errors import (
@@ -38,6 +39,8 @@ PROTOCOL: Final = 1
 JOIN: Final = "/holdfast.v1.Door/Join"
 ATTACH: Final = "/holdfast.v1.Agents/Attach"
 RENEW: Final = "/holdfast.v1.Agents/Renew"
+OBSERVE: Final = "/holdfast.v1.People/Observe"
+NODES: Final = "/holdfast.v1.People/Nodes"
 # Metadata of every call: the join token or the member token.
 TOKEN_KEY: Final = "holdfast-token"  # noqa: S105 (the key, not a token)
 _ERROR_KEY: Final = "holdfast-error-bin"
@@ -45,10 +48,9 @@ _ERROR_KEY: Final = "holdfast-error-bin"
 _SENTENCE_CHARACTERS_MAX: Final = 600
 # What a read gives at the end of a stream.
 EOF: Final[object] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
-# Where the leader says how it is reached, beside the election's own nodes.
-LEADER_PATH: Final = "/holdfast/leader"
-CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
-NODES_PATH: Final = "/holdfast/nodes"
+LEADER_PATH: Final = places.LEADER_PATH
+CONTACT_PATH: Final = places.CONTACT_PATH
+NODES_PATH: Final = places.NODES_PATH
 
 _KINDS: Final[dict[str, type[HoldfastError]]] = {
     kind.__name__: kind for kind in (Conflict, Full, Refused, TimedOut, Unavailable)

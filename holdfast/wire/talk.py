@@ -28,6 +28,8 @@ HOST_VARIABLE: Final = "HOLDFAST_HOST"  # where it listens on its ports
 STORE_VARIABLE: Final = "HOLDFAST_STORE"
 LANES_VARIABLE: Final = "HOLDFAST_LANES"
 MODE_VARIABLE: Final = "HOLDFAST_MODE"
+SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
+WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"

@@ -13,11 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
-from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.certificates import Authority, Trust, checked_name
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import JOIN_TOKEN_S, JOIN_TOKEN_S_MAX, TOKEN_CHARACTERS_MAX
 
@@ -32,17 +32,32 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cluster is: who lets machines in, and what they need to know then."""
+
+    doors: tuple[str, ...]
+    coordination: str
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says. `node` None: any node. `trust_pem` is only in join tokens."""
+    """What a token says. `node` None: any node. `trust_pem` and `place` are only in join tokens."""
 
     kind: Kind
     cluster: str
     until_s: float
     node: str | None = None
     trust_pem: bytes = b""
+    place: Place | None = None
 
 
-def join_token(authority: Authority, life_s: float = JOIN_TOKEN_S, node: str | None = None) -> str:
+def join_token(
+    authority: Authority,
+    life_s: float = JOIN_TOKEN_S,
+    node: str | None = None,
+    place: Place | None = None,
+) -> str:
     """A token with which machines (or only `node`) may join for so long."""
     if not 0 < life_s <= JOIN_TOKEN_S_MAX:
         raise Usage(
@@ -53,7 +68,8 @@ def join_token(authority: Authority, life_s: float = JOIN_TOKEN_S, node: str | N
     if node is not None:
         checked_name("node", node)
     until_s = authority.now_s() + life_s
-    return _made(authority, Token(Kind.JOIN, authority.cluster, until_s, node, authority.trust_pem))
+    trust_pem = authority.trust_pem
+    return _made(authority, Token(Kind.JOIN, authority.cluster, until_s, node, trust_pem, place))
 
 
 def member_token(authority: Authority, node: str, until_s: float) -> str:
@@ -66,7 +82,7 @@ def read(text: str) -> Token:
     return _parsed(text)[0]
 
 
-def check(authority: Authority, text: str, kind: Kind, node: str) -> Token:
+def check(authority: Authority | Trust, text: str, kind: Kind, node: str) -> Token:
     """The token, if `node` may use it for this now; `Refused` says why not, but not the token."""
     if not text:
         raise _refused("there is none", kind)
@@ -107,6 +123,8 @@ def _made(authority: Authority, token: Token) -> str:
         body["node"] = token.node
     if token.trust_pem:
         body["trust"] = token.trust_pem.decode()
+    if token.place is not None:
+        body["place"] = asdict(token.place)
     payload = json.dumps(body, separators=(",", ":")).encode()
     signature = authority.signature(_DOMAIN + payload)
     return f"{_PREFIX}.{_encoded(payload)}.{_encoded(signature)}"
@@ -130,11 +148,21 @@ def _parsed(text: str) -> tuple[Token, bytes, bytes]:
 
 
 def _token_of(
-    kind: str, cluster: str, until_s: float, node: str | None = None, trust: str = ""
+    kind: str,
+    cluster: str,
+    until_s: float,
+    node: str | None = None,
+    trust: str = "",
+    place: dict[str, Any] | None = None,
 ) -> Token:
     """Unknown and missing keys are a TypeError of the call."""
     name = None if node is None else str(node)
-    return Token(Kind(kind), str(cluster), float(until_s), name, str(trust).encode())
+    where = None if place is None else _place_of(**place)
+    return Token(Kind(kind), str(cluster), float(until_s), name, str(trust).encode(), where)
+
+
+def _place_of(doors: list[str], coordination: str, store: str) -> Place:
+    return Place(tuple(map(str, doors)), str(coordination), str(store))
 
 
 def _no_token(why: str) -> Refused:

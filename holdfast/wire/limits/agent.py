@@ -62,3 +62,38 @@ JOURNAL_RETRY_S: Final = 1.0
 AGENT_EVENTS_MAX: Final = 10_000
 # A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
 BUNDLE_RETRY_S: Final = 2.0
+# A reader of logs that follows is shown what is new so soon: as fast as a person reads on.
+LOG_LOOK_S: Final = 0.2
+# One piece of a log: large enough to be quick, small beside the agent's own memory.
+LOG_PIECE_BYTES: Final = 64 * 1024
+# Readers of one agent's logs at once, those that follow included.
+LOG_READERS_MAX: Final = 32
+# Positions that a reader hands back when it calls again: an output of each kept worker, and some.
+LOG_POSITIONS_MAX: Final = 1_000
+# An agent looks so often whether it has new papers to serve logs with.
+LOG_PAPERS_S: Final = 60.0
+# All that is kept of a job's logs on one machine, over a slow line.
+LOG_READ_S: Final = 600.0
+# A worker says what is true of it at least so often, changed or not: a sign of life.
+WORKER_BEAT_S: Final = 1.0
+# A worker that was silent on its line for so long is looked at: if the system has paused it
+# (SIGSTOP), it is killed. A few beats; one that is merely busy is not paused, so this may be short.
+WORKER_FROZEN_S: Final = 4.0
+# Ports that strangers hold are passed over so often before a worker is given up: a machine where
+# so many in a row are taken has another trouble.
+PORT_MOVES_MAX: Final = 20
+# A worker that wants torch waits so long for the nursery to have imported it, and is then started
+# cold. Importing takes three seconds on a quiet core and ten times that on a busy one, where a cold
+# start would only begin it anew.
+NURSERY_READY_S: Final = 60.0
+# A nursery forks within milliseconds; one that does not answer for so long is replaced.
+NURSERY_ANSWER_S: Final = 5.0
+# A nursery that has died is started again after so long, and later each time.
+NURSERY_RETRY_S: Final = 1.0
+NURSERY_RETRY_S_MAX: Final = 300.0
+# One request to a nursery, or its answer: a path, and a sentence.
+NURSERY_MESSAGE_BYTES_MAX: Final = 16 * 1024
+# Room in a nursery's environment where its children write who they are: a path, and some.
+NURSERY_TITLE_BYTES: Final = 8 * 1024
+# How much of a script is searched for its imports.
+SCRIPT_LOOK_BYTES: Final = 256 * 1024

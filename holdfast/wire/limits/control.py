@@ -55,8 +55,13 @@ PLACEMENTS_PER_NODE: Final = 256
 HISTORY_PAGE_ENTRIES: Final = 64
 HISTORY_PAGE_BYTES_MAX: Final = 64 * 1024
 HISTORY_PAGES_KEPT: Final = 8
+# What users asked of a job, in words. A word is written with the act that it tells of.
+ASKED_KEPT: Final = 64
+ASKED_CHARACTERS_MAX: Final = 500
 # Settings changed at run time: every worker is told all of them.
 SETTINGS_MAX: Final = 1_000
+# Names of removed jobs whose workers' numbers are remembered, in one node.
+RETIRED_NAMES_MAX: Final = 5_000
 # Machines that are being emptied by their names: half of the largest cluster.
 DRAINING_NODES_MAX: Final = 5_000
 # Records of one job in one transaction; beyond it a lost reply would hide too much.

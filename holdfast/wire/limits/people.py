@@ -40,3 +40,40 @@ JOB_PRIORITY_MAX: Final = 1_000
 # What one view can list within a frame of the coordination plane.
 JOB_WORKERS_MAX: Final = 10_000
 JOB_LANES_MAX: Final = 65_536
+
+# --- `holdfast run` --------------------------------------------------------------------------
+
+# A laptop's lid is closed sooner than a cluster's machine is taken away.
+RUN_CHECKPOINT_S: Final = 30.0
+# The job's facts are looked at so often; its steps come by themselves.
+RUN_LOOK_S: Final = 0.3
+# Its history is read again at least so often, also when nothing else has changed.
+RUN_HISTORY_S: Final = 2.0
+# Where there is no terminal, a line of progress so often.
+RUN_PROGRESS_S: Final = 5.0
+# A process that died is started again after a pause that doubles: one that cannot start at all
+# must not keep a core busy.
+RUN_RESTART_S: Final = 0.1
+RUN_RESTART_S_MAX: Final = 10.0
+# Steps a second, over the last so many seconds: steady to the eye, and soon true after a change.
+RUN_RATE_S: Final = 5.0
+# What a run keeps of its own: samples of progress for the summary, lines that wait to be shown.
+RUN_SAMPLES_MAX: Final = 10_000
+RUN_LINES_MAX: Final = 2_000
+# Processes have so long to end by themselves before they are killed.
+RUN_END_S: Final = 10.0
+# A worker's line without an end is shown in pieces of this size.
+RUN_LINE_BYTES_MAX: Final = 64 * 1024
+# A traceback of a worker that has not ended by then was only logged.
+RUN_TRACEBACK_S: Final = 3.0
+# A process of a run that lived so long has started well; one that ends early so often is given up.
+RUN_STEADY_S: Final = 10.0
+RUN_RESTARTS_MAX: Final = 5
+# An old job of the same name that is to end before a new one begins: its agent comes up first.
+RUN_REPLACE_S: Final = 60.0
+# How often a run looks whether there is anything to show, when nothing wakes it.
+RUN_TICK_S: Final = 0.1
+# A job's status is told when it has lasted so long.
+RUN_SETTLE_S: Final = 1.0
+# Sessions of a run's own cluster: all on one machine, so silence of this length is a dead process.
+RUN_SESSION_S: Final = 5.0

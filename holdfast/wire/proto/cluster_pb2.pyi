@@ -31,6 +31,12 @@ class ExitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXIT_KIND_SIGNAL: _ClassVar[ExitKind]
     EXIT_KIND_HUNG: _ClassVar[ExitKind]
     EXIT_KIND_LOST: _ClassVar[ExitKind]
+
+class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTPUT_UNSPECIFIED: _ClassVar[Output]
+    OUTPUT_OUT: _ClassVar[Output]
+    OUTPUT_ERR: _ClassVar[Output]
 PHASE_UNSPECIFIED: Phase
 PHASE_STARTING: Phase
 PHASE_READY: Phase
@@ -45,6 +51,9 @@ EXIT_KIND_MEMORY: ExitKind
 EXIT_KIND_SIGNAL: ExitKind
 EXIT_KIND_HUNG: ExitKind
 EXIT_KIND_LOST: ExitKind
+OUTPUT_UNSPECIFIED: Output
+OUTPUT_OUT: Output
+OUTPUT_ERR: Output
 
 class CertificateRequest(_message.Message):
     __slots__ = ("protocol", "request_pem")
@@ -331,3 +340,89 @@ class Exit(_message.Message):
     kind: ExitKind
     detail: str
     def __init__(self, kind: _Optional[_Union[ExitKind, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ObserveRequest(_message.Message):
+    __slots__ = ("protocol", "job")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    job: str
+    def __init__(self, protocol: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+
+class Observation(_message.Message):
+    __slots__ = ("term", "nodes", "unheard")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    UNHEARD_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeFacts]
+    unheard: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, term: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeFacts, _Mapping]]] = ..., unheard: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NodesRequest(_message.Message):
+    __slots__ = ("protocol",)
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    def __init__(self, protocol: _Optional[int] = ...) -> None: ...
+
+class NodesReply(_message.Message):
+    __slots__ = ("term", "nodes")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeSeen]
+    def __init__(self, term: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeSeen, _Mapping]]] = ...) -> None: ...
+
+class NodeSeen(_message.Message):
+    __slots__ = ("node", "since_ms", "connected", "facts")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    since_ms: int
+    connected: bool
+    facts: NodeFacts
+    def __init__(self, node: _Optional[str] = ..., since_ms: _Optional[int] = ..., connected: _Optional[bool] = ..., facts: _Optional[_Union[NodeFacts, _Mapping]] = ...) -> None: ...
+
+class LogsRequest(_message.Message):
+    __slots__ = ("protocol", "job", "worker", "outputs", "lines", "follow", "since_s", "known")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    job: str
+    worker: int
+    outputs: _containers.RepeatedScalarFieldContainer[Output]
+    lines: int
+    follow: bool
+    since_s: float
+    known: _containers.RepeatedCompositeFieldContainer[LogsPosition]
+    def __init__(self, protocol: _Optional[int] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., lines: _Optional[int] = ..., follow: _Optional[bool] = ..., since_s: _Optional[float] = ..., known: _Optional[_Iterable[_Union[LogsPosition, _Mapping]]] = ...) -> None: ...
+
+class LogsPosition(_message.Message):
+    __slots__ = ("worker", "output", "file", "offset")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    output: Output
+    file: int
+    offset: int
+    def __init__(self, worker: _Optional[int] = ..., output: _Optional[_Union[Output, str]] = ..., file: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class LogsPiece(_message.Message):
+    __slots__ = ("position", "data", "lost")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    position: LogsPosition
+    data: bytes
+    lost: bool
+    def __init__(self, position: _Optional[_Union[LogsPosition, _Mapping]] = ..., data: _Optional[bytes] = ..., lost: _Optional[bool] = ...) -> None: ...

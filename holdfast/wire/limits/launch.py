@@ -1,0 +1,37 @@
+"""Bounds of starting and ending the processes of a cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# From its start until a leader leads and every agent is connected: a slow machine imports for
+# seconds, recovers a large folder, and may wait for the session of a leader that was killed.
+UP_S: Final = 90.0
+# How often a waiting command looks whether what it waits for is there.
+UP_LOOK_S: Final = 0.05
+# Workers that are ended by `down` have so long to reach a step boundary.
+DOWN_NOTICE_S: Final = 10.0
+# A process that was asked to end and has not by then is killed; for an agent, after the notice.
+DOWN_S: Final = 10.0
+# A process whose parent is gone puts its things away for so long; then it ends in any case.
+TIED_END_S: Final = 10.0
+# Workers of a tied agent end so soon after it, when it is killed and no other one comes.
+TIED_AWAY_S: Final = 10.0
+TIED_NOTICE_S: Final = 3.0
+# A tied cluster's embedded server ends so soon after its last client.
+TIED_LINGER_S: Final = 5.0
+# A log of a process is put aside at its start when it is longer than this; one older is kept.
+PROCESS_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+# What is shown of the log of a process that ended early.
+PROCESS_LOG_LINES_SHOWN: Final = 12
+# Agents of one machine share the range of workers' ports in blocks of so many: each worker has a
+# few, so a block serves two hundred workers, and 25 agents fit. A larger machine: `--ports`.
+PORT_BLOCK: Final = 400
+# An agent that has no place in the coordination plane looks so often whether it can have it.
+PRESENCE_LOOK_S: Final = 0.2
+# An agent that has its place looks so often whether somebody took it.
+PRESENCE_CHECK_S: Final = 1.0
+# The leader looks so often for blobs that nothing needs; a look lists the store.
+SWEEP_EVERY_S: Final = 300.0
+# What `nvidia-smi` may take to list the devices: a sleeping driver wakes up first.
+NVIDIA_SMI_S: Final = 20.0

@@ -1,0 +1,10 @@
+"""Paths of the coordination plane that both agents and coordinators know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEADER_PATH: Final = "/holdfast/leader"
+# Where the leader says how it is reached, beside the election's own nodes.
+CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
+NODES_PATH: Final = "/holdfast/nodes"
