@@ -14,7 +14,7 @@ from holdfast.wire.limits import LINGER_S, SESSION_TIMEOUT_S, TICK_MS
 
 DEFAULT_PORT = 2181
 _FORMS = "embedded:DIR or zk://h1:2181,h2,h3/chroot?timeout_s=10"
-_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms")
+_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen")
 _ZOOKEEPER_KEYS = ("timeout_s", "user", "password_env", "tls", "ca", "cert", "key", "verify")
 _VERIFY = ("host", "ca", "none")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -28,6 +28,7 @@ class EmbeddedAddress:
     timeout_s: float = SESSION_TIMEOUT_S
     linger_s: float = LINGER_S
     tick_ms: int = TICK_MS
+    listen: str = "127.0.0.1:0"  # where the server listens when it is started
 
     def __str__(self) -> str:
         return f"embedded:{self.folder}"
@@ -96,6 +97,7 @@ def _embedded(rest: str) -> EmbeddedAddress:
         timeout_s=_seconds(given, "timeout_s", SESSION_TIMEOUT_S),
         linger_s=_seconds(given, "linger_s", LINGER_S),
         tick_ms=int(_seconds(given, "tick_ms", TICK_MS)),
+        listen=given.get("listen", EmbeddedAddress.listen),
     )
 
 

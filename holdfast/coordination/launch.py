@@ -1,8 +1,9 @@
 """Finding the embedded server over a folder, and starting it when nobody has.
 
 The server holds an exclusive lock on `DIR/lock` while it lives and writes `DIR/server.json` when it
-listens. So any number of processes may try to start it at once: one wins, the others' servers end
-with `Occupied`, and all find the winner's address.
+listens. Any number of processes may want to start it at once: one has the turn (a lock on
+`DIR/starting`), and all find the address of its server. A server that comes too late all the same
+ends with `Occupied`.
 """
 
 from __future__ import annotations
@@ -48,8 +49,25 @@ def find(folder: Path) -> str | None:
     return address
 
 
+def holder(folder: Path) -> int | None:
+    """The number of the process that has `folder` now, also while it starts; None: nobody has."""
+    try:
+        pid = int((folder / "lock").read_bytes().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pid if _alive(pid) and _held(folder / "lock") else None
+
+
 def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
     """`host:port` of the server over the folder, started if need be."""
+    turn = _Turn(address.folder)
+    try:
+        return _ensured(address, timeout_s, turn)
+    finally:
+        turn.close()
+
+
+def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _Turn) -> str:
     folder = address.folder
     deadline_s = time.monotonic() + timeout_s
     child: subprocess.Popen[bytes] | None = None
@@ -60,7 +78,7 @@ def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
             return found
         if child is None and time.monotonic() >= start_again_s:
             # Nobody lives there by the record; if somebody does, ours ends at once as occupied.
-            child = _start(address)
+            child = _start(address) if turn.ours() else None
         elif child is not None and child.poll() == Occupied.exit_code:
             child = None
             start_again_s = time.monotonic() + _START_AGAIN_S
@@ -78,6 +96,36 @@ def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
                 fix=f"holdfast coord check {folder}",
             )
         time.sleep(_POLL_S)
+
+
+class _Turn:
+    """The right to start a server over a folder. One has it at a time, and who is killed loses it:
+    so of several that come up together one starts a server, and the others wait for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handle = -1
+
+    def ours(self) -> bool:
+        """Whether we have it, or get it now."""
+        if self._handle >= 0:
+            return True
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self._folder / "starting", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return True  # starting one says what is wrong with the folder
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        self._handle = handle
+        return True
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
 
 
 def _alive(pid: int) -> bool:
@@ -109,7 +157,7 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
     folder = address.folder
     command = [
         *(sys.executable, "-m", MODULE),
-        *("--data", str(folder), "--listen", "127.0.0.1:0"),
+        *("--data", str(folder), "--listen", address.listen),
         *("--linger", f"{address.linger_s:g}", "--tick-ms", str(address.tick_ms)),
     ]
     try:

@@ -5,6 +5,12 @@ again finds the node of its former self, whose session has not ended yet; waitin
 cost a session's time at each restart, so it takes the name over, in one transaction. The former
 owner, should it be alive after all (two machines with one name), sees that it was displaced, says
 so, and does not fight for the name.
+
+A request of a process that died may arrive after its successor has joined. Versions do not tell
+their nodes apart: each begins with 0. So each name has a *turn* beside the members, a node that
+stays: who makes the member's node also writes the turn, and every change of the node is one
+transaction with a check of the turn as it was read before. What comes late meets another turn, and
+is refused as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -48,6 +54,7 @@ class Member:
     def __init__(self, session: Session, path: str, name: str, data: Any) -> None:
         self._session = session
         self._path = f"{path}/{name}"
+        self._turn_path = f"{path}-turns/{name}"
         self._mark = uuid.uuid4().hex
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -112,10 +119,17 @@ class Member:
             )
 
     def _go(self, life: Life, deadline: Deadline) -> None:
-        nodes = self._session.nodes
-        found = nodes.read(self._path, fresh=True, deadline=deadline, life=life)
-        if found is not None and self._mine(found):
-            nodes.delete(self._path, found.version, deadline=deadline, life=life)
+        while True:
+            turn = self._turn(deadline, life)
+            found = self._session.nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+            if found is None or not self._mine(found):
+                return
+            ops = [
+                Op("check", self._turn_path, version=turn),
+                Op("delete", self._path, version=found.version),
+            ]
+            if self._try(ops, deadline, life):
+                return
 
     def _mine(self, node: Znode) -> bool:
         return _mark_of(node.data) == self._mark
@@ -126,32 +140,53 @@ class Member:
         life = self._session.life()
         deadline = nodes.deadline(None)
         while True:
+            turn = self._turn(deadline, life)
             found = nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+            ours_now = Op("put", self._turn_path, b"", turn)
+            create = Op("create", self._path, self._data, ephemeral=True)
             if found is not None and self._mine(found) and found.owner == life.session_id:
                 if found.data == self._data:
                     self._life = life
                     return
-                ops = [Op("put", self._path, self._data, found.version)]
-            elif found is None:
-                ops = [Op("create", self._path, self._data, ephemeral=True)]
-            elif take_over or self._mine(found):
                 ops = [
-                    Op("delete", self._path, version=found.version),
-                    Op("create", self._path, self._data, ephemeral=True),
+                    Op("check", self._turn_path, version=turn),
+                    Op("put", self._path, self._data, found.version),
                 ]
+            elif found is None:
+                ops = [ours_now, create]
+            elif take_over or self._mine(found):
+                ops = [ours_now, Op("delete", self._path, version=found.version), create]
             else:
                 self._displaced.set()
                 _log.error("%s: a newer process has joined with this name", self._path)
                 return
-            try:
-                nodes.transact(ops, deadline, life)
-            except ReplyLost as error:
-                if deadline.passed:
-                    raise nodes.gone(error) from error
-            except Rejected as rejected:
-                self._resolve(rejected)
-                if deadline.passed:
-                    raise nodes.gone(rejected) from rejected
+            self._try(ops, deadline, life)
+
+    def _turn(self, deadline: Deadline, life: Life) -> int:
+        """Whose turn it is, as a version. Read before the node, so that whoever comes in between
+        makes the transaction fail."""
+        nodes = self._session.nodes
+        while True:
+            found = nodes.read(self._turn_path, fresh=True, deadline=deadline, life=life)
+            if found is not None:
+                return found.version
+            nodes.ensure(self._turn_path, deadline)
+
+    def _try(self, ops: Sequence[Op], deadline: Deadline, life: Life) -> bool:
+        """Whether it was done; if not, or if the reply was lost, look again."""
+        nodes = self._session.nodes
+        try:
+            nodes.transact(ops, deadline, life)
+        except ReplyLost as error:
+            if deadline.passed:
+                raise nodes.gone(error) from error
+        except Rejected as rejected:
+            self._resolve(rejected)
+            if deadline.passed:
+                raise nodes.gone(rejected) from rejected
+        else:
+            return True
+        return False
 
     def _resolve(self, rejected: Rejected) -> None:
         refusal = translated(rejected.cause, f"join as {self._path}")

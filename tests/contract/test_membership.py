@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 from holdfast.coordination import Membership, Session
+from holdfast.coordination.embedded import protocol
 from holdfast.coordination.membership import Members
 from holdfast.wire.errors import Fenced, Usage
 from tests.contract.actors import Actor
+from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
 from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
@@ -98,6 +101,31 @@ def test_a_restarted_process_takes_its_name_over_from_its_former_self(
     latter.do("join", "/here", "me", {"run": 2})
     # Well before the session of the killed one is over.
     assert here.members()["me"].data == {"run": 2}
+
+
+@pytest.mark.parametrize("late", ["join", "show", "go"])
+def test_what_a_dead_process_still_had_on_the_way_does_not_touch_its_successor(
+    plane: Plane, session: Session, another: Sessions, closing: ExitStack, late: str
+) -> None:
+    """Its request arrives when the next process has joined with its name; versions are the same."""
+    here = Membership(another(10), "/here")
+    here.join("me", {"run": 1})  # the turn of the name exists, and somebody is to be replaced
+    proxy = closing.enter_context(CuttingProxy(plane.a_port()))
+    former = closing.enter_context(Actor(plane.by_port(proxy.port, 20)))
+    if late != "join":
+        former.do("join", "/here", "me", {"run": 2})
+    proxy.hold_the_next(protocol.MULTI)
+    former.send(late, *{"join": ["/here", "me", {"run": 2}], "show": [{"run": 2.5}]}.get(late, []))
+    assert proxy.held.wait(60)
+    former.kill()
+    successor = Membership(session, "/here").join("me", {"run": 3})
+    before = session.nodes.read("/here/me", fresh=True)
+    proxy.release()
+    assert proxy.answered.wait(60)
+    assert session.nodes.read("/here/me", fresh=True) == before
+    assert successor.joined
+    successor.update({"run": 4})
+    assert here.members()["me"].data == {"run": 4}
 
 
 def test_a_member_displaced_by_a_newer_one_does_not_fight_for_the_name(
