@@ -2,7 +2,8 @@
 
 - `events`      what happens to the machine, what it asks for, what it writes down: values
 - `machine`     the state machine: events in, actions out; no I/O, no clock, no chance
-- `record`      what the machine holds of one worker; `slots` which cores, devices and ports it gets
+- `state`       what the machine holds, and how the journal makes it; `record` of one worker
+- `slots`       which cores, devices and ports a worker gets
 - `exits`       why a process ended, from what is known of it; pure
 - `entries`     journal entries and JSON, in both directions
 - `journal`     the entries on disk: checksummed, fsynced, compacted
@@ -10,9 +11,16 @@
 - `processes`   who is who in the process table
 - `cgroups`     limits for a worker and all its children, where the agent may set them
 - `supervisor`  starts, finds again, signals and buries workers
+- `launching`   a worker's folder, environment and shim, cold or warm
 - `shim`        the small parent of each worker; outlives the agent; imports nothing of ours
+- `nursery`     a process that has imported torch and forks shims with their workers
+- `keeper`      the agent's end of it; `programs` which commands it can run
+- `becoming`    what a fork does to be as if `python` had started it
 - `channel`     the socket between a worker and its agent
 - `agent`       ties these together behind `deliver` and `snapshot`
+- `main`        an agent as a process; `presence` its place in the coordination plane
+- `devices`     what the machine has; `holding` what no other agent of it may give away
+- `leftovers`   workers whose agent is gone: are there any, and ending them
 
 It knows nothing of the control plane: orders and reports are values of `holdfast.wire`.
 """

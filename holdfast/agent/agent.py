@@ -25,6 +25,7 @@ from holdfast.agent.events import (
     Answer,
     Bury,
     Event,
+    Examine,
     OrderReceived,
     Recovered,
     Report,
@@ -37,14 +38,15 @@ from holdfast.agent.events import (
 from holdfast.agent.events import Journal as JournalAction
 from holdfast.agent.folders import Folders
 from holdfast.agent.journal import Journal
+from holdfast.agent.launching import Bounds, Launcher, Place
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
-from holdfast.agent.supervisor import Bounds, BundleFolder, Supervisor
+from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import Cancelled, Full
 from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
-from holdfast.wire.orders import Order
+from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
 
 log = logs.get(__name__)
@@ -67,7 +69,7 @@ class Agent:
         journal: Journal,
         bundle_folder: BundleFolder,
         clock: Clock,
-        bounds: Bounds | None,
+        launcher: Launcher,
     ) -> None:
         self._folders = folders
         self._machine = machine
@@ -80,10 +82,9 @@ class Agent:
         self._changed = asyncio.Condition()
         # One thread: the journal has one writer, and its order is the order of events.
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
-        found = cgroups.find()
-        log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
-        self._supervisor = Supervisor(folders, bundle_folder, self._tell, found.groups, bounds)
-        self._channel = Channel(self._heard)
+        self._launcher = launcher
+        self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher)
+        self._channel = Channel(self._heard, self._tell)
         self._lock = -1
         self._loop: asyncio.Task[None] | None = None
 
@@ -95,11 +96,15 @@ class Agent:
         machine: Machine,
         bundle_folder: BundleFolder,
         *,
+        store: str = "",
+        warm: bool = False,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
+        `store` is the address of the blobs, which workers are told. `warm`: torch is imported for
+        them from now on, not only when the first of them wants it.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -117,12 +122,17 @@ class Agent:
         for entry in recovery.entries:
             state.handle(Recovered(entry), clock.now_s())
         state.validate()
-        agent = cls(folders, state, journal, bundle_folder, clock, bounds)
+        found = cgroups.find()
+        log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
+        place = Place(machine.host, store, warm)
+        launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
+        agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock
         await agent._recover()
         return agent
 
     async def _recover(self) -> None:
+        self._launcher.begin()
         living = self._machine.living()
         await self._supervisor.end_strangers(frozenset(living))
         self._loop = asyncio.create_task(self._run())
@@ -161,6 +171,17 @@ class Agent:
         async with self._changed:
             await self._changed.wait_for(lambda: self._version > version)
         return self._version
+
+    async def stop_workers(self, notice_s: float) -> None:
+        """Ask every worker to leave, as the present leader might; return when all have gone."""
+        node = self._machine.node
+        for job, worker in self._machine.living():
+            await self.deliver(self._machine.term, StopWorker(node, job, worker, notice_s))
+        while True:
+            version = self._version
+            if not self._machine.living():
+                return
+            await self.changed(version)
 
     async def failed(self) -> None:
         """Wait until the agent cannot go on; raises why. Its workers go on."""
@@ -263,6 +284,8 @@ class Agent:
                 self._supervisor.signal(key, force)
             case Tell(key, what):
                 self._channel.tell(key, what)
+            case Examine(key):
+                self._supervisor.examine(key)
             case Bury(key):
                 self._channel.close(key)
                 self._supervisor.bury(key, frozenset(self._machine.living()))

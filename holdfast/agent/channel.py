@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, assert_never
 
-from holdfast.agent.events import Connected, Event, Key, Said, SaidParts
+from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import Refused
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, CHANNEL_UNSENT_BYTES_MAX
@@ -26,10 +26,13 @@ log = logs.get(__name__)
 
 class Channel:
     """The sockets of one agent. `heard` takes an event and returns when it has been dealt with:
-    a worker that talks faster than the agent listens waits."""
+    a worker that talks faster than the agent listens waits. `lost` takes the end of a line."""
 
-    def __init__(self, heard: Callable[[Event], Awaitable[object]]) -> None:
+    def __init__(
+        self, heard: Callable[[Event], Awaitable[object]], lost: Callable[[Disconnected], object]
+    ) -> None:
         self._heard = heard
+        self._lost = lost
         self._servers: dict[Key, asyncio.Server] = {}
         self._links: dict[Key, asyncio.StreamWriter] = {}
 
@@ -86,9 +89,10 @@ class Channel:
         except (Refused, ValueError) as error:
             log.warning("a worker's line was refused", worker=str(key), reason=str(error))
         finally:
+            writer.transport.abort()
             if self._links.get(key) is writer:
                 del self._links[key]
-            writer.transport.abort()
+                self._lost(Disconnected(key))
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -146,4 +150,5 @@ def _said(key: Key, body: dict[str, Any]) -> Said:
         ending=bool(body["ending"]),
         suspects=frozenset(int(peer) for peer in body["suspects"]),
         metrics={str(name): float(value) for name, value in body["metrics"].items()},
+        beats=True,
     )

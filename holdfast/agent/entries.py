@@ -14,6 +14,7 @@ from holdfast.agent.events import (
     Held,
     Identity,
     Key,
+    Moved,
     Slots,
     Started,
     Stopping,
@@ -36,8 +37,11 @@ def encode(entry: Entry) -> dict[str, Any]:
             return {"kind": "started", "key": list(key), "identity": list(identity)}
         case Held(key, view, step):
             return {"kind": "held", "key": list(key), "view": view, "step": step}
-        case Stopping(key, kill_at_s, hung):
-            return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, "hung": hung}
+        case Moved(key, slots):
+            return {"kind": "moved", "key": list(key), "slots": slots._asdict()}
+        case Stopping(key, kill_at_s, hung, frozen):
+            why = {"hung": hung, "frozen": frozen}
+            return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, **why}
         case Exited(key, end):
             how = {"exit": end.kind.value, "detail": end.detail}
             return {"kind": "exited", "key": list(key), **how}
@@ -66,8 +70,16 @@ def _accepted(record: Mapping[str, Any]) -> Accepted:
     fields = dict(record["order"])
     fields["resources"] = Resources(**fields["resources"])
     fields["command"] = tuple(fields["command"])
-    slots = {name: tuple(values) for name, values in record["slots"].items()}
-    return Accepted(StartWorker(**fields), Slots(**slots))
+    return Accepted(StartWorker(**fields), _slots(record))
+
+
+def _slots(record: Mapping[str, Any]) -> Slots:
+    return Slots(**{name: tuple(values) for name, values in record["slots"].items()})
+
+
+def _stopping(record: Mapping[str, Any]) -> Stopping:
+    why = (record["hung"], record.get("frozen", False))  # an older journal does not have the second
+    return Stopping(_key(record), record["kill_at_s"], *why)
 
 
 _DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
@@ -75,7 +87,8 @@ _DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
     "accepted": _accepted,
     "started": lambda record: Started(_key(record), Identity(*record["identity"])),
     "held": lambda record: Held(_key(record), record["view"], record["step"]),
-    "stopping": lambda record: Stopping(_key(record), record["kill_at_s"], record["hung"]),
+    "moved": lambda record: Moved(_key(record), _slots(record)),
+    "stopping": _stopping,
     "exited": lambda record: Exited(_key(record), Exit(ExitKind(record["exit"]), record["detail"])),
     "forgotten": lambda record: Forgotten(_key(record)),
 }

@@ -110,12 +110,22 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """The worker gets these slots in place of the former ones. Written before it is started."""
+
+    key: Key
+    slots: Slots
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
-    """The worker is to end: asked at once, killed at `kill_at_s`. `hung`: it made no progress."""
+    """The worker is to end: asked at once, killed at `kill_at_s`. `hung`: it made no progress.
+    `frozen`: somebody had paused it."""
 
     key: Key
     kill_at_s: float
     hung: bool = False
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +143,7 @@ class Forgotten:
     key: Key
 
 
-Entry = TermSeen | Accepted | Started | Held | Stopping | Exited | Forgotten
+Entry = TermSeen | Accepted | Moved | Started | Held | Stopping | Exited | Forgotten
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -180,7 +190,8 @@ class ProcessExited:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a worker says of itself: a level, not a change. It says it again when it reconnects."""
+    """What a worker says of itself: a level, not a change. It says it again when it reconnects,
+    and, where it `beats`, at least every `WORKER_BEAT_S`."""
 
     key: Key
     ready: bool = False
@@ -191,6 +202,7 @@ class Said:
     ending: bool = False
     suspects: frozenset[int] = frozenset()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    beats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +223,29 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The worker's socket was closed: no sign of life is to be expected over it."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The answer to `Examine`: whether the system has the worker's process paused."""
+
+    key: Key
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PortsTaken:
+    """A stranger listens where this worker should; nothing was started."""
+
+    key: Key
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Timer:
     """Time has passed; `AgentMachine.wake_s` says when it is wanted."""
 
@@ -225,6 +260,9 @@ Event = (
     | Said
     | SaidParts
     | Connected
+    | Disconnected
+    | Examined
+    | PortsTaken
     | Timer
 )
 
@@ -277,6 +315,13 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class Examine:
+    """Look whether the worker's process is paused; `Examined` follows."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """Remove what the worker left behind, except its logs."""
 
@@ -288,4 +333,4 @@ class Report:
     """The snapshot has changed."""
 
 
-Action = Journal | Answer | StartProcess | SignalProcess | Tell | Bury | Report
+Action = Journal | Answer | StartProcess | SignalProcess | Tell | Examine | Bury | Report

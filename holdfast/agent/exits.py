@@ -39,10 +39,13 @@ _NO_MEMORY: Final = re.compile(
 )
 
 
-def classify(ending: Ending, *, stopping: bool, hung: bool, introduced: bool) -> Exit:
+def classify(
+    ending: Ending, *, stopping: bool, hung: bool, introduced: bool, frozen: bool = False
+) -> Exit:
     """The reason of an end.
 
-    `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress.
+    `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress. `frozen`:
+    its agent killed it since somebody had paused it.
     `introduced`: it had connected to its agent; a program that never did and ends with status 0
     is an ordinary program that has done its work.
     """
@@ -54,6 +57,8 @@ def classify(ending: Ending, *, stopping: bool, hung: bool, introduced: bool) ->
         return Exit(_WORDS[ending.word], fact)
     if hung:
         return Exit(ExitKind.HUNG, _story("it made no progress, and was killed", own))
+    if frozen:
+        return Exit(ExitKind.SIGNAL, f"somebody had paused it (SIGSTOP), so it was killed; {fact}")
     if stopping:
         return Exit(ExitKind.STOPPED, _story(f"it was asked to stop; {fact}", ""))
     if ending.abandoned:

@@ -3,6 +3,7 @@
 lock              held by the one agent that uses the folder; its process number is in it
 agent             who that agent is, for the shims that outlive it
 journal           (`journal`)
+nursery.*         the nursery's socket, its lock with who holds it, and what went wrong with it
 workers/J.N/      the scratch folder of worker N of job J; removed after its end
     launch.json   what its shim runs
     claim         its shim; made once, before the worker exists

@@ -142,6 +142,22 @@ class Journal:
         os.close(self._handle)
 
 
+def written(batches: Iterable[Sequence[Entry]], salt: bytes) -> bytes:
+    """The bytes of a journal to which these batches were appended, one after the other."""
+    head = _HEADER.pack(_MAGIC, _VERSION, salt)
+    data, chain = bytearray(head + _CRC.pack(crc32(head))), crc32(head)
+    for entries in batches:
+        batch, chain = _batch(entries, len(data), chain)
+        data += batch
+    return bytes(data)
+
+
+def recovered(path: Path, raw: bytes) -> Recovery:
+    """What the bytes of a journal give back; `Corrupt`, with the name of `path`, if damaged."""
+    end, _, entries = _read(path, raw)
+    return Recovery(entries, len(raw) - end)
+
+
 @contextmanager
 def _room_or_failure(path: Path) -> Iterator[None]:
     """A journal that could not be replaced is still the old one, whole."""
@@ -159,10 +175,7 @@ def _unfinished(path: Path) -> Path:
 
 def _create(path: Path, entries: Sequence[Entry]) -> None:
     """A journal with these entries: after a crash it is there whole, or the old one is."""
-    head = _HEADER.pack(_MAGIC, _VERSION, os.urandom(8))
-    data = head + _CRC.pack(crc32(head))
-    if entries:
-        data += _batch(entries, len(data), crc32(head))[0]
+    data = written([entries] if entries else [], os.urandom(8))
     unfinished = _unfinished(path)
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

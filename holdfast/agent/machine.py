@@ -18,7 +18,6 @@ killed between two actions:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from holdfast.agent.events import (
@@ -27,16 +26,21 @@ from holdfast.agent.events import (
     Answer,
     Bury,
     Connected,
-    Entry,
+    Disconnected,
+    Ending,
     Event,
+    Examine,
+    Examined,
     Exited,
     Force,
     Forgotten,
     Held,
     Journal,
     Key,
+    Moved,
     NeverStarted,
     OrderReceived,
+    PortsTaken,
     ProcessAdopted,
     ProcessExited,
     ProcessStarted,
@@ -45,7 +49,6 @@ from holdfast.agent.events import (
     Said,
     SaidParts,
     SignalProcess,
-    Slots,
     Started,
     StartProcess,
     Stopping,
@@ -56,13 +59,12 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.exits import classify
 from holdfast.agent.record import Worker
-from holdfast.agent.slots import Machine, Room
-from holdfast.wire.errors import BugError
+from holdfast.agent.state import AgentState
 from holdfast.wire.limits import (
     AGENT_WORKERS_MAX,
-    FORGOTTEN_KEPT_MAX,
     NAME_CHARACTERS_MAX,
     NOTICE_S_MAX,
+    PORT_MOVES_MAX,
     TIMER_LATE_S,
 )
 from holdfast.wire.orders import (
@@ -74,59 +76,22 @@ from holdfast.wire.orders import (
     StopWorker,
     TakeShare,
 )
-from holdfast.wire.reports import Exit, ExitKind, NodeFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.reports import Exit, ExitKind
 
 # A job's name becomes the name of a folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BEFORE: Final = Exit(ExitKind.STOPPED, "it was stopped before it was started")
 
 
-class AgentMachine:
-    """The state of one agent."""
-
-    def __init__(self, node: str, machine: Machine) -> None:
-        self.node = node
-        self.term = 0
-        self._room = Room(machine)
-        self._workers: dict[Key, Worker] = {}
-        self._forgotten: dict[Key, None] = {}  # in the order of forgetting
-
-    # --- what others may ask -----------------------------------------------------------------
-
-    def snapshot(self) -> NodeFacts:
-        """What is true of this machine, once the actions given out so far are done."""
-        workers = tuple(worker.facts() for worker in self._workers.values())
-        return NodeFacts(self.node, self._room.machine.capacity, workers)
-
-    def living(self) -> list[Key]:
-        """Workers whose end is not known."""
-        return [key for key, worker in self._workers.items() if not worker.gone]
-
-    def known(self) -> frozenset[Key]:
-        return frozenset(self._workers)
-
-    @property
-    def wake_s(self) -> float | None:
-        """When the next `Timer` is wanted."""
-        due = [at for worker in self._workers.values() if (at := worker.due_s) is not None]
-        return min(due, default=None)
-
-    def entries(self) -> Iterator[Entry]:
-        """The shortest journal that gives this state."""
-        if self.term:
-            yield TermSeen(self.term)
-        for key in self._forgotten:
-            yield Forgotten(key)
-        for worker in self._workers.values():
-            yield from worker.entries()
+class AgentMachine(AgentState):
+    """What follows from each event."""
 
     # --- events --------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """What follows from `event`. Journal actions come first in what is returned."""
         match event:
-            case Said() | SaidParts() | Connected():
+            case Said() | SaidParts() | Connected() | Disconnected():
                 worker = self._workers.get(event.key)
                 if worker is None or worker.gone:
                     return []  # a late word of one whose end is known
@@ -206,7 +171,8 @@ class AgentMachine:
         if worker.kill_at_s is not None and worker.kill_at_s <= kill_at_s:
             return [Answer(True, "it is stopping already")]
         first = worker.kill_at_s is None
-        actions: list[Action] = [self._keep(Stopping(key, kill_at_s, worker.hung), now_s)]
+        why = (worker.hung, worker.frozen)
+        actions: list[Action] = [self._keep(Stopping(key, kill_at_s, *why), now_s)]
         actions.append(Answer(True, "it is asked to stop"))
         if first:
             actions += [Tell(key, order), SignalProcess(key, Force.ASK)]
@@ -251,14 +217,23 @@ class AgentMachine:
     # --- workers -------------------------------------------------------------------------------
 
     def _heard(
-        self, worker: Worker, event: Said | SaidParts | Connected, now_s: float
+        self, worker: Worker, event: Said | SaidParts | Connected | Disconnected, now_s: float
     ) -> list[Action]:
-        if isinstance(event, Connected):
-            return [Tell(worker.key, what) for what in worker.to_tell()]
-        if isinstance(event, SaidParts):
-            worker.progress_s = now_s
-            worker.note_attempt(event.attempt, event.parts, event.missed)
-            return [Report()]
+        match event:
+            case Connected():
+                return [Tell(worker.key, what) for what in worker.to_tell()]
+            case Disconnected():
+                worker.lives(now_s, beats=False)
+                return []
+            case SaidParts():
+                worker.progress_s = now_s
+                worker.note_attempt(event.attempt, event.parts, event.missed)
+                return [Report()]
+            case Said():
+                worker.lives(now_s, event.beats)
+                return self._said(worker, event, now_s)
+
+    def _said(self, worker: Worker, event: Said, now_s: float) -> list[Action]:
         if event.view < worker.view:
             return []  # what it said before it adopted the view that is in the journal
         before = (worker.ready, worker.view)
@@ -266,13 +241,20 @@ class AgentMachine:
         actions: list[Action] = []
         if has[0] and has != (worker.ready, worker.view, worker.step is None):
             actions.append(self._keep(Held(worker.key, event.view, event.step), now_s))
-        if worker.hear(event) or (worker.ready, worker.view) != before:
+        if worker.hear(event, now_s) or (worker.ready, worker.view) != before:
             worker.progress_s = now_s
             actions.append(Report())
         return actions
 
     def _process(
-        self, event: ProcessStarted | ProcessAdopted | ProcessExited | NeverStarted, now_s: float
+        self,
+        event: ProcessStarted
+        | ProcessAdopted
+        | ProcessExited
+        | NeverStarted
+        | PortsTaken
+        | Examined,
+        now_s: float,
     ) -> list[Action]:
         key = event.key
         worker = self._workers.get(key)
@@ -284,6 +266,9 @@ class AgentMachine:
                 if worker.identity != event.identity:
                     actions.append(self._keep(Started(key, event.identity), now_s))
                 worker.progress_s = now_s
+                if isinstance(event, ProcessAdopted):
+                    # It knew the agent before this one: it should be back on its line soon.
+                    worker.lives(now_s, beats=worker.ready)
                 if worker.kill_at_s is not None:
                     # Asked or not when the agent died; whoever passes it on asks only once.
                     actions.append(SignalProcess(key, Force.ASK))
@@ -293,98 +278,58 @@ class AgentMachine:
                 return [StartProcess(worker.order, worker.slots)]
             case NeverStarted():
                 end = _BEFORE
+            case Examined():
+                if not (event.paused and worker.doubted) or worker.kill_at_s is not None:
+                    return []  # it is merely busy, has spoken since, or ends anyway
+                stopping = self._keep(Stopping(key, now_s, frozen=True), now_s)
+                return [stopping, self._kill(worker, now_s)]
+            case PortsTaken():
+                moved = None if worker.kill_at_s is not None else self._move(worker, event, now_s)
+                if moved is not None:
+                    return moved
+                end = _end(worker, Ending(fault=f"strangers hold its ports: {event.ports}"))
             case ProcessExited():
-                end = classify(
-                    event.ending,
-                    stopping=worker.kill_at_s is not None,
-                    hung=worker.hung,
-                    introduced=worker.ready,
-                )
+                end = _end(worker, event.ending)
         return [self._keep(Exited(key, end), now_s), Bury(key), Report()]
 
+    def _move(self, worker: Worker, taken: PortsTaken, now_s: float) -> list[Action] | None:
+        """Try it with other ports; None: that was done often enough, or there are none."""
+        worker.moves += 1
+        slots = self._room.moved(worker.slots, taken.ports, self._living_slots())
+        if worker.moves > PORT_MOVES_MAX or slots is None or worker.order is None:
+            return None
+        moved = self._keep(Moved(worker.key, slots), now_s)
+        return [moved, StartProcess(worker.order, slots), Report()]
+
+    def _kill(self, worker: Worker, now_s: float) -> Action:
+        worker.killed_s = now_s
+        return SignalProcess(worker.key, Force.KILL)
+
     def _timer(self, now_s: float) -> list[Action]:
-        actions: list[Action] = []
-        for worker in self._workers.values():
-            due_s = worker.due_s
-            if due_s is None or due_s > now_s:
-                continue
-            if worker.kill_at_s is None:
-                if now_s - due_s > TIMER_LATE_S:
-                    worker.progress_s = now_s
-                    continue
-                actions.append(self._keep(Stopping(worker.key, now_s, hung=True), now_s))
-            worker.killed_s = now_s
-            actions.append(SignalProcess(worker.key, Force.KILL))
+        actions = [each for one in self._workers.values() for each in self._overdue(one, now_s)]
         return sorted(actions, key=lambda action: not isinstance(action, Journal))
 
-    # --- the journal -----------------------------------------------------------------------------
-
-    def _recovered(self, entry: Entry, now_s: float) -> list[Action]:
-        self._apply(entry, now_s)
-        if isinstance(entry, Accepted):
-            self._workers[key_of(entry.order)].inherited = True
+    def _overdue(self, worker: Worker, now_s: float) -> list[Action]:
+        if worker.due_s is None or worker.due_s > now_s:
+            return []
+        if worker.kill_at_s is not None:
+            return [self._kill(worker, now_s)]
+        if worker.hung_s is not None and worker.hung_s <= now_s:
+            if now_s - worker.hung_s <= TIMER_LATE_S:
+                hung = self._keep(Stopping(worker.key, now_s, hung=True), now_s)
+                return [hung, self._kill(worker, now_s)]
+            worker.progress_s = now_s
+        if worker.silent_s is not None and worker.silent_s <= now_s:
+            worker.heard_s, worker.doubted = now_s, True
+            return [Examine(worker.key)]
         return []
 
-    def _keep(self, entry: Entry, now_s: float) -> Journal:
-        """Change the state as the entry says. A restart applies the same entries, in order."""
-        self._apply(entry, now_s)
-        return Journal(entry)
 
-    def _apply(self, entry: Entry, now_s: float) -> None:
-        match entry:
-            case TermSeen(term):
-                self.term = term
-                self._forgotten.clear()
-            case Accepted(order, slots):
-                key = key_of(order)
-                host = self._room.machine.host
-                self._workers[key] = Worker(key, order, slots, progress_s=now_s, host=host)
-                self._room.took(slots)
-            case Exited(key, end):
-                worker = self._workers.setdefault(key, Worker(key, None))
-                worker.exit = end
-            case Forgotten(key):
-                self._workers.pop(key, None)
-                self._forgotten[key] = None
-                while len(self._forgotten) > FORGOTTEN_KEPT_MAX:
-                    del self._forgotten[next(iter(self._forgotten))]
-            case Started() | Held() | Stopping():
-                self._apply_to(self._known(entry.key), entry)
-
-    def _apply_to(self, worker: Worker, entry: Started | Held | Stopping) -> None:
-        match entry:
-            case Started(_, identity):
-                worker.identity = identity
-            case Held(_, view, step):
-                worker.ready, worker.view, worker.step = True, view, step
-            case Stopping(_, kill_at_s, hung):
-                worker.kill_at_s, worker.hung = kill_at_s, hung
-
-    def _known(self, key: Key) -> Worker:
-        worker = self._workers.get(key)
-        if worker is None:
-            raise BugError(f"the journal speaks of worker {key}, which it never accepted")
-        return worker
-
-    # --- invariants ----------------------------------------------------------------------------
-
-    def validate(self) -> None:
-        """What must be true at any time. Always on."""
-        for key, worker in self._workers.items():
-            if key in self._forgotten:
-                raise BugError(f"worker {key} is known and forgotten")
-            worker.validate()
-        if len(self._workers) > AGENT_WORKERS_MAX or len(self._forgotten) > FORGOTTEN_KEPT_MAX:
-            raise BugError("the agent holds more workers than it may")
-        self._room.validate(self._living_slots())
-        # A machine may have become smaller while its workers went on without an agent.
-        living = [worker for worker in self._workers.values() if not worker.gone]
-        if not all(worker.inherited for worker in living):
-            self._room.validate_promises(self._living_resources())
-
-    def _living_slots(self) -> list[Slots]:
-        return [worker.slots for worker in self._workers.values() if not worker.gone]
-
-    def _living_resources(self) -> list[Resources]:
-        found = [worker.order for worker in self._workers.values() if not worker.gone]
-        return [order.resources for order in found if order is not None]
+def _end(worker: Worker, ending: Ending) -> Exit:
+    return classify(
+        ending,
+        stopping=worker.kill_at_s is not None,
+        hung=worker.hung,
+        introduced=worker.ready,
+        frozen=worker.frozen,
+    )

@@ -70,6 +70,17 @@ def _is_marked(pid: int, folder: Path) -> bool:
     return f"{MARK}={folder}".encode() in environment.split(b"\0")
 
 
+def paused_below(parent: int) -> bool:
+    """Whether a child of this process was paused (SIGSTOP)."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+                if fields[0] == b"T" and int(fields[1]) == parent:
+                    return True
+    return False
+
+
 @contextmanager
 def _held(pid: int) -> Iterator[int | None]:
     try:

@@ -12,6 +12,7 @@ from holdfast.agent.events import (
     Held,
     Identity,
     Key,
+    Moved,
     Said,
     Slots,
     Started,
@@ -19,7 +20,12 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.events import Exited as ExitedEntry
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import ATTEMPTS_KEPT, KILL_AGAIN_S, WORKER_SILENCE_S
+from holdfast.wire.limits import (
+    ATTEMPTS_KEPT,
+    KILL_AGAIN_S,
+    WORKER_FROZEN_S,
+    WORKER_SILENCE_S,
+)
 from holdfast.wire.orders import GiveSettings, GiveView, StartWorker, StopWorker, TakeShare
 from holdfast.wire.reports import Exit, Part, WorkerFacts, WorkerPhase
 
@@ -48,7 +54,11 @@ class Worker:
     kill_at_s: float | None = None
     killed_s: float | None = None
     hung: bool = False
+    frozen: bool = False
     progress_s: float = 0.0
+    heard_s: float | None = None  # the last sign of life; None: it is not held to give any
+    doubted: bool = False  # it was silent, and is being looked at
+    moves: int = 0  # how often strangers held its ports
     exit: Exit | None = None
     inherited: bool = False  # accepted by the agent before this one
     # What it is told when it connects. Not in the journal: the coordinator says it again.
@@ -70,17 +80,28 @@ class Worker:
 
     @property
     def due_s(self) -> float | None:
-        """When something must be done about it: kill it, kill it again, or hold it to have hung.
-
-        A worker that is ready waits for a view, so its silence says nothing.
-        """
+        """When something must be done about it: kill it, kill it again, or look what it does."""
         if self.gone:
             return None
         if self.killed_s is not None:
             return self.killed_s + KILL_AGAIN_S
         if self.kill_at_s is not None:
             return self.kill_at_s
-        return None if self.phase is WorkerPhase.READY else self.progress_s + self.silence_s
+        looks = [at for at in (self.hung_s, self.silent_s) if at is not None]
+        return min(looks, default=None)
+
+    @property
+    def hung_s(self) -> float | None:
+        """When it is held to have hung. Never while it waits for others: for a view, for its peers,
+        or until the job's last step is committed."""
+        if self.phase is WorkerPhase.READY or self.waits or self.ending:
+            return None
+        return self.progress_s + self.silence_s
+
+    @property
+    def silent_s(self) -> float | None:
+        """When it is looked at, for want of a sign of life."""
+        return None if self.heard_s is None else self.heard_s + WORKER_FROZEN_S
 
     @property
     def silence_s(self) -> float:
@@ -105,9 +126,27 @@ class Worker:
             metrics=dict(self.metrics),
         )
 
-    def hear(self, said: Said) -> bool:
+    def apply(self, entry: Started | Held | Moved | Stopping) -> None:
+        """Be as the entry says, now or after a restart."""
+        match entry:
+            case Started(_, identity):
+                self.identity = identity
+            case Held(_, view, step):
+                self.ready, self.view, self.step = True, view, step
+            case Moved(_, slots):
+                self.slots = slots
+            case Stopping(_, kill_at_s, hung, frozen):
+                self.kill_at_s, self.hung, self.frozen = kill_at_s, hung, frozen
+
+    def lives(self, now_s: float, beats: bool) -> None:
+        """It gave a sign of life; `beats`: there will be another."""
+        self.heard_s, self.doubted = (now_s if beats else None), False
+
+    def hear(self, said: Said, now_s: float) -> bool:
         """Take what it says of itself beside its view; whether that is news to others."""
         before = (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
+        if self.waits and not said.waits:
+            self.progress_s = now_s  # what it waited for is not counted
         if self.ready:
             self.step = said.step
         self.unreadable, self.ending, self.suspects = said.unreadable, said.ending, said.suspects
@@ -146,7 +185,7 @@ class Worker:
         if self.ready:
             found.append(Held(self.key, self.view, self.step))
         if self.kill_at_s is not None:
-            found.append(Stopping(self.key, self.kill_at_s, self.hung))
+            found.append(Stopping(self.key, self.kill_at_s, self.hung, self.frozen))
         if self.exit is not None:
             found.append(ExitedEntry(self.key, self.exit))
         return found
@@ -159,7 +198,7 @@ class Worker:
             raise BugError(f"worker {self.key} has the order of another")
         if self.killed_s is not None and self.kill_at_s is None:
             raise BugError(f"worker {self.key} was killed without a decision in the journal")
-        if self.hung and self.kill_at_s is None:
-            raise BugError(f"worker {self.key} has hung, but is not being stopped")
+        if (self.hung or self.frozen) and self.kill_at_s is None:
+            raise BugError(f"worker {self.key} has hung or is frozen, but is not being stopped")
         if max(len(self.parts), len(self.missed)) > ATTEMPTS_KEPT:
             raise BugError(f"worker {self.key} remembers more attempts than it may")

@@ -2,8 +2,9 @@
 
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
-It imports nothing of Holdfast and little of Python: there is one for each worker, it starts in
-milliseconds and stays small. It
+Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
+nursery has imported. It imports nothing of Holdfast and little of Python: there is one for each
+worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
   Whoever comes second, started by an agent that could not know, ends with `RACE_LOST`;
@@ -29,7 +30,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -126,8 +127,10 @@ class Log:
 class Shim:
     """One worker's life."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, warm: bool = False) -> None:
+        """`warm`: `run` returns in the worker's process too, instead of executing a command."""
         self._path = folder
+        self._warm = warm
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with open(f"{folder}/launch.json") as file:
             self._launch: dict[str, Any] = json.load(file)
@@ -151,8 +154,9 @@ class Shim:
         self._abandoned = False
         self._short_before = oom_kills("/proc/vmstat")
 
-    def run(self) -> int:
-        """Everything; the status to end with."""
+    def run(self) -> int | None:
+        """Everything; the status to end with. None: this is the process of a warm worker."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot": boot()}
         try:
@@ -162,7 +166,8 @@ class Shim:
         if not os.path.samestat(os.stat(self._path), os.fstat(self._folder)):
             return RACE_LOST  # the folder is being removed
         self._attach()
-        self._fork()
+        if not self._fork():
+            return None
         while not self._gone():
             self._turn()
         self._drain()
@@ -171,7 +176,8 @@ class Shim:
 
     # --- starting ------------------------------------------------------------------------------
 
-    def _fork(self) -> None:
+    def _fork(self) -> int:
+        """Make the worker; its number, or 0 in a warm worker itself."""
         launch = self._launch
         ends = {}
         for name in ("out", "err"):
@@ -187,6 +193,10 @@ class Shim:
         if not self._worker:
             try:
                 self._become_worker(parent, ends["out"], ends["err"])
+                if self._warm:
+                    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+                    return 0
+                os.execvpe(launch["command"][0], launch["command"], launch["environment"])  # noqa: S606
             except BaseException as error:
                 why = f"holdfast: cannot start {launch['command'][0]!r}: {error}\n"
                 os.write(2, why.encode())
@@ -194,8 +204,9 @@ class Shim:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, every)
         for end in ends.values():
             os.close(end)
+        return self._worker
 
-    def _become_worker(self, parent: int, out: int, err: int) -> NoReturn:
+    def _become_worker(self, parent: int, out: int, err: int) -> None:
         launch = self._launch
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -221,7 +232,6 @@ class Shim:
             with suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
-        os.execvpe(launch["command"][0], launch["command"], launch["environment"])  # noqa: S606
 
     # --- living --------------------------------------------------------------------------------
 
@@ -360,4 +370,4 @@ class Shim:
 
 
 if __name__ == "__main__":
-    os._exit(Shim(sys.argv[1]).run())
+    os._exit(Shim(sys.argv[1]).run() or 0)

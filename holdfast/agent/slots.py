@@ -56,6 +56,12 @@ class Room:
         gpus = tuple(free_gpus[: order.resources.gpu])
         return Slots(self._cpus(order.resources.cpu, living), gpus, ports)
 
+    def moved(self, slots: Slots, taken: Sequence[int], living: Sequence[Slots]) -> Slots | None:
+        """The same with other ports, since strangers hold some of them; None: there are none."""
+        used = {port for each in living for port in each.ports} - set(slots.ports) | set(taken)
+        ports = self._ports(used)
+        return slots._replace(ports=ports) if len(ports) == WORKER_PORTS else None
+
     def took(self, slots: Slots) -> None:
         if slots.ports:
             self._next_port = slots.ports[-1] + 1

@@ -13,22 +13,22 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agent import cgroups, processes, shim
+from holdfast.agent import cgroups, processes
 from holdfast.agent.events import (
     Ending,
     Event,
+    Examined,
     Force,
     Identity,
     Key,
     NeverStarted,
+    PortsTaken,
     ProcessAdopted,
     ProcessExited,
     ProcessStarted,
@@ -37,34 +37,23 @@ from holdfast.agent.events import (
     key_of,
 )
 from holdfast.agent.folders import Folders
-from holdfast.wire import logs, talk
+from holdfast.agent.launching import Bounds, Launcher
+from holdfast.wire import logs
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
 from holdfast.wire.limits import (
-    AGENT_AWAY_NOTICE_S,
-    AGENT_AWAY_S,
-    AGENT_LOOK_S,
     BUNDLE_RETRY_S,
     KILL_AGAIN_S,
-    WORKER_LOG_BYTES_MAX,
 )
 from holdfast.wire.orders import StartWorker
 
-_SHIM: Final = Path(shim.__file__)
 _SWEEP_S: Final = 0.02
 
 log = logs.get(__name__)
 
+__all__ = ["Bounds", "BundleFolder", "Supervisor"]
+
 BundleFolder = Callable[[str], Path]
 """Gives the folder of an unpacked bundle; may block. `RetryError`: it may work later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How long workers go on without an agent, and how much they may write."""
-
-    away_s: float = AGENT_AWAY_S
-    away_notice_s: float = AGENT_AWAY_NOTICE_S
-    log_bytes_max: int = WORKER_LOG_BYTES_MAX
 
 
 class Supervisor:
@@ -75,15 +64,15 @@ class Supervisor:
         folders: Folders,
         bundle_folder: BundleFolder,
         tell: Callable[[Event], None],
-        groups: cgroups.Groups | None = None,
-        bounds: Bounds | None = None,
+        launcher: Launcher,
     ) -> None:
         self._folders = folders
         self._bundle_folder = bundle_folder
         self._tell = tell
-        self._groups = groups
-        self._bounds = bounds or Bounds()
+        self._launcher = launcher
         self._held: dict[Key, int] = {}  # pidfds of shims
+        self._shims: dict[Key, Identity] = {}  # who they are
+        self._committed: set[Key] = set()  # launches that can no longer be called off
         self._children: dict[Key, subprocess.Popen[bytes]] = {}
         self._launching: dict[Key, asyncio.Task[None]] = {}
         self._killed: set[Key] = set()
@@ -106,7 +95,13 @@ class Supervisor:
     async def _launch(self, key: Key, order: StartWorker, slots: Slots) -> None:
         try:
             bundle = await self._unpacked(order.bundle) if order.bundle else None
-            self._spawn(key, order, slots, bundle)
+            if taken := await asyncio.to_thread(self._launcher.taken, slots):
+                log.warning("ports are taken by others", worker=str(key), ports=taken)
+                self._tell(PortsTaken(key, taken))
+                return
+            warm = self._launcher.prepare(key, order, slots, bundle)
+            warm = warm and await self._launcher.warmth(key)
+            await self._spawn(key, warm)
         except (HoldfastError, OSError) as error:
             self._tell(ProcessExited(key, Ending(fault=f"it could not be started: {error}")))
 
@@ -118,70 +113,23 @@ class Supervisor:
                 log.warning("a bundle cannot be fetched now", bundle=bundle, reason=str(error))
                 await asyncio.sleep(BUNDLE_RETRY_S)
 
-    def _spawn(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> None:
-        folder = self._folders.worker(key)
-        for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
-            path.mkdir(mode=0o700, exist_ok=True)
-        launch = self._launch_file(key, order, slots, bundle or folder / "work")
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    async def _spawn(self, key: Key, warm: bool) -> None:
+        self._committed.add(key)
         try:
-            shim.write_durably(handle, "launch.json", launch)
+            born = await self._launcher.start(key, warm=warm)
         finally:
-            os.close(handle)
-        with (folder / "shim.log").open("ab") as words:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SHIM), str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                cwd="/",
-                start_new_session=True,
-            )
-        held = os.pidfd_open(child.pid)
-        ticks = shim.start_ticks(child.pid)
-        self._children[key] = child
-        self._watch(key, held)
-        if ticks is not None:
-            self._tell(ProcessStarted(key, Identity(child.pid, ticks, shim.boot())))
-
-    def _launch_file(self, key: Key, order: StartWorker, slots: Slots, cwd: Path) -> dict[str, Any]:
-        group = self._groups.make(key, order.resources) if self._groups else None
-        bounds, logs_folder = self._bounds, self._folders.log(key)
-        return {
-            "command": list(order.command),
-            "cwd": str(cwd),
-            "environment": self._environment(key, order, slots),
-            "out": str(logs_folder / "out.log"),
-            "err": str(logs_folder / "err.log"),
-            "log_bytes_max": bounds.log_bytes_max,
-            "data_bytes_max": 0 if group else order.resources.memory_bytes,
-            "cgroup": str(group or ""),
-            "cpus": list(slots.cpus),
-            "agent": str(self._folders.agent),
-            "look_s": AGENT_LOOK_S,
-            "away_s": bounds.away_s,
-            "away_notice_s": bounds.away_notice_s,
-        }
-
-    def _environment(self, key: Key, order: StartWorker, slots: Slots) -> dict[str, str]:
-        """The agent's environment without its own settings, the order's, then what is certain."""
-        ours = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
-        beside = str(Path(sys.executable).parent)
-        ours["PATH"] = f"{beside}{os.pathsep}{ours.get('PATH', os.defpath)}"
-        ours["PYTHONUNBUFFERED"] = "1"
-        if slots.cpus:
-            ours["OMP_NUM_THREADS"] = str(len(slots.cpus))
-        folder = self._folders.worker(key)
-        return {
-            **ours,
-            **order.environment,
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, slots.gpus)),
-            talk.JOB_VARIABLE: key.job,
-            talk.WORKER_VARIABLE: str(key.worker),
-            talk.PORTS_VARIABLE: ",".join(map(str, slots.ports)),
-            "TMPDIR": str(folder / "tmp"),
-            processes.MARK: str(folder),
-        }
+            self._committed.discard(key)
+        if born.child is not None:
+            self._children[key] = born.child
+            held: int | None = os.pidfd_open(born.child.pid)
+        else:
+            held = processes.hold(born.identity)
+        if held is None:
+            self._chore(self._after(key, born.identity))
+            return
+        self._watch(key, held, born.identity)
+        if born.identity.start_ticks:
+            self._tell(ProcessStarted(key, born.identity))
 
     # --- finding again -------------------------------------------------------------------------
 
@@ -193,7 +141,7 @@ class Supervisor:
         held = processes.hold(identity)
         if held is None:
             return ProcessExited(key, await self._ending(key))
-        self._watch(key, held)
+        self._watch(key, held, identity)
         return ProcessAdopted(key, identity)
 
     async def end_strangers(self, living: frozenset[Key]) -> None:
@@ -208,7 +156,10 @@ class Supervisor:
     def signal(self, key: Key, force: Force) -> None:
         """Ask or kill. What is still being prepared is called off instead."""
         launching = self._launching.get(key)
-        if launching is not None and launching.cancel():
+        if launching is not None:
+            # One that is committed is asked again, or killed again, once it has started.
+            if key not in self._committed:
+                launching.cancel()
             return
         held = self._held.get(key)
         if held is None:
@@ -223,30 +174,46 @@ class Supervisor:
             self._chore(asyncio.to_thread(processes.kill_marked, self._folders.worker(key)))
         self._killed.add(key)
 
+    def examine(self, key: Key) -> None:
+        """Look whether it is paused; `Examined` follows."""
+        if key in self._shims:
+            self._chore(self._examined(key, self._shims[key]))
+
+    async def _examined(self, key: Key, identity: Identity) -> None:
+        paused = await asyncio.to_thread(processes.paused_below, identity.pid)
+        self._tell(Examined(key, paused))
+
     # --- ends ----------------------------------------------------------------------------------
 
-    def _watch(self, key: Key, held: int) -> None:
+    def _watch(self, key: Key, held: int, identity: Identity) -> None:
         if key in self._held:
             raise BugError(f"worker {key} is watched already")
         self._held[key] = held
+        self._shims[key] = identity
         asyncio.get_running_loop().add_reader(held, self._shim_ended, key)
 
     def _shim_ended(self, key: Key) -> None:
+        identity = self._shims[key]
         self._release(key)
         child = self._children.pop(key, None)
-        if child is not None and child.wait() == shim.RACE_LOST:
-            self._chore(self._find_winner(key))
+        if child is not None:
+            child.wait()
+        self._chore(self._after(key, identity))
+
+    async def _after(self, key: Key, identity: Identity) -> None:
+        """The shim has ended. If the worker is another's, an earlier agent had started it after
+        all, so late that its claim was not there yet."""
+        claim = self._folders.claim(key)
+        if claim is None or claim.pid == identity.pid:
+            await self._tell_end(key)
         else:
-            self._chore(self._tell_end(key))
+            self._tell(await self.find(key))
 
     def _release(self, key: Key) -> None:
+        del self._shims[key]
         held = self._held.pop(key)
         asyncio.get_running_loop().remove_reader(held)
         os.close(held)
-
-    async def _find_winner(self, key: Key) -> None:
-        """An earlier agent had started it after all, so late that its claim was not there yet."""
-        self._tell(await self.find(key))
 
     async def _tell_end(self, key: Key) -> None:
         if self._folders.claim(key) is None:
@@ -314,13 +281,16 @@ class Supervisor:
 
     async def close(self) -> None:
         """Let go of everything. Workers go on; the next agent finds them."""
-        for task in list(self._launching.values()):
-            task.cancel()
+        for key, task in list(self._launching.items()):
+            if key not in self._committed:
+                task.cancel()
+        if self._launching:
+            await asyncio.wait(list(self._launching.values()))
         for key in list(self._held):
             self._release(key)
-        waiting = [*self._launching.values(), *self._chores]
-        if waiting:
-            await asyncio.wait(waiting)
+        if self._chores:
+            await asyncio.wait(list(self._chores))
+        await self._launcher.close()
 
 
 async def _readable(handle: int) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Self
 import grpc.aio
 
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Identity, peer_of, request_for, write_private
+from holdfast.wire.certificates import Authority, Identity, peer_of, request_for, write_private
 from holdfast.wire.convert import parsed
 from holdfast.wire.errors import Corrupt, Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
@@ -82,6 +82,17 @@ class Wallet:
         assert node is not None, "the papers are a node's"
         papers = await _papers(channel, rpc.RENEW, address, node, self.papers.token)
         await asyncio.to_thread(self.store, papers)
+
+
+def made_by(authority: Authority, folder: Path, node: str) -> Wallet:
+    """Papers of `node`, where the authority itself is: no door has to be knocked at."""
+    request_pem, key_pem = request_for(node)
+    certificate = authority.sign(request_pem, node)
+    identity = Identity(certificate, key_pem, authority.trust_pem)
+    token = tokens.member_token(authority, node, identity.peer.until_s)
+    wallet = Wallet(folder, Papers(identity, token))
+    wallet.store(wallet.papers)
+    return wallet
 
 
 async def join(folder: Path, node: str, door_address: str, token: str) -> Wallet:

@@ -1,6 +1,6 @@
 """An agent as a process that a test can kill, and the workers that it runs.
 
-    python -m tests.faults.agent_process FOLDER [away_s]
+    python -m tests.faults.agent_process FOLDER away_s [warm]
 
 It reads orders as JSON lines from its standard input and answers each with a line: the snapshot
 after it. The orders are the few that the tests need.
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ from holdfast.wire.room import Resources
 NODE = "node-1"
 MACHINE = Machine(Resources(cpu=64.0, memory_bytes=1 << 40), cpus=())
 WAIT_S = 60.0
+# A folder whose `sitecustomize` hides torch from every Python that finds it.
+WITHOUT_TORCH = str(Path(__file__).parent / "without_torch")
 
 T = TypeVar("T")
 
@@ -46,7 +49,9 @@ def no_bundle(name: str) -> Path:
 
 
 async def open_agent(folder: Path, **bounds: Any) -> Agent:
-    return await Agent.start(folder, NODE, MACHINE, no_bundle, bounds=Bounds(**bounds))
+    return await Agent.start(
+        folder, NODE, MACHINE, no_bundle, store="file:/somewhere", bounds=Bounds(**bounds)
+    )
 
 
 def seen(facts: NodeFacts) -> dict[str, Any]:
@@ -73,8 +78,9 @@ def _order(kind: str, fields: dict[str, Any]) -> Order | None:
     return Forget(NODE, "job", worker) if kind == "forget" else None
 
 
-async def _main(folder: Path, away_s: float) -> None:
-    agent = await open_agent(folder, away_s=away_s, away_notice_s=1.0)
+async def _main(folder: Path, away_s: float, warm: bool) -> None:
+    bounds = Bounds(away_s=away_s, away_notice_s=1.0)
+    agent = await Agent.start(folder, NODE, MACHINE, no_bundle, warm=warm, bounds=bounds)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -96,24 +102,39 @@ async def _main(folder: Path, away_s: float) -> None:
 class AgentProcess:
     """An agent that can be killed at any time, and started again over the same folder."""
 
-    def __init__(self, folder: Path, away_s: float = 180.0) -> None:
+    def __init__(
+        self, folder: Path, away_s: float = 180.0, *, warm: bool = False, light: bool = False
+    ) -> None:
+        """`warm`: with a nursery. `light`: as on a machine without torch; it is ready sooner."""
         self.folder = folder
         self.away_s = away_s
+        self.warm = warm
+        self.light = light
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> dict[str, Any]:
         """Start it; its first snapshot."""
         errors = self.folder.parent / "agent-errors.log"
         with errors.open("ab") as output:
-            arguments = [str(self.folder), str(self.away_s)]
+            arguments = [str(self.folder), str(self.away_s), *(["warm"] if self.warm else [])]
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.agent_process", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
+                env={**os.environ, **({"PYTHONPATH": WITHOUT_TORCH} if self.light else {})},
             )
-        return self._read()
+        first = self._read()
+        if self.warm:
+            self.until_warm()
+        return first
+
+    def until_warm(self) -> int:
+        """Wait until the nursery can be asked; its process number."""
+        until(lambda: _answers(self.folder / "nursery.sock"), bool)
+        (pid,) = until(lambda: nurseries_of(self.folder), bool)
+        return pid
 
     def _read(self) -> dict[str, Any]:
         assert self.process is not None
@@ -154,7 +175,7 @@ class AgentProcess:
         """Kill the agent, then all that it has started."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
-        for pid in processes_of(self.folder):
+        for pid in (*nurseries_of(self.folder), *processes_of(self.folder)):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -179,7 +200,23 @@ def until(look: Callable[[], T], condition: Callable[[T], object]) -> T:
 
 def processes_of(folder: Path) -> list[int]:
     """Living processes that have to do with this folder: shims by command, workers by mark."""
-    wanted = str(folder / "workers").encode()
+    return _with_words(str(folder / "workers").encode())
+
+
+def nurseries_of(folder: Path) -> list[int]:
+    return _with_words(b"holdfast.agent.nursery\0" + str(folder).encode())
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+        try:
+            line.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def _with_words(wanted: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -194,4 +231,4 @@ def processes_of(folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2]), "warm" in sys.argv[3:]))

@@ -29,13 +29,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_order_is_carried_out_once_however_often_the_agent_is_killed(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, warm: bool
 ) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with AgentProcess(tmp_path / "agent") as agent:
+    with AgentProcess(tmp_path / "agent", warm=warm, light=True) as agent:
         agent.start()
         for worker in range(1, ROUNDS + 1):
             # Sent twice, and the agent is killed somewhere between taking it and starting it.
@@ -166,13 +167,13 @@ def test_workers_end_by_themselves_when_no_agent_comes_back(tmp_path: Path) -> N
 
 
 def test_workers_go_on_when_an_agent_comes_back_in_time(tmp_path: Path) -> None:
-    with AgentProcess(tmp_path / "agent", away_s=3.0) as agent:
+    with AgentProcess(tmp_path / "agent", away_s=10.0) as agent:
         agent.start()
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])
         agent.until(lambda now: now["1"]["phase"] == "ready")
         agent.kill()
         agent.start()
-        time.sleep(4.0)
+        time.sleep(11.0)
         assert agent.ask("look")["1"]["exit"] is None
 
 

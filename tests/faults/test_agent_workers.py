@@ -183,18 +183,6 @@ def test_a_worker_that_is_asked_leaves_within_its_notice(tmp_path: Path) -> None
     play(tmp_path, story)
 
 
-def test_a_paused_worker_is_killed_as_hung(tmp_path: Path) -> None:
-    async def story(agent: Agent, folder: Path) -> None:
-        await agent.deliver(1, start_order(1, *WORKER, str(folder), silence_s=8.0))
-        await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
-        await agent.deliver(1, GiveView(NODE, "job", 1, View(1, {1: (0,)})))
-        await facts_when(agent, lambda one: one.step)
-        os.kill(int((folder / "starts.1").read_text()), signal.SIGSTOP)
-        assert exit_of(await ended(agent))[0] is ExitKind.HUNG
-
-    play(tmp_path, story)
-
-
 def test_a_worker_whose_shim_is_killed_dies_with_all_that_it_started(tmp_path: Path) -> None:
     script = (
         "import os, pathlib, sys, time\n"
@@ -233,8 +221,8 @@ def test_a_worker_hears_views_settings_and_shares_and_reports_its_steps(tmp_path
 def test_a_worker_has_its_own_folder_ports_and_environment(tmp_path: Path) -> None:
     script = (
         "import os, tempfile, sys, pathlib\n"
-        "names = ('HOLDFAST_JOB', 'HOLDFAST_WORKER', 'HOLDFAST_PORTS', 'MINE')\n"
-        "found = [os.environ[name] for name in names]\n"
+        "names = ('JOB', 'WORKER', 'PORTS', 'HOST', 'STORE')\n"
+        "found = [os.environ['MINE']] + [os.environ[f'HOLDFAST_{name}'] for name in names]\n"
         "found += [tempfile.gettempdir(), os.getcwd(), str(os.getsid(0) == os.getpid())]\n"
         "pathlib.Path(sys.argv[1], 'seen').write_text('|'.join(found))\n"
     )
@@ -246,9 +234,13 @@ def test_a_worker_has_its_own_folder_ports_and_environment(tmp_path: Path) -> No
         await agent.deliver(1, order)
         await ended(agent)
         home = folder / "agent" / "workers" / "job.1"
-        job, worker, ports, mine, temporary, cwd, leader = (folder / "seen").read_text().split("|")
+        mine, job, worker, ports, host, store, temporary, cwd, leader = (
+            (folder / "seen").read_text().split("|")
+        )
         assert (job, worker, mine, leader) == ("job", "1", "x", "True")
-        assert ports == "20000,20001"
+        (facts,) = agent.snapshot().workers
+        assert facts.address == f"{host}:{ports.split(',')[0]}"
+        assert (host, store) == ("127.0.0.1", "file:/somewhere")
         assert (temporary, cwd) == (str(home / "tmp"), str(home / "work"))
 
     play(tmp_path, story)

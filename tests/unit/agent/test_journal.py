@@ -19,6 +19,7 @@ from holdfast.agent.events import (
     Held,
     Identity,
     Key,
+    Moved,
     Slots,
     Started,
     Stopping,
@@ -34,6 +35,7 @@ BATCHES: list[list[Entry]] = [
     [TermSeen(3), Accepted(start(environment={"A": "ä"}), Slots((1,), (0,), (20000, 20001)))],
     [Started(KEY, Identity(4, 5, "boot"))],
     [Held(KEY, 1, None), Stopping(KEY, 12.5, hung=True)],
+    [Moved(KEY, Slots((), (), (7, 8))), Stopping(KEY, 12.5, frozen=True)],
     [Exited(KEY, Exit(ExitKind.HUNG, "ö\n")), Forgotten(KEY)],
 ]
 ENTRIES = [entry for batch in BATCHES for entry in batch]
@@ -44,7 +46,8 @@ ANY_ENTRY: st.SearchStrategy[Entry] = st.one_of(
     st.builds(Accepted, st.builds(start, st.integers(1)), st.builds(Slots)),
     st.builds(Started, KEYS, st.builds(Identity, st.integers(), st.integers(), st.text())),
     st.builds(Held, KEYS, st.integers(0), st.none() | st.integers(0)),
-    st.builds(Stopping, KEYS, st.floats(allow_nan=False), st.booleans()),
+    st.builds(Stopping, KEYS, st.floats(allow_nan=False), st.booleans(), st.booleans()),
+    st.builds(Moved, KEYS, st.builds(Slots)),
     st.builds(Exited, KEYS, st.builds(Exit, st.sampled_from(ExitKind), st.text())),
     st.builds(Forgotten, KEYS),
 )
@@ -96,7 +99,7 @@ def test_a_journal_torn_at_any_byte_gives_whole_batches_and_goes_on(tmp_path: Pa
             journal.append([TermSeen(99)])
             assert read(tmp_path) == ([*recovery.entries, TermSeen(99)], 0)
         journal.close()
-    assert counts == {0, 2, 3, 5}
+    assert counts == {0, 2, 3, 5, 7}
 
 
 def test_a_tail_of_anything_but_a_batch_is_cut(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.events import (
+    Disconnected,
     Ending,
     Event,
+    Examined,
     Force,
     Key,
     NeverStarted,
@@ -47,7 +49,17 @@ ORDERS = st.one_of(
 EVENTS: st.SearchStrategy[Event | None] = st.one_of(
     st.builds(OrderReceived, TERMS, ORDERS),
     st.builds(ProcessExited, KEYS, ENDINGS),
-    st.builds(Said, KEYS, st.booleans(), st.integers(0, 3), st.none() | st.integers(0, 9)),
+    st.builds(
+        Said,
+        KEYS,
+        st.booleans(),
+        st.integers(0, 3),
+        st.none() | st.integers(0, 9),
+        waits=st.booleans(),
+        beats=st.booleans(),
+    ),
+    st.builds(Disconnected, KEYS),
+    st.builds(Examined, KEYS, st.booleans()),
     st.builds(SaidParts, KEYS, st.integers(1, 4)),
     st.just(Timer()),
     st.none(),  # the agent is killed and comes back

@@ -1,0 +1,103 @@
+"""What this machine has to give: cores, memory, GPUs. Limits of a container count.
+
+GPUs are found without torch: it takes seconds to import, and would hold a context on each device.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.wire.limits import NVIDIA_SMI_S
+
+_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
+_MEMORY: Final = Path("/proc/meminfo")
+_DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+
+
+def cores() -> tuple[int, ...]:
+    """The system's numbers of the cores that this process may run on."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def cpu(groups: Path = _GROUPS, own: Path = _OWN) -> float:
+    """How many cores this process may use: those it may run on, or less by a container's share."""
+    found = [float(len(cores()))]
+    for folder in _folders("cpu", groups, own):
+        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        for words in (_text(folder / "cpu.max").split(), [*quota.split(), *period.split()]):
+            if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+                found.append(int(words[0]) / int(words[1]))
+    return min(found)
+
+
+def memory_bytes(groups: Path = _GROUPS, own: Path = _OWN, whole: Path = _MEMORY) -> int:
+    """The machine's memory, or less by a container's limit."""
+    found = []
+    for line in _text(whole).splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemTotal":
+            found.append(int(rest.split()[0]) * 1024)
+    for folder in _folders("memory", groups, own):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = _text(folder / name).strip()
+            if limit.isdigit():
+                found.append(int(limit))
+    return min(found, default=0)
+
+
+def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
+    """The folders of our own control group and of all above it, in either version of the system.
+
+    Within a container the path may be that of the host, which is not shown: then only the root is.
+    """
+    for line in _text(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            bases = [groups, groups / "unified"]
+        elif controller in controllers.split(","):
+            bases = [groups / controllers, groups / controller]
+        else:
+            continue
+        for base in bases:
+            folder = base / path.lstrip("/")
+            yield from (up for up in (folder, *folder.parents) if up.is_relative_to(base))
+
+
+def gpus(driver: Path = _DRIVER) -> tuple[int, ...]:
+    """The numbers of this machine's GPUs that we may see, as CUDA counts them by the bus."""
+    count = sum(1 for _ in driver.iterdir()) if driver.is_dir() else _counted()
+    visible = os.environ.get(VISIBLE_VARIABLE)
+    if visible is None:
+        return tuple(range(count))
+    named = [word.strip() for word in visible.split(",") if word.strip()]
+    return tuple(int(word) for word in named if word.isdigit() and int(word) < count)
+
+
+def _counted() -> int:
+    """By `nvidia-smi`, where the driver's own list is not shown (some containers)."""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--list-gpus"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_S,
+            check=False,
+        )
+    except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
+        return 0
+    if listed.returncode != 0:
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

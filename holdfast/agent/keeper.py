@@ -1,0 +1,224 @@
+"""The agent's end of its nursery: starts it, keeps it alive, and asks it for workers.
+
+A nursery is a help and never a need: whatever is wrong with it, workers are started cold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.agent import processes
+from holdfast.agent.events import Identity
+from holdfast.agent.nursery import LOCK_NAME, READY, SOCKET_NAME, fingerprint, socket_path
+from holdfast.wire import logs
+from holdfast.wire.limits import (
+    NURSERY_ANSWER_S,
+    NURSERY_MESSAGE_BYTES_MAX,
+    NURSERY_READY_S,
+    NURSERY_RETRY_S,
+    NURSERY_RETRY_S_MAX,
+    NURSERY_TITLE_BYTES,
+)
+
+# Its children have the streams that it has, and show who they are where this variable stands.
+_OWN: Final = {"PYTHONUNBUFFERED": "1", "HOLDFAST_ROOM": " " * NURSERY_TITLE_BYTES}
+
+log = logs.get(__name__)
+
+
+class Cold(Exception):
+    """The nursery does not start this worker; the reason is for people."""
+
+
+class Keeper:
+    """The nursery of one agent, at most one at a time. Used from the agent's loop alone."""
+
+    def __init__(self, home: Path, away_s: float) -> None:
+        self._home = home
+        self._away_s = away_s
+        self._keeping: asyncio.Task[None] | None = None
+        self.is_ready = False
+        self._settled = asyncio.Event()  # it is ready, or rests after a failure
+        self._nursery: int | None = None  # a pidfd of the present one
+        self._child: subprocess.Popen[bytes] | None = None
+        self._reason = "it is not there yet"
+
+    def begin(self) -> None:
+        """See to it that there is a nursery from now on."""
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep())
+
+    def go_on(self) -> None:
+        """Go on with the nursery of the agent before this one, if it had one."""
+        if (self._home / SOCKET_NAME).exists():
+            self.begin()
+
+    async def ready(self) -> None:
+        """Wait while it imports, within a bound; `Cold` if it is not ready then, or has failed."""
+        self.begin()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NURSERY_READY_S):
+                await self._settled.wait()
+        if not self.is_ready:
+            raise Cold(f"the nursery is not ready: {self._reason}")
+
+    async def fork(self, folder: Path) -> Identity:
+        """Start the worker of this folder; its shim. `Cold`: it has not been, or nobody knows: a
+        second start of the same folder does no harm."""
+        try:
+            answer = await self._ask({"fork": str(folder)})
+        except (OSError, TimeoutError, ValueError) as error:
+            self._replace(f"it does not answer: {type(error).__name__} {error}".strip())
+            raise Cold(f"the nursery has gone: {error!r}") from None
+        if "refused" in answer:
+            raise Cold(str(answer["refused"]))
+        return Identity(*answer["identity"])
+
+    async def close(self) -> None:
+        """End it. Its shims and workers go on."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        pause_s = 0.0
+        try:
+            while True:
+                since_s = time.monotonic()
+                self._is(ready=False, settled=False)
+                if await self._find() or await self._start():
+                    self._is(ready=True)
+                await self._bury()
+                if time.monotonic() - since_s > NURSERY_RETRY_S_MAX:
+                    pause_s = 0.0
+                log.warning("the nursery has ended", reason=self._reason, again_in_s=pause_s)
+                if pause_s:
+                    self._is(ready=False)
+                    await asyncio.sleep(pause_s)
+                pause_s = min(max(2 * pause_s, NURSERY_RETRY_S), NURSERY_RETRY_S_MAX)
+        finally:
+            self._is(ready=False)
+            if self._nursery is not None:
+                processes.send(self._nursery, signal.SIGKILL)  # it holds nothing but memory
+            await self._bury()
+
+    def _is(self, *, ready: bool, settled: bool = True) -> None:
+        self.is_ready = ready
+        if settled:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    async def _find(self) -> bool:
+        """Whether an earlier agent left one that answers and has the same code as we have. Another
+        one is ended."""
+        held = nursery_of(self._home)
+        if held is None:
+            return False
+        try:
+            answer = await self._ask({})
+        except (OSError, TimeoutError, ValueError):
+            answer = {}
+        self._nursery = held
+        if answer.get("code") == await asyncio.to_thread(fingerprint):
+            return True
+        log.info("the nursery of an earlier agent is of no use; it is ended")
+        processes.send(held, signal.SIGKILL)
+        await self._bury()
+        return False
+
+    async def _start(self) -> bool:
+        """Start one, and wait until it is ready; False: it has ended before."""
+        self._child = child = self._execute()
+        self._nursery = os.pidfd_open(child.pid)
+        self._reason = "it is still importing"
+        assert child.stdout is not None
+        with child.stdout as said:
+            await _until_readable(said.fileno())
+            return os.read(said.fileno(), len(READY)) == READY
+
+    def _execute(self) -> subprocess.Popen[bytes]:
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
+        line = [sys.executable, "-m", "holdfast.agent.nursery", str(self._home), str(self._away_s)]
+        with (self._home / "nursery.log").open("wb") as words:
+            return subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                cwd="/",
+                env={**ours, **_OWN},
+                start_new_session=True,
+            )
+
+    async def _bury(self) -> None:
+        """Wait for its end, and take note of it."""
+        if self._nursery is not None:
+            await _until_readable(self._nursery)
+            os.close(self._nursery)
+            self._nursery = None
+        if self._child is not None:
+            status = self._child.wait()
+            self._child = None
+            with suppress(OSError):
+                said = (self._home / "nursery.log").read_text(errors="replace").strip()
+                last = said.splitlines()[-1] if said else f"it ended with status {status}"
+                self._reason = last[:200]
+
+    def _replace(self, reason: str) -> None:
+        """One that does not answer is of no use; the keeper sees its end and starts another."""
+        log.warning("the nursery is replaced", reason=reason)
+        self._is(ready=False, settled=False)
+        if self._nursery is not None:
+            processes.send(self._nursery, signal.SIGKILL)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        folder = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+                line.setblocking(False)
+                async with asyncio.timeout(NURSERY_ANSWER_S):
+                    await loop.sock_connect(line, socket_path(folder))
+                    await loop.sock_sendall(line, json.dumps(request).encode())
+                    raw = await loop.sock_recv(line, NURSERY_MESSAGE_BYTES_MAX)
+        finally:
+            os.close(folder)
+        if not raw:
+            raise ConnectionResetError("it hung up")
+        answer: dict[str, Any] = json.loads(raw)
+        return answer
+
+
+def nursery_of(home: Path) -> int | None:
+    """A handle of the nursery that has this agent's folder; None: there is none."""
+    try:
+        fields = json.loads((home / LOCK_NAME).read_bytes())
+        return processes.hold(Identity(*fields))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+async def _until_readable(handle: int) -> None:
+    """Until the held process has ended, or the pipe has something to say."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(handle, ended.set_result, None)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(handle)

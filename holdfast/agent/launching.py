@@ -1,0 +1,195 @@
+"""Brings a worker into the world: its folder, its environment, its shim.
+
+Warm where it can be (the nursery forks it), cold otherwise (its shim is executed, and executes the
+command). Which of the two it was makes no difference to anybody afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from holdfast.agent import cgroups, processes, shim
+from holdfast.agent.events import Identity, Key, Slots
+from holdfast.agent.folders import Folders
+from holdfast.agent.keeper import Cold, Keeper
+from holdfast.agent.programs import program_of, wants_torch
+from holdfast.wire import logs, talk
+from holdfast.wire.limits import (
+    AGENT_AWAY_NOTICE_S,
+    AGENT_AWAY_S,
+    AGENT_LOOK_S,
+    WORKER_LOG_BYTES_MAX,
+)
+from holdfast.wire.orders import StartWorker
+
+_SHIM: Final = Path(shim.__file__)
+
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long workers go on without an agent, and how much they may write."""
+
+    away_s: float = AGENT_AWAY_S
+    away_notice_s: float = AGENT_AWAY_NOTICE_S
+    log_bytes_max: int = WORKER_LOG_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What every worker of this agent is told of where it is. `warm`: the nursery is wanted from
+    the beginning, not only when a worker wants torch."""
+
+    host: str = "127.0.0.1"
+    store: str = ""
+    warm: bool = False
+
+
+class Born(NamedTuple):
+    """A shim; `child` when it is our own to wait for."""
+
+    identity: Identity
+    child: subprocess.Popen[bytes] | None
+
+
+class Launcher:
+    """Prepares and starts workers for a supervisor."""
+
+    def __init__(
+        self, folders: Folders, groups: cgroups.Groups | None, bounds: Bounds, place: Place
+    ) -> None:
+        self._folders = folders
+        self._groups = groups
+        self._bounds = bounds
+        self._place = place
+        self._keeper = Keeper(folders.home, bounds.away_s)
+
+    def begin(self) -> None:
+        if self._place.warm:
+            self._keeper.begin()
+        else:
+            self._keeper.go_on()
+
+    async def close(self) -> None:
+        await self._keeper.close()
+
+    def taken(self, slots: Slots) -> tuple[int, ...]:
+        """Those of the ports where the worker could not listen: a stranger does. May block."""
+        return tuple(port for port in slots.ports if not _is_free(self._place.host, port))
+
+    def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
+        """Make the worker's folder. Whether it can be warm."""
+        folder = self._folders.worker(key)
+        for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
+            path.mkdir(mode=0o700, exist_ok=True)
+        cwd = bundle or folder / "work"
+        environment = self._environment(key, order, slots)
+        program = program_of(order.command, order.environment, environment["PATH"], cwd)
+        launch = self._launch_file(key, order, slots, cwd)
+        launch |= {"environment": environment, "program": program and program.fields()}
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            shim.write_durably(handle, "launch.json", launch)
+        finally:
+            os.close(handle)
+        if program is None:
+            return False
+        return self._keeper.is_ready or wants_torch(program, order.environment, cwd)
+
+    async def warmth(self, key: Key) -> bool:
+        """Wait for the nursery, within its bound; whether it is there."""
+        try:
+            await self._keeper.ready()
+        except Cold as reason:
+            log.warning("a worker is started cold", worker=str(key), reason=str(reason))
+            return False
+        return True
+
+    async def start(self, key: Key, *, warm: bool) -> Born:
+        """Start what was prepared. It may have been started before: its claim decides."""
+        folder = self._folders.worker(key)
+        if warm:
+            try:
+                return Born(await self._keeper.fork(folder), None)
+            except Cold as reason:
+                log.warning("a worker is started cold", worker=str(key), reason=str(reason))
+        child = _execute(folder)
+        # A child that has ended stays in the process table until it is waited for.
+        return Born(processes.identify(child.pid) or Identity(child.pid, 0, ""), child)
+
+    def _launch_file(self, key: Key, order: StartWorker, slots: Slots, cwd: Path) -> dict[str, Any]:
+        group = self._groups.make(key, order.resources) if self._groups else None
+        bounds, logs_folder = self._bounds, self._folders.log(key)
+        return {
+            "command": list(order.command),
+            "cwd": str(cwd),
+            "out": str(logs_folder / "out.log"),
+            "err": str(logs_folder / "err.log"),
+            "log_bytes_max": bounds.log_bytes_max,
+            "data_bytes_max": 0 if group else order.resources.memory_bytes,
+            "cgroup": str(group or ""),
+            "cpus": list(slots.cpus),
+            "agent": str(self._folders.agent),
+            "look_s": AGENT_LOOK_S,
+            "away_s": bounds.away_s,
+            "away_notice_s": bounds.away_notice_s,
+        }
+
+    def _environment(self, key: Key, order: StartWorker, slots: Slots) -> dict[str, str]:
+        """The agent's environment without its own settings, the order's, then what is certain."""
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
+        beside = str(Path(sys.executable).parent)
+        ours["PATH"] = f"{beside}{os.pathsep}{ours.get('PATH', os.defpath)}"
+        ours["PYTHONUNBUFFERED"] = "1"
+        if slots.cpus:
+            ours["OMP_NUM_THREADS"] = str(len(slots.cpus))
+        folder = self._folders.worker(key)
+        return {
+            **ours,
+            **order.environment,
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, slots.gpus)),
+            talk.JOB_VARIABLE: key.job,
+            talk.WORKER_VARIABLE: str(key.worker),
+            talk.PORTS_VARIABLE: ",".join(map(str, slots.ports)),
+            talk.HOST_VARIABLE: self._place.host,
+            talk.STORE_VARIABLE: self._place.store,
+            "TMPDIR": str(folder / "tmp"),
+            processes.MARK: str(folder),
+        }
+
+
+def _execute(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "shim.log").open("ab") as words:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_SHIM), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether one can listen there, as a worker will."""
+    for family, kind, proto, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[:1]:
+        with socket.socket(family, kind, proto) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(address)
+                listener.listen(1)
+            except OSError as error:
+                # Whatever else is wrong with the address, the worker itself says best.
+                if error.errno == errno.EADDRINUSE:
+                    return False
+    return True

@@ -1,0 +1,262 @@
+"""An agent as a process: options in, an exit code out.
+
+    python -m holdfast.agent --cluster DIR --node NAME
+
+SIGTERM ends it, and its workers go on: the next agent over its folder adopts them. SIGINT, the end
+of a parent that it is tied to, and SIGTERM with `--stop-workers` end its workers too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent import devices, wallet
+from holdfast.agent.agent import Agent
+from holdfast.agent.holding import Holding
+from holdfast.agent.launching import Bounds
+from holdfast.agent.log_service import LogService
+from holdfast.agent.presence import Presence
+from holdfast.agent.slots import Machine
+from holdfast.agent.supervisor import BundleFolder
+from holdfast.agent.uplink import Uplink
+from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.storage import bundles
+from holdfast.wire import logs
+from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.errors import Missing, Usage
+from holdfast.wire.limits import (
+    AGENT_AWAY_NOTICE_S,
+    AGENT_AWAY_S,
+    DOWN_NOTICE_S,
+    KILL_AGAIN_S,
+    TIED_END_S,
+    UP_LOOK_S,
+)
+from holdfast.wire.room import Resources
+
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an agent is started. None: what the machine has."""
+
+    cluster: Path
+    node: str
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    gpu: int | None = None
+    host: str | None = None
+    ports: tuple[int, int] | None = None
+    away_s: float = AGENT_AWAY_S
+    away_notice_s: float = AGENT_AWAY_NOTICE_S
+    notice_s: float = DOWN_NOTICE_S
+    stop_workers: bool = False
+    warm: bool = False
+    tied: bool = False
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.agent")
+    parser.add_argument("--cluster", type=Path, required=True, help="the cluster's folder")
+    parser.add_argument("--node", required=True, help="this node's name in the cluster")
+    parser.add_argument("--cpu", type=float, help="cores to give away; may be more than there are")
+    parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to give away")
+    parser.add_argument("--gpu", type=int, help="GPUs to give away; all that are free by default")
+    parser.add_argument("--host", help="where workers listen, and where others reach them")
+    parser.add_argument("--ports", metavar="FIRST-LAST", help="a range of its own for workers")
+    parser.add_argument("--away", type=float, default=AGENT_AWAY_S, metavar="SECONDS")
+    parser.add_argument("--away-notice", type=float, default=AGENT_AWAY_NOTICE_S, metavar="SECONDS")
+    parser.add_argument("--notice", type=float, default=DOWN_NOTICE_S, metavar="SECONDS")
+    parser.add_argument("--stop-workers", action="store_true", help="SIGTERM ends workers too")
+    parser.add_argument("--warm", action="store_true", help="import torch for workers beforehand")
+    parser.add_argument("--tied", action="store_true", help="end with the parent (its pipe: stdin)")
+    given = parser.parse_args(arguments)
+    return Options(
+        cluster=given.cluster,
+        node=checked_name("node", given.node),
+        cpu=given.cpu,
+        memory_bytes=given.memory,
+        gpu=given.gpu,
+        host=given.host,
+        ports=_range(given.ports) if given.ports else None,
+        away_s=given.away,
+        away_notice_s=given.away_notice,
+        notice_s=given.notice,
+        stop_workers=given.stop_workers,
+        warm=given.warm,
+        tied=given.tied,
+    )
+
+
+def serve(options: Options) -> int:
+    """Run an agent until it is told to stop. 0 if all is well.
+
+    Raises what keeps it from starting: the folder has an agent, no papers, GPUs are taken.
+    """
+    cluster = opened(options.cluster)
+    with register(cluster, "agent", options.node) as registration:
+        return asyncio.run(_Main(options, cluster, registration).run())
+
+
+class _Main:
+    """One agent's life."""
+
+    def __init__(self, options: Options, cluster: Cluster, registration: Registration) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._registration = registration
+        self._host = options.host or cluster.listen
+        self._home = cluster.node_folder(options.node)
+        self._stop = asyncio.Event()
+        self._with_workers = False
+
+    async def run(self) -> int:
+        self._listen_to_signals()
+        options, cluster = self._options, self._cluster
+        async with AsyncExitStack() as stack:
+            papers = await asyncio.to_thread(_papers, cluster, options.node)
+            holding = Holding(self._home)
+            stack.callback(holding.close)
+            machine = self._machine(holding)
+            agent = await Agent.start(
+                self._home,
+                options.node,
+                machine,
+                _bundles(cluster),
+                store=cluster.store,
+                warm=options.warm,
+                bounds=Bounds(away_s=options.away_s, away_notice_s=options.away_notice_s),
+            )
+            stack.push_async_callback(agent.close)
+            service = await LogService.start(self._home / "logs", papers, self._host)
+            stack.push_async_callback(service.close)
+            data = self._data(machine.capacity, service.address)
+            self._registration.note(**data)
+            presence = Presence(cluster.session, options.node, data)
+            uplink = Uplink(agent, options.node, papers, presence.session_id)
+            works = [
+                asyncio.create_task(work)
+                for work in (
+                    presence.run(uplink.point_to),
+                    uplink.run(),
+                    agent.failed(),
+                    self._tell(uplink),
+                )
+            ]
+            try:
+                await self._either(works)
+            finally:
+                for work in works:
+                    work.cancel()
+                await asyncio.wait(works)
+            if self._with_workers:
+                await presence.leave()
+                # Nobody can order anything any more.
+                await agent.stop_workers(options.notice_s)
+                holding.release()
+        log.info("the agent has ended", node=options.node, workers_too=self._with_workers)
+        return 0
+
+    async def _either(self, works: Sequence[asyncio.Task[Any]]) -> None:
+        """Until we are to stop, or one of these cannot go on; raises why."""
+        stopped = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait([stopped, *works], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for work in done - {stopped}:
+            work.result()
+
+    async def _tell(self, uplink: Uplink) -> None:
+        """Say in our record whether we are connected, for whoever waits for us or wonders."""
+        while True:
+            contact, trouble = uplink.connected_to, uplink.trouble
+            self._registration.note(
+                leader=contact.address if contact else "",
+                term=contact.term if contact else 0,
+                trouble="" if contact or not trouble else str(trouble),
+            )
+            await asyncio.sleep(UP_LOOK_S if contact is None else 10 * UP_LOOK_S)
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def _machine(self, holding: Holding) -> Machine:
+        options = self._options
+        gpus = holding.gpus(devices.gpus(), options.gpu)
+        cpu = devices.cpu() if options.cpu is None else options.cpu
+        memory = devices.memory_bytes() if options.memory_bytes is None else options.memory_bytes
+        capacity = Resources(cpu, memory, len(gpus))
+        first, last = options.ports or self._ports(holding)
+        return Machine(capacity, devices.cores(), gpus, self._host, first, last)
+
+    def _ports(self, holding: Holding) -> tuple[int, int]:
+        """The same range as last time, if it can be: adopted workers have ports of it."""
+        note = self._home / "ports.json"
+        try:
+            before = int(json.loads(note.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            before = None
+        first, last = holding.ports(before)
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        note.write_text(json.dumps(first))
+        return first, last
+
+    def _data(self, capacity: Resources, address: str) -> dict[str, Any]:
+        """What everybody may know of this node."""
+        room = {"cpu": capacity.cpu, "memory_bytes": capacity.memory_bytes, "gpu": capacity.gpu}
+        return {"address": address, "host": self._host, "capacity": room}
+
+    # --- stopping -------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        loop, options = asyncio.get_running_loop(), self._options
+
+        def stop(with_workers: bool) -> None:
+            self._with_workers = self._with_workers or with_workers
+            self._stop.set()
+
+        loop.add_signal_handler(signal.SIGTERM, stop, options.stop_workers)
+        loop.add_signal_handler(signal.SIGINT, stop, True)
+        if options.tied:
+
+            def parent_ended() -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(stop, True)
+
+            ties.watch(parent_ended, options.notice_s + KILL_AGAIN_S + TIED_END_S)
+
+
+def _bundles(cluster: Cluster) -> BundleFolder:
+    blobs = cluster.blobs()
+    return lambda digest: bundles.unpack(blobs, digest, cluster.bundles_folder)
+
+
+def _papers(cluster: Cluster, node: str) -> wallet.Wallet:
+    """The node's papers. Where the cluster was made, new ones are made when they are due."""
+    folder = cluster.wallet_folder(node)
+    if not cluster.is_home:
+        return wallet.Wallet.open(folder)
+    authority = Authority.open(cluster.authority_folder)
+    try:
+        found = wallet.Wallet.open(folder)
+    except Missing:
+        return wallet.made_by(authority, folder, node)
+    if authority.now_s() >= found.renewal_s:
+        return wallet.made_by(authority, folder, node)
+    return found
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit() or not 0 < int(first) < int(last):
+        raise Usage(
+            f"--ports {text} is not a range of ports", fix="write it as FIRST-LAST: 21000-21999"
+        )
+    return int(first), int(last)
