@@ -28,13 +28,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from holdfast.storage import archive
+from holdfast.storage.backend import Listed
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.folder import translated
 from holdfast.storage.keys import check_digest, content_key
 from holdfast.storage.selection import selected
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut, Usage
-from holdfast.wire.limits import BUNDLE_LOCK_S, FOLDER_LOCK_POLL_S
+from holdfast.wire.limits import BUNDLE_LOCK_S, FOLDER_LOCK_POLL_S, GARBAGE_GRACE_S
 
 BUNDLES: Final = "bundles"
 FILES: Final = "files"
@@ -71,17 +72,35 @@ def pack(folder: Path) -> Bundle:
 
 
 def push(blobs: Blobs, folder: Path) -> Bundle:
-    """Pack a folder and write its archive, if the store does not have it yet.
+    """Pack a folder and write its archive, if the store does not have it yet, or has had it for so
+    long that it might be removed before a job needs it.
 
     `Conflict` when a file changes meanwhile.
     """
     bundle = pack(folder)
     there = blobs.look(bundle.key)
-    if there is None or there.size_bytes != bundle.size_bytes:
+    if there is None or there.size_bytes != bundle.size_bytes or not _young(blobs, there):
         with translated(f"packing {folder}"):
             pieces = _Again(folder, bundle.members)
             blobs.put(bundle.key, pieces, expect_digest=bundle.digest)
     return bundle
+
+
+def renew(blobs: Blobs, digest: str) -> bool:
+    """Make sure that a bundle which is in the store stays there for a while, so that a job can be
+    pinned to it; False: it is not there."""
+    key = content_key(BUNDLES, digest)
+    there = blobs.look(key)
+    if there is None:
+        return False
+    if not _young(blobs, there):
+        blobs.put(key, blobs.get(key, expect_digest=digest), expect_digest=digest)
+    return True
+
+
+def _young(blobs: Blobs, there: Listed) -> bool:
+    """Whether it is safe from removal until it is pinned. See `garbage`."""
+    return blobs.now_s() - there.modified_s < GARBAGE_GRACE_S / 2
 
 
 def unpack(blobs: Blobs, digest: str, cache: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Removing what no checkpoint needs. What is needed is never removed.
+"""Removing what no checkpoint and no job needs. What is needed is never removed.
 
 Deciding is pure: `collectable` says what may go. Removing has two phases, so that whatever is
 needed again between them is safe:
@@ -12,7 +12,8 @@ needed again between them is safe:
 Why a part that somebody is about to need is safe: `put_part` leaves an old part not as it is but
 writes it again, and a young part is not collectable. So it is enough that a part which was put is
 known (in flight, or in a committed manifest) before half a grace period is over. The same holds for
-a manifest that is written before its commit record.
+a manifest that is written before its commit record, and for a bundle: `push` and `renew` write an
+old one again, before a job or a name is pinned to it.
 
 Every step may be cut off anywhere: marks are only a note of what was seen. Without them we wait
 once more.
@@ -27,6 +28,7 @@ from typing import Final
 
 from holdfast.storage.backend import Listed
 from holdfast.storage.blobs import Blobs
+from holdfast.storage.bundles import BUNDLES
 from holdfast.storage.manifests import MANIFESTS, Manifest, manifest_key, read_manifest
 from holdfast.storage.parts import PARTS
 from holdfast.wire import logs
@@ -40,10 +42,12 @@ log: Final = logs.get(__name__)
 @dataclass(frozen=True, slots=True)
 class References:
     """What is needed, as the coordination plane says: the keys of the manifests of all commit
-    records, and the keys of what attempts in flight have reported."""
+    records, the keys of what attempts in flight have reported, and the keys of the bundles of jobs
+    and names. `bundles` None: they are not known, and no bundle is removed."""
 
     manifests: frozenset[str] = frozenset()
     in_flight: frozenset[str] = frozenset()
+    bundles: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +153,13 @@ class Sweeper:
                     removed_bytes += blob.size_bytes
         self._blobs.delete(MARKS)
         if removed:
-            log.info("removed what no checkpoint needs", blobs=removed, bytes=removed_bytes)
+            log.info("removed what nothing needs", blobs=removed, bytes=removed_bytes)
         return Swept(removed=removed, removed_bytes=removed_bytes)
 
     def _look(self) -> tuple[list[Listed], frozenset[str]]:
         # In this order: what is put after the listing is not in it, and what was put before is
         # either young, or known to whoever says what is needed.
-        found = [blob for kind in (PARTS, MANIFESTS) for blob in self._blobs.list(kind)]
+        found = [blob for kind in (PARTS, MANIFESTS, BUNDLES) for blob in self._blobs.list(kind)]
         return found, self._may_go(found)
 
     def _may_go(self, found: Collection[Listed]) -> frozenset[str]:
@@ -164,7 +168,10 @@ class Sweeper:
         needed = self._references()
         committed = [self._manifest(key) for key in sorted(needed.manifests)]
         self._manifests = {manifest_key(manifest): manifest for manifest in committed}
-        return collectable(found, committed, needed.in_flight, now_s, self._grace_s)
+        if needed.bundles is None:
+            found = [blob for blob in found if not blob.key.startswith(f"{BUNDLES}/")]
+        kept = needed.in_flight | (needed.bundles or frozenset())
+        return collectable(found, committed, kept, now_s, self._grace_s)
 
     def _manifest(self, key: str) -> Manifest:
         # A manifest never changes; what was read once is still so.

@@ -1,0 +1,276 @@
+"""The folder of a cluster on one machine, and the value that stands in its `cluster.json`.
+
+    cluster.json      name, addresses
+    coordination/     the embedded server's state, where there is one
+    store/            blobs, where the store is a folder
+    authority/        who lets machines in; only where the cluster was made
+    wallet/NODE/      papers of a node
+    nodes/NODE/       an agent's own folder
+    bundles/          unpacked code, shared by the agents here
+    logs/  run/       of each process that was started here
+
+Addresses that name a folder are written relative to it, so the whole may be moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.coordination import Session, connect
+from holdfast.coordination.address import EmbeddedAddress
+from holdfast.coordination.address import parse as parse_coordination
+from holdfast.storage import Blobs, open_store
+from holdfast.storage.address import FolderAddress
+from holdfast.storage.address import parse as parse_store
+from holdfast.wire.certificates import checked_name
+from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
+from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
+
+CLUSTER_VARIABLE: Final = "HOLDFAST_CLUSTER"
+FOLDER_NAME: Final = ".holdfast"
+LOOPBACK: Final = "127.0.0.1"
+_FILE: Final = "cluster.json"
+_FORMAT: Final = 1
+_KEYS: Final = ("coordination", "format", "listen", "name", "store")
+_EMBEDDED: Final = "embedded:"
+_STORE_FOLDER: Final = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster, as a machine knows it. `listen`: where processes of this machine listen, and where
+    others reach them; a loopback address keeps everything on this machine."""
+
+    folder: Path
+    name: str
+    coordination: str
+    store: str
+    listen: str = LOOPBACK
+
+    def session(
+        self,
+        *,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+    ) -> Session:
+        """A session with its coordination plane; the caller closes it."""
+        return connect(
+            self.coordination, timeout_s=timeout_s, operation_timeout_s=operation_timeout_s
+        )
+
+    def blobs(self) -> Blobs:
+        return open_store(self.store)
+
+    @property
+    def embedded(self) -> EmbeddedAddress | None:
+        """Its embedded coordination server, if it has one."""
+        found = parse_coordination(self.coordination)
+        return found if isinstance(found, EmbeddedAddress) else None
+
+    @property
+    def coordination_for_others(self) -> str:
+        """The coordination plane as another folder or machine reaches it."""
+        embedded = self.embedded
+        if embedded is None:
+            return self.coordination
+        if embedded.listen == EmbeddedAddress.listen:
+            return self.coordination  # others are on this machine too
+        return f"zk://{embedded.listen}?timeout_s={embedded.timeout_s:g}"
+
+    @property
+    def store_is_local(self) -> bool:
+        """Whether the store is a folder: others have to see it at the same path."""
+        return isinstance(parse_store(self.store), FolderAddress)
+
+    @property
+    def is_home(self) -> bool:
+        """Whether it was made here: this folder can let machines in."""
+        return (self.authority_folder / "authority.key").exists()
+
+    @property
+    def authority_folder(self) -> Path:
+        return self.folder / "authority"
+
+    @property
+    def bundles_folder(self) -> Path:
+        return self.folder / "bundles"
+
+    @property
+    def logs_folder(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def nodes_folder(self) -> Path:
+        return self.folder / "nodes"
+
+    def wallet_folder(self, node: str) -> Path:
+        return self.folder / "wallet" / node
+
+    def node_folder(self, node: str) -> Path:
+        return self.nodes_folder / node
+
+
+def described(
+    folder: Path,
+    *,
+    name: str = "local",
+    coordination: str = "",
+    store: str = "",
+    listen: str = LOOPBACK,
+) -> Cluster:
+    """The cluster that `create` would make. Nothing is written; a wrong address is an error now,
+    and not when the first process needs it."""
+    made = Cluster(
+        folder.absolute(),
+        checked_name("cluster", name),
+        _within(folder.absolute(), _EMBEDDED, coordination or "embedded:coordination"),
+        _within(folder.absolute(), _STORE_FOLDER, _kept_store(store)),
+        listen,
+    )
+    parse_coordination(made.coordination)
+    parse_store(made.store)
+    return made
+
+
+def create(folder: Path, **given: str) -> Cluster:
+    """A new cluster's folder. `Occupied`: there is one already, and it stays.
+
+    Takes what `described` takes. Without addresses it gets an embedded server and a store in its
+    own folder.
+    """
+    made = described(folder, **given)
+    for part in (made.folder, made.run_folder, made.logs_folder, made.nodes_folder):
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # It may lie within a project: it is no part of its code.
+    (made.folder / ".gitignore").write_text("*\n")
+    fields = {
+        "format": _FORMAT,
+        "name": made.name,
+        "coordination": _without(made.folder, _EMBEDDED, made.coordination),
+        "store": _without(made.folder, _STORE_FOLDER, made.store),
+        "listen": made.listen,
+    }
+    draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
+    draft.write_text(json.dumps(fields, indent=2) + "\n")
+    try:
+        os.link(draft, made.folder / _FILE)
+    except FileExistsError as error:
+        raise occupied(made.folder) from error
+    finally:
+        draft.unlink()
+    return made
+
+
+def occupied(folder: Path) -> Occupied:
+    return Occupied(
+        f"{folder} is a cluster's folder already",
+        why="a cluster's addresses do not change",
+        fix=f"use it: holdfast up --cluster {folder}, or choose another folder",
+    )
+
+
+def opened(folder: Path) -> Cluster:
+    """The cluster of that folder; `Missing` if it is none."""
+    folder = folder.expanduser().absolute()
+    path = folder / _FILE
+    try:
+        fields = json.loads(path.read_text())
+        if not isinstance(fields, dict) or set(fields) != set(_KEYS):
+            raise ValueError(f"its keys are not {', '.join(_KEYS)}")  # noqa: TRY301
+        if fields["format"] != _FORMAT:
+            raise ValueError(f"its format is {fields['format']!r}, not {_FORMAT}")  # noqa: TRY301
+        return _cluster(folder, fields)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Missing(
+            f"{folder} is not the folder of a cluster",
+            why=f"{path} is not there",
+            fix=f"holdfast up --cluster {folder}",
+        ) from error
+    except ValueError as error:
+        raise Corrupt(
+            f"{path} cannot be read", why=str(error), fix="restore it from a backup"
+        ) from error
+
+
+def find(folder: Path | None = None) -> Cluster:
+    """The cluster that is meant: the folder given, else HOLDFAST_CLUSTER, else `.holdfast` here or
+    above, else `~/.holdfast`. `Missing`, with the command that makes one, if there is none."""
+    named = folder or _from_variable()
+    if named is not None:
+        return opened(named)
+    for place in _usual_places():
+        if (place / _FILE).exists():
+            return opened(place)
+    raise Missing(
+        "there is no cluster here",
+        why=f"no {FOLDER_NAME} in this folder or above it, nor in your home",
+        fix="holdfast up",
+    )
+
+
+def default_folder(folder: Path | None = None) -> Path:
+    """Where `find` finds the cluster, or where a new one would be made."""
+    named = folder or _from_variable()
+    if named is not None:
+        return named.expanduser().absolute()
+    there = (place for place in _usual_places() if (place / _FILE).exists())
+    return next(there, Path.home() / FOLDER_NAME)
+
+
+def _from_variable() -> Path | None:
+    text = os.environ.get(CLUSTER_VARIABLE)
+    return Path(text) if text else None
+
+
+def _usual_places() -> list[Path]:
+    here = Path.cwd()
+    return [place / FOLDER_NAME for place in (here, *here.parents, Path.home())]
+
+
+def _cluster(folder: Path, fields: dict[str, Any]) -> Cluster:
+    coordination, store = str(fields["coordination"]), str(fields["store"])
+    return Cluster(
+        folder,
+        str(fields["name"]),
+        _within(folder, _EMBEDDED, coordination),
+        _within(folder, _STORE_FOLDER, store),
+        str(fields["listen"]),
+    )
+
+
+def _within(folder: Path, scheme: str, address: str) -> str:
+    """An address whose folder is relative is meant within the cluster's folder."""
+    if not address.startswith(scheme):
+        return address
+    where = address.removeprefix(scheme)
+    return f"{scheme}{folder / where}" if where else address
+
+
+def _without(folder: Path, scheme: str, address: str) -> str:
+    """The reverse: what lies within the cluster's folder is written relative to it."""
+    inside = f"{scheme}{folder}/"
+    return f"{scheme}{address.removeprefix(inside)}" if address.startswith(inside) else address
+
+
+def _kept_store(store: str) -> str:
+    if not store:
+        return "file:store"
+    parsed = parse_store(store)
+    if isinstance(parsed, FolderAddress):
+        return str(parsed)  # as it was meant where the command was given
+    if store.startswith("memory:"):
+        raise Usage(
+            "a cluster's store cannot be in memory",
+            why="its processes would each have a store of their own",
+            fix="leave --store out, or give file:DIR or s3://BUCKET/PREFIX",
+        )
+    return store

@@ -1,0 +1,90 @@
+"""The leader's house-keeping: blobs that nothing needs are removed, now and then, on a thread.
+
+What is needed is read anew from the coordination plane for each decision of the sweeper: the
+manifests of the commit records of all jobs, the parts that attempts in flight have reported, and
+the bundles of all jobs and names. A job that cannot be read may need anything: then nothing is
+removed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from holdfast.control.bundles import BundlesInPlane
+from holdfast.control.facts import Observed
+from holdfast.control.plane import ControlPlane
+from holdfast.coordination import Session
+from holdfast.storage.blobs import Blobs
+from holdfast.storage.bundles import BUNDLES
+from holdfast.storage.garbage import References, Sweeper
+from holdfast.storage.keys import content_key
+from holdfast.wire import logs
+from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import (
+    GARBAGE_GRACE_S,
+    GARBAGE_WAIT_S,
+    SWEEP_EVERY_S,
+    THREAD_END_S,
+)
+
+log = logs.get(__name__)
+
+
+def references(session: Session, observed: Observed) -> References:
+    """Everything that is needed of the store, as the coordination plane and the agents say."""
+    jobs = ControlPlane(session).jobs().values()
+    names = BundlesInPlane(session).all().values()
+    manifests = {checkpoint.manifest for job in jobs for checkpoint in job.checkpoints}
+    in_flight = {
+        part.key
+        for node in observed.nodes.values()
+        for worker in node.workers
+        for parts in worker.parts.values()
+        for part in parts
+    }
+    digests = {job.spec.bundle for job in jobs if job.spec.bundle}
+    digests |= {version.digest for name in names for version in name.versions}
+    bundles = frozenset(content_key(BUNDLES, digest) for digest in digests)
+    return References(frozenset(manifests), frozenset(in_flight), bundles)
+
+
+class Housekeeping:
+    """Sweeps while `leads()`; a `with` around the coordinator's run."""
+
+    def __init__(
+        self,
+        session: Session,
+        blobs: Blobs,
+        observed: Callable[[], Observed],
+        leads: Callable[[], bool],
+        *,
+        every_s: float = SWEEP_EVERY_S,
+        grace_s: float = GARBAGE_GRACE_S,
+        wait_s: float = GARBAGE_WAIT_S,
+    ) -> None:
+        self._sweeper = Sweeper(
+            blobs, lambda: references(session, observed()), grace_s=grace_s, wait_s=wait_s
+        )
+        self._leads = leads
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        self._thread.join(THREAD_END_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_s):
+            if not self._leads():
+                continue
+            try:
+                self._sweeper.step()
+            except HoldfastError as error:
+                log.warning("nothing is removed from the store for now", reason=str(error))

@@ -1,0 +1,148 @@
+"""A coordinator as a process: options in, an exit code out.
+
+    python -m holdfast.control --cluster DIR --name NAME
+
+Any number of them run over one cluster; one leads, and its house-keeping (removing blobs that
+nothing needs) is done by it alone. SIGTERM and SIGINT end it, and the next one leads at once. One
+that is killed leaves nothing behind: its place in the election goes with its session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.control.agents import GrpcAgents, Listening
+from holdfast.control.coordinator import Coordinator
+from holdfast.control.housekeeping import Housekeeping
+from holdfast.control.manifests import manifests_in
+from holdfast.coordination import Session
+from holdfast.wire import logs
+from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.errors import Cancelled, Occupied, RetryError
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a coordinator is started. Ports 0: the ones it had before, or any free ones."""
+
+    cluster: Path
+    name: str
+    port: int = 0
+    door_port: int = 0
+    tied: bool = False
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.control")
+    parser.add_argument("--cluster", type=Path, required=True, help="the cluster's folder")
+    parser.add_argument("--name", required=True, help="what agents and people see of it")
+    parser.add_argument("--port", type=int, default=0, help="where agents connect")
+    parser.add_argument("--door-port", type=int, default=0, help="where machines join")
+    parser.add_argument("--tied", action="store_true", help="end with the parent (its pipe: stdin)")
+    given = parser.parse_args(arguments)
+    name = checked_name("coordinator", given.name)
+    return Options(given.cluster, name, given.port, given.door_port, given.tied)
+
+
+def serve(options: Options) -> int:
+    """Run a coordinator until it is told to stop. 0 if all is well.
+
+    Raises what keeps it from starting: no authority here, a port that somebody else has.
+    """
+    cluster = opened(options.cluster)
+    authority = Authority.open(cluster.authority_folder)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if options.tied:
+        ties.watch(stop.set)
+    with ExitStack() as stack:
+        registration = stack.enter_context(register(cluster, "coordinator", options.name))
+        try:
+            session = stack.enter_context(_session(cluster, stop))
+        except Cancelled:
+            return 0
+        agents = stack.enter_context(_agents(cluster, session, authority, options))
+        registration.note(address=agents.address, door=agents.door_address)
+        blobs = cluster.blobs()
+        coordinator = Coordinator(session, agents, manifests_in(blobs), options.name)
+        housekeeping = Housekeeping(session, blobs, agents.observed, lambda: coordinator.acting)
+        stack.enter_context(housekeeping)
+        stack.enter_context(_Telling(coordinator, registration))
+        coordinator.run(stop)
+    return 0
+
+
+def _session(cluster: Cluster, stop: threading.Event) -> Session:
+    """A session, as soon as the coordination plane answers."""
+    told = ""
+    while not stop.is_set():
+        try:
+            return cluster.session()
+        except RetryError as error:
+            if error.what != told:
+                log.warning("the coordination plane does not answer yet", reason=str(error))
+                told = error.what
+            stop.wait(RECONNECT_DELAY_S_MAX)
+    raise Cancelled("told to stop before it had a session")
+
+
+def _agents(
+    cluster: Cluster, session: Session, authority: Authority, options: Options
+) -> GrpcAgents:
+    """Listen: on the ports asked for, else on those of last time (tokens name them), else any."""
+    note = cluster.run_folder / f"ports-{options.name}"
+    port, door_port = _noted(note)
+    hosts = tuple(dict.fromkeys((cluster.listen, "127.0.0.1", "localhost")))
+    listening: dict[str, Any] = {"host": cluster.listen, "hosts": hosts}
+    asked = (options.port, options.door_port)
+    try:
+        found = Listening(port=asked[0] or port, door_port=asked[1] or door_port, **listening)
+        agents = GrpcAgents.start(session, authority, found)
+    except Occupied:
+        if any(asked):
+            raise
+        agents = GrpcAgents.start(session, authority, Listening(**listening))
+    ports = [where.rpartition(":")[2] for where in (agents.address, agents.door_address)]
+    note.write_text(" ".join(ports) + "\n")
+    return agents
+
+
+def _noted(note: Path) -> tuple[int, int]:
+    try:
+        port, door_port = note.read_text().split()
+        return int(port), int(door_port)
+    except (FileNotFoundError, ValueError):
+        return 0, 0
+
+
+class _Telling:
+    """Says in our record whether we lead, for whoever waits for that or wonders."""
+
+    def __init__(self, coordinator: Coordinator, registration: Registration) -> None:
+        self._coordinator = coordinator
+        self._registration = registration
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.1):
+            self._registration.note(term=self._coordinator.term)

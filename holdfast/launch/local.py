@@ -1,0 +1,252 @@
+"""A whole cluster on this machine: `up` starts what is missing, `down` ends what runs.
+
+    cluster = make(folder)                  # once; `find` afterwards
+    up(cluster, coordinators=2, agents=1)   # returns when a leader leads and the agents are ready
+    down(cluster)
+
+For a program that wants its own cluster and nothing left of it, however it ends:
+
+    tie = Tie()
+    start_server(cluster)
+    start_coordinator(cluster, tie=tie)
+    start_agent(cluster, Room(cpu=4), tie=tie)
+
+All three may be called again at any time: what lives stays, what was killed is started anew. The
+embedded coordination server needs no care: whoever has a session with it starts it again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.cluster import Cluster, Process, create, described, occupied, opened
+from holdfast.cluster.ties import Tie
+from holdfast.coordination import Election, Leader, Session
+from holdfast.coordination import launch as servers
+from holdfast.launch.ending import Down, Stopped, down
+from holdfast.launch.seen import alone, processes, server_of
+from holdfast.launch.starting import AGENT, COORDINATOR, Started, await_all, start
+from holdfast.wire.certificates import Authority
+from holdfast.wire.errors import Missing, Usage
+from holdfast.wire.limits import TIED_AWAY_S, TIED_LINGER_S, TIED_NOTICE_S, UP_S
+from holdfast.wire.places import LEADER_PATH
+
+__all__ = [
+    "Down",
+    "Room",
+    "Started",
+    "Stopped",
+    "Tie",
+    "Up",
+    "await_ready",
+    "down",
+    "make",
+    "processes",
+    "server_of",
+    "start_agent",
+    "start_coordinator",
+    "start_server",
+    "up",
+]
+
+
+_ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (they are refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What an agent is started with. None: what the machine has; `cpu` may be more than that."""
+
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    gpu: int | None = None
+    ports: str | None = None
+
+    def words(self) -> list[str]:
+        given = {
+            "--cpu": self.cpu,
+            "--memory": self.memory_bytes,
+            "--gpu": self.gpu,
+            "--ports": self.ports,
+        }
+        return [
+            word for key, value in given.items() if value is not None for word in (key, f"{value}")
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What runs after `up`, and what of it was started now."""
+
+    cluster: Cluster
+    leader: Leader
+    processes: tuple[Process, ...]
+    started: tuple[str, ...]  # KIND NAME
+
+
+def make(
+    folder: Path,
+    *,
+    name: str = "local",
+    coordination: str = "",
+    store: str = "",
+    listen: str = "127.0.0.1",
+    tied: bool = False,
+) -> Cluster:
+    """A new cluster's folder with its authority. `tied`: for a cluster that ends with its maker.
+
+    With an address in `listen` other machines may join; the embedded server gets a port there.
+    """
+    if listen in _ANYWHERE:
+        raise Usage(
+            f"--listen {listen or '(nothing)'} names no address",
+            why="other machines are told this address, and must be able to reach it",
+            fix="give this machine's own address in your network: --listen 10.0.0.5",
+        )
+    if not coordination:
+        more = []
+        if not _is_loopback(listen):
+            more.append(f"listen={listen}:{_free_port(listen)}")
+        if tied:
+            more.append(f"linger_s={TIED_LINGER_S:g}")
+        coordination = "embedded:coordination" + ("?" + "&".join(more) if more else "")
+    given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
+    planned = described(folder, **given)
+    with alone(planned):
+        try:
+            opened(folder)
+        except Missing:
+            # Of one that was killed here. Without a cluster nobody has seen it.
+            shutil.rmtree(planned.authority_folder, ignore_errors=True)
+            Authority.make(planned.authority_folder, name)
+            return create(folder, **given)
+    raise occupied(planned.folder)
+
+
+def up(
+    cluster: Cluster,
+    *,
+    coordinators: int = 1,
+    agents: int = 1,
+    room: Room | None = None,
+    timeout_s: float = UP_S,
+    look: Callable[[str], None] = lambda _what: None,
+) -> Up:
+    """Start what is missing, and return when a leader leads and the agents are connected to it.
+
+    `look` is told what is being waited for, again and again. `TerminalError` with the last lines
+    of its log when a process ends early.
+    """
+    with alone(cluster):
+        before = {(one.kind, one.name) for one in processes(cluster)}
+        start_server(cluster)
+        names, nodes = _wanted(cluster, coordinators, agents)
+        started = [start_coordinator(cluster, name) for name in names]
+        started += [start_agent(cluster, room, node=node) for node in nodes]
+    with cluster.session() as session:
+        leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
+    now = tuple(processes(cluster))
+    fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
+    return Up(cluster, leader, now, fresh)
+
+
+def start_server(cluster: Cluster) -> str | None:
+    """The embedded coordination server, if the cluster has one, started if nobody has: `host:port`.
+
+    It ends by itself when it has had no client for a while (`make(tied=True)`: for a short while),
+    so it needs no tie.
+    """
+    return servers.ensure(cluster.embedded) if cluster.embedded is not None else None
+
+
+def start_coordinator(
+    cluster: Cluster, name: str = "coordinator-1", *, tie: Tie | None = None
+) -> Started:
+    return start(cluster, COORDINATOR, name, "holdfast.control", ["--name", name], tie)
+
+
+def start_agent(
+    cluster: Cluster, room: Room | None = None, *, node: str = "node-1", tie: Tie | None = None
+) -> Started:
+    """An agent. Workers of a tied one end with it; those of a detached one wait for the next."""
+    words = ["--node", node, *(room or Room()).words()]
+    if tie is not None:
+        words += ["--stop-workers", "--notice", f"{TIED_NOTICE_S:g}"]
+        words += ["--away", f"{TIED_AWAY_S:g}", "--away-notice", f"{TIED_NOTICE_S:g}"]
+    return start(cluster, AGENT, node, "holdfast.agent", words, tie)
+
+
+def await_ready(
+    cluster: Cluster,
+    session: Session,
+    started: Sequence[Started],
+    *,
+    timeout_s: float = UP_S,
+    look: Callable[[str], None] = lambda _what: None,
+) -> Leader:
+    """Wait until a leader leads, and those agents among `started` are connected to it."""
+    election = Election(session, LEADER_PATH)
+    agents = [one for one in started if one.kind == AGENT]
+    coordinators = [one for one in started if one.kind == COORDINATOR]
+    waits = ["a leader"]
+
+    def ready() -> Leader | None:
+        leader = election.current_leader()
+        # A leader that was killed is still the leader by the plane, until its session ends.
+        records = {one.name: one.process for one in coordinators}
+        if leader is None or None in records.values() or not _leads(leader, records):
+            waits[0] = "a leader"
+            return None
+        for one in agents:
+            process = one.process
+            if process is None or process.facts.get("term") != leader.term:
+                trouble = str(process.facts.get("trouble", "")) if process is not None else ""
+                waits[0] = f"agent {one.name}" + (
+                    f" ({trouble.splitlines()[0]})" if trouble else ""
+                )
+                return None
+        return leader
+
+    what = "a leader leads, and the agents are connected to it"
+    return await_all(started, ready, what, timeout_s, lambda: look(waits[0]))
+
+
+def _leads(leader: Leader, records: Mapping[str, Process | None]) -> bool:
+    """Whether the leader, if it is one of these, says so itself."""
+    process = records.get(leader.name)
+    return process is None or process.facts.get("term") == leader.term
+
+
+def _wanted(cluster: Cluster, coordinators: int, agents: int) -> tuple[list[str], list[str]]:
+    """Names of coordinators and nodes. A machine that joined has the nodes that it joined as."""
+    if not cluster.is_home:
+        wallets = cluster.folder / "wallet"
+        return [], sorted(path.name for path in wallets.iterdir()) if wallets.is_dir() else []
+    names = [f"coordinator-{number}" for number in range(1, coordinators + 1)]
+    return names, [f"node-{number}" for number in range(1, agents + 1)]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _free_port(host: str) -> int:
+    try:
+        with socket.create_server((host, 0)) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        raise Usage(
+            f"--listen {host}: this machine cannot listen there",
+            why=str(error),
+            fix="give one of this machine's own addresses",
+        ) from error

@@ -1,0 +1,48 @@
+"""Which processes of a cluster live on this machine, and being the only one who changes that."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.cluster import Cluster, Process
+from holdfast.cluster import processes as registered
+from holdfast.cluster.registry import identified
+from holdfast.coordination import launch as servers
+from holdfast.launch.starting import AGENT, COORDINATOR, SERVER
+
+
+def processes(cluster: Cluster) -> list[Process]:
+    """The processes of this cluster that live on this machine: server, coordinators, agents."""
+    server = server_of(cluster)
+    order = {SERVER: 0, COORDINATOR: 1, AGENT: 2}
+    found = [*([server] if server is not None else []), *registered(cluster)]
+    return sorted(found, key=lambda one: (order.get(one.kind, 9), one.name))
+
+
+def server_of(cluster: Cluster) -> Process | None:
+    """The embedded server over this cluster's own folder. It is known by its folder's lock: who
+    started it, and when, does not matter."""
+    embedded = cluster.embedded
+    if embedded is None or not embedded.folder.is_relative_to(cluster.folder):
+        return None
+    pid = servers.holder(embedded.folder)
+    if pid is None:
+        return None
+    log = str(embedded.folder / "server.log")
+    address = servers.find(embedded.folder) or ""
+    return identified(SERVER, "coordination", pid, log=log, facts={"address": address})
+
+
+@contextmanager
+def alone(cluster: Cluster) -> Iterator[None]:
+    """Two that start or end the same cluster at once do so one after the other."""
+    cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(cluster.run_folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,180 @@
+"""Another machine joins with a token; here, another folder."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.wallet import Wallet
+from holdfast.cluster import opened
+from holdfast.coordination import Membership
+from holdfast.launch import joining, local
+from holdfast.launch.ending import down
+from holdfast.wire import tokens
+from holdfast.wire.certificates import Authority
+from holdfast.wire.errors import Missing, Refused, Unavailable
+from holdfast.wire.rpc import NODES_PATH
+from tests.contract.waiting import eventually
+from tests.integration.clusters import Home, holdfast, running
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "cluster")
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the machine that joins."""
+    folder = tmp_path / "there"
+    yield folder
+    if (folder / "cluster.json").exists():
+        down(opened(folder), force=True)
+
+
+def nodes(home: Home) -> set[str]:
+    with home.cluster.session() as session:
+        return set(Membership(session, NODES_PATH).members())
+
+
+def test_a_machine_joins_with_a_token_runs_a_job_and_leaves(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    text = holdfast("token", "--cluster", str(home.cluster.folder), "--valid", "10m").stdout
+    joined = holdfast("join", text.strip(), "--node", "other", "--cluster", str(there))
+    assert joined.returncode == 0, joined.stderr
+    assert "node other has joined cluster local" in joined.stdout
+    assert nodes(home) == {"other"}
+    home.submit()
+    home.started()
+    home.release()
+    home.ended()
+    assert not opened(there).is_home
+    left = holdfast("down", "--cluster", str(there))
+    assert "other" in left.stdout
+    assert running(there) == {}
+    assert eventually(lambda: not nodes(home), "it has left")
+
+
+def test_a_machine_that_joined_is_started_again_by_up_in_its_own_folder(
+    home: Home, there: Path
+) -> None:
+    home.up(agents=0)
+    joining.join(there, joining.token(home.cluster), "other")
+    assert local.up(opened(there)).started == ("agent other",)
+    assert nodes(home) == {"other"}
+
+
+def test_a_machine_that_joins_in_the_foreground_leaves_upon_ctrl_c(home: Home, there: Path) -> None:
+    import subprocess
+    import sys
+
+    home.up(agents=0)
+    words = ["join", "-", "--node", "other", "--cluster", str(there), "--foreground"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(joining.token(home.cluster))
+    process.stdin.close()
+    eventually(lambda: nodes(home) == {"other"}, "it is there")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    assert nodes(home) == set()
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def test_a_token_that_has_ended_is_refused_with_the_way_to_a_new_one(
+    home: Home, there: Path
+) -> None:
+    home.up(agents=0)
+    text = joining.token(home.cluster, life_s=0.001)
+    with pytest.raises(Refused, match="does not hold") as refused:
+        joining.join(there, text, "other")
+    assert "ended" in refused.value.why
+    assert not (there / "cluster.json").exists()
+
+
+def test_a_token_for_one_node_does_not_let_another_in(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    with pytest.raises(Refused) as refused:
+        joining.join(there, joining.token(home.cluster, node="gpu-7"), "other")
+    assert "'gpu-7'" in refused.value.why
+
+
+def test_a_token_of_another_cluster_is_refused(home: Home, there: Path, tmp_path: Path) -> None:
+    home.up(agents=0)
+    place = tokens.read(joining.token(home.cluster)).place
+    stranger = Authority.make(tmp_path / "stranger", "local")
+    forged = tokens.join_token(stranger, place=place)
+    # It trusts the stranger, so it does not even speak to our door.
+    with pytest.raises((Refused, Unavailable)):
+        joining.join(there, forged, "other")
+    assert not (there / "cluster.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "holdfast1.e30.e30"])
+def test_what_is_no_token_is_told_so(text: str, there: Path) -> None:
+    with pytest.raises(Refused):
+        joining.join(there, text, "other")
+
+
+def test_a_changed_token_is_refused(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    head, payload, signature = joining.token(home.cluster).split(".")
+    other = "A" if signature[5] != "A" else "B"
+    with pytest.raises(Refused, match="does not hold"):
+        joining.join(there, f"{head}.{payload}.{signature[:5]}{other}{signature[6:]}", "other")
+
+
+def test_a_cluster_that_is_down_has_no_door_and_makes_no_token(home: Home) -> None:
+    with pytest.raises(Unavailable) as unavailable:
+        joining.token(home.cluster)
+    assert unavailable.value.fix == "holdfast up"
+
+
+def test_a_machine_that_joined_makes_no_tokens(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    joined = joining.join(there, joining.token(home.cluster), "other")
+    with pytest.raises(Missing, match="cannot make tokens"):
+        joining.token(joined.cluster)
+
+
+def test_joining_again_brings_new_papers_for_the_same_node(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    joining.join(there, joining.token(home.cluster), "other")
+    before = Wallet.open(there / "wallet" / "other").papers
+    again = joining.join(there, joining.token(home.cluster), "other")
+    assert not again.new
+    assert Wallet.open(there / "wallet" / "other").papers != before
+
+
+def test_the_folder_where_a_cluster_was_made_does_not_join_another(
+    home: Home, tmp_path: Path
+) -> None:
+    home.up(agents=0)
+    other = local.make(tmp_path / "own", name="own")
+    with pytest.raises(Refused, match="is the folder of cluster 'own'"):
+        joining.join(other.folder, joining.token(home.cluster), "other")
+
+
+def test_a_token_still_opens_the_door_after_the_coordinator_was_started_again(
+    home: Home, there: Path
+) -> None:
+    home.up(agents=0)
+    text = joining.token(home.cluster)
+    coordinator = home.process("coordinator")
+    coordinator.send(signal.SIGTERM)
+    assert coordinator.wait(60.0)
+    home.up(agents=0)
+    assert joining.join(there, text, "other").new

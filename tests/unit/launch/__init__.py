@@ -1,0 +1,1 @@
+"""A cluster's folder, its records, its locks: without starting a cluster."""

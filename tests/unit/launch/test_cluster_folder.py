@@ -1,0 +1,163 @@
+"""A cluster's folder: made once, found from anywhere, moved as a whole."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.cluster import CLUSTER_VARIABLE, create, default_folder, find, opened
+from holdfast.launch import local
+from holdfast.storage.selection import selected
+from holdfast.wire.certificates import Authority
+from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cluster of the person who runs the tests is meant."""
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "homeless"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_cluster_is_read_back_as_it_was_made(tmp_path: Path) -> None:
+    made = create(tmp_path / "c", name="mine", store="s3://bucket/x?endpoint=http://127.0.0.1:9")
+    assert opened(tmp_path / "c") == made
+    assert made.coordination == f"embedded:{tmp_path}/c/coordination"
+    assert made.store.startswith("s3://bucket/x")
+
+
+def test_a_second_cluster_is_not_made_over_the_first(tmp_path: Path) -> None:
+    first = create(tmp_path / "c", name="first")
+    with pytest.raises(Occupied):
+        create(tmp_path / "c", name="second")
+    assert opened(tmp_path / "c") == first
+
+
+def test_a_folder_that_was_moved_is_a_cluster_still(tmp_path: Path) -> None:
+    create(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved = opened(tmp_path / "new")
+    assert moved.coordination == f"embedded:{tmp_path}/new/coordination"
+    assert moved.store == f"file:{tmp_path}/new/store"
+
+
+def test_the_given_folder_comes_first_then_the_variable_then_here_then_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = create(tmp_path / "homeless" / ".holdfast")
+    assert find() == home
+    below = tmp_path / "project" / "src" / "deep"
+    below.mkdir(parents=True)
+    here = create(tmp_path / "project" / ".holdfast")
+    monkeypatch.chdir(below)
+    assert find() == here
+    assert default_folder() == here.folder
+    named = create(tmp_path / "named")
+    monkeypatch.setenv(CLUSTER_VARIABLE, str(named.folder))
+    assert find() == named
+    given = create(tmp_path / "given")
+    assert find(given.folder) == given
+
+
+def test_no_cluster_anywhere_is_an_error_with_the_command_that_makes_one() -> None:
+    with pytest.raises(Missing) as missing:
+        find()
+    assert missing.value.fix == "holdfast up"
+
+
+def test_a_variable_that_names_no_cluster_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path / ".holdfast")
+    monkeypatch.setenv(CLUSTER_VARIABLE, str(tmp_path / "typo"))
+    with pytest.raises(Missing, match="typo"):
+        find()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "name": "x"}'])
+def test_a_damaged_file_is_told_and_not_guessed(tmp_path: Path, text: str) -> None:
+    create(tmp_path / "c")
+    (tmp_path / "c" / "cluster.json").write_text(text)
+    with pytest.raises(Corrupt):
+        opened(tmp_path / "c")
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    create(tmp_path / "c")
+    path = tmp_path / "c" / "cluster.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with pytest.raises(Corrupt) as corrupt:
+        opened(tmp_path / "c")
+    assert "format" in corrupt.value.why
+
+
+@pytest.mark.parametrize("address", ["memory:x", "ftp://x", "s3://"])
+def test_a_store_that_processes_cannot_share_is_refused_before_anything_is_made(
+    tmp_path: Path, address: str
+) -> None:
+    with pytest.raises(Usage):
+        create(tmp_path / "c", store=address)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_wrong_address_of_the_plane_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(Usage):
+        create(tmp_path / "c", coordination="zookeeper://x")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_cluster_within_a_project_is_no_part_of_its_code(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("print(1)\n")
+    local.make(project / ".holdfast")
+    assert [str(path) for path in selected(project)] == ["train.py"]
+
+
+def test_only_its_owner_can_read_the_authoritys_key(tmp_path: Path) -> None:
+    made = local.make(tmp_path / "c")
+    mode = (made.authority_folder / "authority.key").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE(made.authority_folder.stat().st_mode) == 0o700
+    assert made.is_home
+
+
+def test_others_reach_an_embedded_plane_by_the_address_where_it_listens(tmp_path: Path) -> None:
+    local_only = create(tmp_path / "a")
+    assert local_only.coordination_for_others == local_only.coordination
+    shown = create(
+        tmp_path / "b", coordination="embedded:coordination?listen=10.0.0.5:2181&timeout_s=7"
+    )
+    assert shown.coordination_for_others == "zk://10.0.0.5:2181?timeout_s=7"
+    ensemble = create(tmp_path / "c", coordination="zk://h1,h2/ml")
+    assert ensemble.coordination_for_others == "zk://h1,h2/ml"
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0", "::", "", "203.0.113.7"])
+def test_an_address_that_others_could_not_use_is_refused(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(Usage):
+        local.make(tmp_path / "c", listen=listen)
+    assert not (tmp_path / "c").exists()
+
+
+def test_what_a_maker_that_was_killed_has_left_does_not_hinder_the_next_one(
+    tmp_path: Path,
+) -> None:
+    half = tmp_path / "c" / "authority"
+    half.mkdir(parents=True)
+    (half / "authority.key").write_text("half a key")
+    made = local.make(tmp_path / "c", name="other")
+    assert made.is_home
+    assert Authority.open(made.authority_folder).cluster == "other"
+
+
+def test_a_second_maker_leaves_the_first_ones_authority_alone(tmp_path: Path) -> None:
+    made = local.make(tmp_path / "c")
+    before = (made.authority_folder / "authority.key").read_bytes()
+    with pytest.raises(Occupied):
+        local.make(tmp_path / "c")
+    assert (made.authority_folder / "authority.key").read_bytes() == before
