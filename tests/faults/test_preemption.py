@@ -1,0 +1,109 @@
+"""Preemption at 1:10: ten slots, an experiment on all of them, and production that needs five."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.control.plane import ControlPlane
+from tests.contract.waiting import eventually
+from tests.proofs.control import checks
+from tests.proofs.control.checks import Ground
+from tests.proofs.control.counting import Counting, finish, words_of
+from tests.proofs.control.events import Event, Freed, Process, Status, View
+from tests.proofs.control.scene import Scene, played
+from tests.proofs.control.stage import Stage
+
+ROOMS = {"a": 5.0, "b": 5.0}
+EXPERIMENT = Counting("experiment", 20, (2, 10), 1_500, 20, 3, every_steps=100)
+PRODUCTION = Counting("production", 10, (5, 5), 150, 20, 4, priority=10, every_steps=50)
+GROUND = Ground(
+    {job.name: job.lanes for job in (EXPERIMENT, PRODUCTION)},
+    {job.name: 1.0 for job in (EXPERIMENT, PRODUCTION)},
+    ROOMS,
+)
+PATIENCE_S = 180.0
+
+
+def views(events: Sequence[Event], job: str) -> list[View]:
+    return [event for event in list(events) if isinstance(event, View) and event.job == job]
+
+
+def members(scene: Scene, job: str) -> set[int]:
+    """Who is in the job's newest view."""
+    known = views(scene.watcher.events, job)
+    return {int(worker) for worker in known[-1].lanes} if known else set()
+
+
+def running(scene: Scene, job: str) -> dict[int, int]:
+    """The process of each worker that is alive."""
+    found = {}
+    for traces in scene.stage.traces.values():
+        found.update({key[1]: one.pid for key, one in traces.workers().items() if key[0] == job})
+    return found
+
+
+def full(scene: Scene, job: str, size: int) -> dict[int, int]:
+    """Its processes, once it runs on so many and nobody comes or goes; else none."""
+    inside, alive = members(scene, job), running(scene, job)
+    return alive if len(inside) == size and set(alive) == inside else {}
+
+
+def why(scene: Scene, job: str) -> str:
+    """`holdfast why JOB`, as a person calls it."""
+    command = [sys.executable, "-m", "holdfast", "why", job]
+    told = subprocess.run(
+        [*command, "--cluster", str(scene.stage.cluster)],
+        env=scene.stage.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.timeout(900)  # its own waits are bounded; the machine may be busy
+@pytest.mark.xdist_group("control-chaos")
+def test_an_experiment_shrinks_for_production_without_a_restart_and_grows_back(
+    tmp_path: Path,
+) -> None:
+    with played(Stage(tmp_path, "embedded", "folder", 1, ROOMS)) as scene:
+        control = ControlPlane(scene.session)
+        control.submit(EXPERIMENT.spec())
+        ten = eventually(lambda: full(scene, "experiment", 10), "it runs on ten", PATIENCE_S)
+        control.submit(PRODUCTION.spec())
+        eventually(lambda: full(scene, "production", 5), "production runs on five", PATIENCE_S)
+        five = running(scene, "experiment")
+        assert len(five) == 5
+        for event in finish(scene, PRODUCTION, PATIENCE_S):
+            scene.watcher.note(event)
+        again = eventually(lambda: full(scene, "experiment", 10), "it grows back", PATIENCE_S)
+        for event in finish(scene, EXPERIMENT, PATIENCE_S):
+            scene.watcher.note(event)
+        story = why(scene, "experiment")
+        print(story)
+    assert five.items() <= ten.items(), "the survivors are those who were there"
+    assert five.items() <= again.items(), "and they are still the same processes"
+    left = set(ten) - set(five)
+    history = [*scene.watcher.events, *words_of(tmp_path)]
+    told = [e for e in history if isinstance(e, Freed) and e.job == "experiment"]
+    assert left <= {freed.worker for freed in told}
+    assert not [freed for freed in told if freed.alive]
+    assert no_step_lost(history)
+    checks.check(history, GROUND)
+    for word in ("production", "10", "5"):
+        assert word in story
+
+
+def no_step_lost(history: Sequence[Event]) -> bool:
+    """The experiment never began from a checkpoint, and nobody of it was killed."""
+    restored = [view for view in views(history, "experiment") if view.restore_step]
+    failed = [e for e in history if isinstance(e, Status) and "killed" in e.reason]
+    numbers = {e.worker for e in history if isinstance(e, Process) and e.job == "experiment"}
+    return not restored and not failed and len(numbers) == 15
