@@ -10,12 +10,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from holdfast import __version__
-from holdfast.cli import coord, output
+from holdfast.cli import cluster, coord, output, verbs
+from holdfast.cli import run as running
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 
 EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast doctor[/]                       is this machine ready?
+
+  [cyan]holdfast run train.py --workers 4[/]     train, here and now
+
+  [cyan]holdfast up[/]                           a cluster on this machine
+
+  [cyan]holdfast submit job.yaml[/]              a job for it; then: jobs, why, logs, set, scale
 
   [cyan]holdfast coord serve --data ./coord[/]   a coordination server here
 
@@ -44,7 +51,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+cluster.register(app)
+verbs.register(app)
 app.add_typer(coord.app, name="coord")
+app.command(
+    epilog=running.EXAMPLES,
+    # What is not an option of ours is the script's.
+    context_settings={"ignore_unknown_options": True},
+)(running.run)
 
 
 @app.callback()
@@ -116,8 +130,11 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """The command. Every error ends here: a short message, and an exit code with a meaning."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Taken out here: it is needed when the words cannot be parsed, and may stand anywhere.
-    rest = [word for word in words if word != "--debug"]
-    sys.exit(_run(rest, debug=rest != words, as_json="--json" in rest))
+    # What follows `--` is for somebody else (`holdfast run`).
+    at = words.index("--") if "--" in words else len(words)
+    ours = [word for word in words[:at] if word != "--debug"]
+    rest = [*ours, *words[at:]]
+    sys.exit(_run(rest, debug=rest != words, as_json="--json" in ours))
 
 
 def _run(words: list[str], *, debug: bool, as_json: bool) -> int:

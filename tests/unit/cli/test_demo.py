@@ -1,4 +1,4 @@
-"""`make demo` shows what it claims, and leaves nothing running."""
+"""`make demo-coordination` shows what it claims, and leaves nothing running."""
 
 from __future__ import annotations
 

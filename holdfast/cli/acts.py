@@ -1,0 +1,203 @@
+"""What people do with a job: scale, set, checkpoint, pause, resume, stop, remove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import listing, output, times
+from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
+from holdfast.wire.errors import Refused, Usage
+
+if TYPE_CHECKING:
+    from holdfast.control.facts import Intent, Job
+
+# A large checkpoint over a slow line; a person who waits longer looks for the cause.
+_WAIT_S = 1_800.0
+
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when it is so.")]
+
+SCALE_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast scale counter 2[/]      no more than 2 workers; the others leave at a step boundary
+
+  [cyan]holdfast scale counter max[/]    as many as its file allows, as room is free
+"""
+SET_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast set counter lr=0.01[/]                  as soon as every worker knows it
+
+  [cyan]holdfast set counter lr=0.01 --at-step 5000[/]   every worker takes it at step 5000
+"""
+CHECKPOINT_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast checkpoint counter --wait && holdfast stop counter --now[/]
+"""
+PAUSE_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast pause counter --wait[/]    its room is free for others
+
+  [cyan]holdfast resume counter[/]          it goes on where it was
+"""
+STOP_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast stop counter[/]         after a last checkpoint
+
+  [cyan]holdfast stop counter --now[/]   without one
+
+  [cyan]holdfast stop counter --wait && holdfast remove counter[/]
+"""
+
+
+def scale(
+    name: JobArgument,
+    workers: Annotated[str, typer.Argument(metavar="N", help="A number, or `max`.")],
+    cluster: ClusterOption = None,
+) -> None:
+    """Have so many workers at most. Those above it leave at a step boundary; none restarts."""
+    if workers != "max" and not (workers.isascii() and workers.isdecimal()):
+        raise Usage(f"{workers!r} is not a number of workers", fix=f"holdfast scale {name} 2")
+    count = None if workers == "max" else int(workers)
+    with opened(cluster) as found:
+        found.job(name)
+        found.plane.scale(name, count)
+    many = "as many workers as its file allows" if count is None else times.many(count, "worker")
+    _done(f"{name} is to have {many}", f"holdfast jobs {name}")
+
+
+def set_(
+    name: JobArgument,
+    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings.")],
+    at_step: Annotated[
+        int, typer.Option(min=0, help="The step that they take effect at; 0: the next possible.")
+    ] = 0,
+    cluster: ClusterOption = None,
+) -> None:
+    """Change settings of a running job: every worker takes them at the same step."""
+    from holdfast.cli.submit import pairs
+
+    changed = pairs(settings, f"holdfast set {name} lr=0.01")
+    with opened(cluster) as found:
+        found.job(name)
+        for key, value in changed.items():
+            found.plane.change_setting(name, key, value, at_step)
+    shown = ", ".join(f"{key}={value}" for key, value in changed.items())
+    when = f"at step {at_step:,}" if at_step else "at the next step that all can take it at"
+    _done(f"{name}: {shown} {when}", f"holdfast why {name}")
+
+
+def checkpoint(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:
+    """Ask for a checkpoint as soon as can be."""
+    from holdfast.cli import following
+    from holdfast.control.sentences import cause
+
+    with opened(cluster) as found:
+        before = found.job(name)
+        if not before.placements and not before.status.phase.final:
+            raise Refused(
+                f"{name} has no workers now, so there is nothing to save",
+                why=f"it is {before.status.phase.value}: {listing.one_line(before.status.reason)}",
+                fix=f"holdfast why {name}",
+            )
+        found.plane.ask_checkpoint(name)
+        if not wait:
+            _done(f"{name} makes a checkpoint", f"holdfast checkpoints {name}")
+            return
+
+        def committed(job: Job) -> bool:
+            if job.status.phase.final and job.committed_step <= before.committed_step:
+                raise Refused(
+                    f"{name} {job.status.phase.value} before it was made",
+                    why=cause(job.status.reason),
+                    fix=f"holdfast why {name}",
+                )
+            return not job.checkpoint_asked and len(job.checkpoints) > 0
+
+        after = following.until(found, name, committed, "the checkpoint", _WAIT_S)
+    _done(f"step {after.committed_step:,} of {name} is committed", f"holdfast checkpoints {name}")
+
+
+def pause(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:
+    """Save a checkpoint and end its workers; its room is free until `holdfast resume`."""
+    from holdfast.control.facts import Intent
+
+    with opened(cluster) as found:
+        _intend(found, name, Intent.PAUSE)
+        done = _until_phase(found, name, "paused") if wait else None
+    if done is None:
+        _done(f"{name} pauses after a checkpoint", f"holdfast resume {name}")
+    else:
+        _done(f"{name} is paused{_at(done)}", f"holdfast resume {name}")
+
+
+def resume(name: JobArgument, cluster: ClusterOption = None) -> None:
+    """Let a paused job go on from its last checkpoint."""
+    from holdfast.control.facts import Intent
+
+    with opened(cluster) as found:
+        _intend(found, name, Intent.RUN)
+    _done(f"{name} goes on as soon as there is room", f"holdfast why {name}")
+
+
+def stop(
+    name: JobArgument,
+    now: Annotated[bool, typer.Option("--now", help="Without a last checkpoint.")] = False,
+    wait: WaitOption = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """End a job for good, after a last checkpoint."""
+    from holdfast.control.facts import Intent
+
+    with opened(cluster) as found:
+        _intend(found, name, Intent.STOP_NOW if now else Intent.STOP)
+        done = _until_phase(found, name, "stopped") if wait else None
+    if done is None:
+        how = "stops now" if now else "stops after a last checkpoint"
+        _done(f"{name} {how}", f"holdfast jobs {name}")
+    else:
+        _done(f"{name} is stopped{_at(done)}", f"holdfast remove {name}")
+
+
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs that have ended.")],
+    cluster: ClusterOption = None,
+) -> None:
+    """Forget jobs that have ended: their history, their checkpoints. Their names are free again."""
+    with opened(cluster) as found:
+        for name in names:
+            found.job(name)
+            found.plane.remove(name)
+            _done(f"{name} is removed")
+
+
+def _intend(found: Opened, name: str, intent: Intent) -> None:
+    found.job(name)
+    found.plane.set_intent(name, intent)
+
+
+def _at(job: Job) -> str:
+    return f"; step {job.committed_step:,} is committed" if job.checkpoints else ""
+
+
+def _until_phase(found: Opened, name: str, phase: str) -> Job:
+    from holdfast.cli import following
+    from holdfast.control.sentences import cause
+
+    def reached(job: Job) -> bool:
+        status = job.status
+        if status.phase.final and status.phase.value != phase:
+            raise Refused(
+                f"{name} has {status.phase.value} meanwhile",
+                why=cause(status.reason),
+                fix=f"holdfast why {name}",
+            )
+        return status.phase.value == phase and not job.placements
+
+    return following.until(found, name, reached, f"{name} is {phase}", _WAIT_S)
+
+
+def _done(what: str, next_: str = "") -> None:
+    output.out().print(what, markup=False)
+    if next_:
+        listing.note(f"next: {next_}")

@@ -1,0 +1,79 @@
+"""`holdfast logs JOB`: what its workers wrote, from every machine, as one stream.
+
+Each line is whole: half of one waits for its other half. A machine that is away is named, and the
+rest is shown; with `--follow` its lines come when it is back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli import listing
+from holdfast.cli.opening import ClusterOption, JobArgument, opened
+from holdfast.wire.errors import Usage
+
+if TYPE_CHECKING:
+    from holdfast.control.facts import Job
+
+EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast logs counter[/]                    the last 100 lines of each worker
+
+  [cyan]holdfast logs counter -f[/]                 and what comes, also of workers that come
+
+  [cyan]holdfast logs counter --worker 3 --stderr[/]
+
+  [cyan]holdfast logs counter -n all > counter.log[/]
+"""
+
+# Clocks of machines differ: logs so much older than the job may still be its own.
+_CLOCKS_S: Final = 60.0
+
+
+def logs(
+    name: JobArgument,
+    worker: Annotated[int | None, typer.Option("--worker", "-w", help="Only this one.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written.")] = False,
+    lines: Annotated[str, typer.Option("-n", help="The last lines of each worker, or `all`.")] = "",
+    stdout: Annotated[bool, typer.Option("--stdout", help="Only what went to stdout.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only what went to stderr.")] = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """Show what a job's workers wrote, on any machine; also of those that have ended."""
+    from holdfast.agent.log_files import ERR, OUT, Query
+    from holdfast.cli import logstream
+
+    count = _count(lines or "100")
+    outputs = (OUT,) if stdout and not stderr else (ERR,) if stderr and not stdout else (OUT, ERR)
+    with opened(cluster) as found:
+        job = found.job(name)
+        query = Query(name, worker, outputs, count, job.submitted_s - _CLOCKS_S)
+        # One worker of one: nobody needs to be told which.
+        alone = worker is not None or job.spec.workers_max == 1
+        printer = logstream.Printer(prefix=not alone)
+        try:
+            logstream.show(found, job, query, printer, follow=follow)
+        except KeyboardInterrupt:
+            listing.note(f"\n{name} goes on" if not job.status.phase.final else "")
+            raise
+    if not printer.lines:
+        listing.note(_nothing(job, worker))
+
+
+def _count(lines: str) -> int | None:
+    if lines == "all":
+        return None
+    if not (lines.isascii() and lines.isdecimal()):
+        raise Usage(f"{lines!r} is not a number of lines", fix="-n 100, or -n all")
+    return int(lines)
+
+
+def _nothing(job: Job, worker: int | None) -> str:
+    if worker is not None and worker >= job.next_worker:
+        return f"{job.name} never had a worker {worker}"
+    if job.next_worker == 1:
+        reason = listing.one_line(job.status.reason)
+        return f"{job.name} had no workers yet: it is {job.status.phase.value}: {reason}"
+    return "nothing is there: none was written, it is not kept any more, or its machine is away"

@@ -1,0 +1,271 @@
+"""`holdfast jobs`: what there is, how far it is, and what it waits for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import listing, output, times
+from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, opened
+
+if TYPE_CHECKING:
+    from holdfast.control.facts import Job
+    from holdfast.control.observing import NodeSeen
+    from holdfast.wire.reports import WorkerFacts
+
+# A job that ended is shown for so long without being asked for.
+RECENT_S = 24 * 3_600.0
+
+JOBS_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast jobs[/]              those that live, and those that ended within a day
+
+  [cyan]holdfast jobs --all[/]        all of them
+
+  [cyan]holdfast jobs counter[/]      everything about one
+
+  [cyan]holdfast jobs --json | jq '.jobs[] | select(.phase=="failed") | .name'[/]
+"""
+
+
+def jobs(
+    name: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job in full.")] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also those long ended.")] = False,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List jobs: phase, workers, step, last committed step, and why."""
+    if name is not None:
+        job(name, cluster, as_json)
+        return
+    with opened(cluster) as found:
+        known = found.plane.jobs()
+        living = any(not each.status.phase.final for each in known.values())
+        seen, trouble = found.seen() if living else ([], "")
+    now_s = time.time()
+    shown = [
+        each
+        for each in sorted(known.values(), key=_order)
+        if every or not each.status.phase.final or now_s - each.status.since_s < RECENT_S
+    ]
+    if as_json:
+        output.show_json({"jobs": [document(each, workers_in(seen, each.name)) for each in shown]})
+        return
+    if not shown:
+        hidden = f" ({len(known)} ended long ago: holdfast jobs --all)" if known else ""
+        listing.note(f"no jobs{hidden}. Submit one: holdfast submit job.yaml")
+        return
+    columns = ["job", "phase", "queue", "priority", "workers", "step", "saved", "since", "why"]
+    rows = [_row(each, workers_in(seen, each.name), now_s) for each in shown]
+    listing.show(columns, rows, right=("priority", "workers", "step", "saved", "since"))
+    if len(shown) < len(known):
+        listing.note(f"{len(known) - len(shown)} more ended long ago: holdfast jobs --all")
+    if trouble:
+        listing.note(f"steps are not known now: {trouble}")
+
+
+def job(name: JobArgument, cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
+    """Everything about one job."""
+    with opened(cluster) as found:
+        wanted = found.job(name)
+        seen, trouble = ([], "") if wanted.status.phase.final else found.seen()
+    working = workers_in(seen, name)
+    if as_json:
+        output.show_json(document(wanted, working) | {"workers": _worker_rows(wanted, working)})
+        return
+    listing.facts(_facts(wanted, working))
+    rows = _worker_rows(wanted, working)
+    if rows:
+        output.out().print()
+        listing.show(
+            ["worker", "node", "phase", "lanes", "step", "metrics"],
+            [
+                (r["worker"], r["node"], r["phase"], r["lanes"], _number(r["step"]), r["metrics"])
+                for r in rows
+            ],
+            right=("worker", "step"),
+        )
+    if trouble:
+        listing.note(f"what its workers do is not known now: {trouble}")
+    if not wanted.status.phase.final:
+        listing.note(f"its story: holdfast why {name}   its output: holdfast logs {name} -f")
+
+
+def workers_in(seen: list[NodeSeen], name: str) -> dict[int, tuple[str, WorkerFacts]]:
+    """What agents say of a job's workers, by number: the node and the facts."""
+    return {
+        worker.worker: (node.node, worker)
+        for node in seen
+        if node.facts is not None
+        for worker in node.facts.workers
+        if worker.job == name
+    }
+
+
+def step_of(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> int | None:
+    """The most advanced step that is known: of a worker, or committed."""
+    steps = [facts.step for _, facts in working.values() if facts.step is not None]
+    if wanted.checkpoints:
+        steps.append(wanted.committed_step)
+    return max(steps, default=None)
+
+
+def wants(wanted: Job) -> int:
+    """How many workers it would have if there were room."""
+    from holdfast.control.facts import Intent
+
+    if wanted.status.phase.final or wanted.intent is not Intent.RUN:
+        return 0
+    return wanted.workers_wanted or wanted.spec.workers_max
+
+
+def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[str, Any]:
+    """A job as JSON."""
+    spec = wanted.spec
+    return {
+        "name": wanted.name,
+        "phase": wanted.status.phase.value,
+        "reason": wanted.status.reason,
+        "since_s": wanted.status.since_s,
+        "submitted_s": wanted.submitted_s,
+        "intent": wanted.intent.value,
+        "queue": spec.queue,
+        "priority": spec.priority,
+        "workers_have": len(wanted.placements),
+        "workers_want": wants(wanted),
+        "workers_min": spec.workers_min,
+        "workers_max": spec.workers_max,
+        "lanes": spec.lanes,
+        "step": step_of(wanted, working),
+        "committed_step": wanted.committed_step if wanted.checkpoints else None,
+        "committed_s": wanted.checkpoints[-1].committed_s if wanted.checkpoints else None,
+        "bundle": spec.bundle,
+        "command": list(spec.command),
+        "settings": dict(spec.settings),
+        "changed_settings": [
+            {"name": each.name, "value": each.value, "at_step": each.at_step}
+            for each in wanted.settings
+        ],
+        "failures": [
+            {"worker": each.worker, "at_s": each.at_s, "step": each.step, "reason": each.reason}
+            for each in wanted.failures
+        ],
+    }
+
+
+def _order(wanted: Job) -> tuple[bool, float]:
+    """The living first, then the newest."""
+    return wanted.status.phase.final, -wanted.submitted_s
+
+
+def _row(
+    wanted: Job, working: dict[int, tuple[str, WorkerFacts]], now_s: float
+) -> tuple[object, ...]:
+    from holdfast.control.sentences import cause
+
+    status = wanted.status
+    why = cause(status.reason) if status.phase.value == "failed" else status.reason
+    have, want = len(wanted.placements), wants(wanted)
+    return (
+        wanted.name,
+        listing.phase(status.phase.value),
+        wanted.spec.queue,
+        wanted.spec.priority,
+        f"{have}/{want}" if have or want else "-",
+        _number(step_of(wanted, working)),
+        _number(wanted.committed_step if wanted.checkpoints else None),
+        times.ago(status.since_s, now_s),
+        listing.one_line(why),
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "-"
+
+
+def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tuple[str, object]]:
+    from holdfast.control import units
+    from holdfast.control.sentences import amount
+
+    spec, status = wanted.spec, wanted.status
+    policy = spec.checkpoint
+    every = [f"every {policy.every_steps:,} steps"] if policy.every_steps else []
+    every += [f"every {units.duration_of(policy.every_s)}"] if policy.every_s is not None else []
+    saved = "none committed yet"
+    if wanted.checkpoints:
+        steps = ", ".join(f"{each.step:,}" for each in wanted.checkpoints)
+        saved = f"steps {steps}; the last {times.ago(wanted.checkpoints[-1].committed_s)} ago"
+    settings = [f"{name}={value}" for name, value in sorted(spec.settings.items())]
+    for each in wanted.settings:
+        when = f"from step {each.at_step:,}" if each.at_step else "as soon as all knew it"
+        settings.append(f"{each.name}={each.value} ({when})")
+    need = spec.resources
+    room = amount((round(need.cpu * 1000), need.memory_bytes, need.gpu))
+    span = f"{spec.workers_min} to {spec.workers_max}"
+    wanted_now = f", {wants(wanted)} wanted" if wanted.workers_wanted else ""
+    return [
+        ("job", wanted.name),
+        ("phase", listing.phase(status.phase.value)),
+        ("since", f"{times.clock(status.since_s)}, {times.ago(status.since_s)} ago"),
+        ("why", listing.own_paths(status.reason)),
+        ("submitted", f"{times.day(wanted.submitted_s)} {times.clock(wanted.submitted_s)}"),
+        ("queue", f"{spec.queue}, priority {spec.priority}"),
+        ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {room}"),
+        ("lanes", f"{spec.lanes:,}, mode {spec.mode.value}"),
+        ("step", _number(step_of(wanted, working))),
+        (
+            "checkpoints",
+            f"{saved} ({' or '.join(every) or 'only when asked'}, keeps {policy.keep})",
+        ),
+        ("settings", ", ".join(settings)),
+        ("command", _shown(spec.command)),
+        ("bundle", spec.bundle),
+        ("failures", len(wanted.failures) or ""),
+        ("view", _view(wanted)),
+    ]
+
+
+def _shown(command: tuple[str, ...]) -> str:
+    import shlex
+
+    return shlex.join(command)
+
+
+def _view(wanted: Job) -> str:
+    view = wanted.view
+    if view is None:
+        return ""
+    return f"{view.number}, of {times.many(len(view.lanes), 'worker')}"
+
+
+def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[dict[str, Any]]:
+    lanes = wanted.view.lanes if wanted.view else {}
+    rows = []
+    for placement in wanted.placements:
+        _, facts = working.get(placement.worker, (placement.node, None))
+        phase = "not heard of" if facts is None else facts.phase.value
+        metrics = {} if facts is None else facts.metrics
+        rows.append(
+            {
+                "worker": placement.worker,
+                "node": placement.node,
+                "phase": f"{phase}, leaving" if placement.draining else phase,
+                "lanes": _runs(lanes.get(placement.worker, ())),
+                "step": None if facts is None else facts.step,
+                "metrics": " ".join(f"{name}={value:.4g}" for name, value in metrics.items()),
+            }
+        )
+    return rows
+
+
+def _runs(lanes: tuple[int, ...]) -> str:
+    """`0-3,6`."""
+    runs: list[list[int]] = []
+    for lane in lanes:
+        if runs and lane == runs[-1][1] + 1:
+            runs[-1][1] = lane
+        else:
+            runs.append([lane, lane])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

@@ -1,0 +1,101 @@
+"""Tables for people: columns as wide as they must be, the last one cut to the terminal's edge.
+
+Without a terminal nothing is cut: whoever reads it there can cut it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from typing import Final
+
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli import output
+
+# Without a terminal: wider than any line that we write.
+_WIDE: Final = 4_000
+_GAP: Final = 2  # between columns
+_UNPACKED: Final = re.compile(r"/[^\s\"']*/bundles/[0-9a-f]{64}/files/")
+PHASES: Final = {
+    "queued": "yellow",
+    "admitted": "cyan",
+    "running": "green",
+    "shrinking": "cyan",
+    "growing": "cyan",
+    "paused": "yellow",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "stopped": "dim",
+}
+
+
+def phase(name: str) -> Text:
+    """A phase in its colour."""
+    return Text(name, style=PHASES.get(name.strip(), ""))
+
+
+def one_line(words: str) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in words.splitlines() if line.strip()), "")
+
+
+def own_paths(words: str) -> str:
+    """The same words, with the user's files named as in his own folder: not where an agent has
+    unpacked them."""
+    return _UNPACKED.sub("", words)
+
+
+def show(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
+) -> None:
+    """Print a table to stdout. Cells are text or `Text`, never markup."""
+    cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    widths = [
+        max([len(column), *(row[at].cell_len for row in cells)])
+        for at, column in enumerate(columns)
+    ]
+    console = output.out()
+    if console.is_terminal:
+        # What the others leave of the line, and never less than its head.
+        room = console.width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+        widths[-1] = max(len(columns[-1]), min(widths[-1], room))
+    grid = Table(box=None, pad_edge=False, header_style="dim", show_header=any(columns))
+    for column, width in zip(columns, widths, strict=True):
+        side: JustifyMethod = "right" if column in right else "left"
+        grid.add_column(column, justify=side, no_wrap=True, overflow="ellipsis", width=width)
+    for row in cells:
+        grid.add_row(*row)
+    _print(grid)
+
+
+def facts(rows: Iterable[tuple[str, object]]) -> None:
+    """Print pairs, the names dim; a value that is empty is left out."""
+    grid = Table(box=None, pad_edge=False, show_header=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        if value not in (None, ""):
+            grid.add_row(name, value if isinstance(value, Text) else Text(str(value)))
+    _print(grid)
+
+
+def _print(grid: Table) -> None:
+    console = output.out()
+    if console.is_terminal:
+        console.print(grid, soft_wrap=False)
+        return
+    wide = Console(file=StringIO(), width=_WIDE, highlight=False)
+    with wide.capture() as captured:
+        wide.print(grid)
+    # The padding of the last column is for terminals.
+    for line in captured.get().splitlines():
+        console.print(Text(line.rstrip()))
+
+
+def note(words: str) -> None:
+    """A remark beside the result, on stderr."""
+    output.err().print(Text(words, style="dim"))

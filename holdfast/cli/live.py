@@ -1,0 +1,210 @@
+"""How a run looks on a terminal: one panel that is drawn again in its place. Pure: values in, what
+rich draws out. `run_voices` decides when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.listing import phase
+from holdfast.cli.run_picture import Cell, Picture
+from holdfast.cli.run_story import Event
+from holdfast.cli.times import ago, clock, many, span
+from holdfast.control.facts import Phase, WorkerPhase
+
+# A worker's lanes as blocks; more are written as a number.
+_BLOCKS_MAX: Final = 8
+_METRICS_MAX: Final = 6
+
+
+def panel(
+    picture: Picture, events: Sequence[Event], *, width: int, height: int, hint: str
+) -> RenderableType:
+    """The whole view, for a terminal of that size."""
+    title = Text(f" {picture.name} ", "bold").append_text(phase(picture.phase.value)).append(" ")
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows.add_column(style="dim", no_wrap=True, min_width=10)
+    rows.add_column(ratio=1)
+    for name, shown in (
+        ("step", _progress(picture, width)),
+        ("metrics", _metrics(picture)),
+        ("workers", _workers(picture.cells)),
+        ("checkpoint", _checkpoint(picture)),
+        ("", _reason(picture)),
+    ):
+        if shown is not None:
+            rows.add_row(name, shown)
+    # The frame, an empty line, and the line below it where the cursor waits.
+    room = max(0, height - rows.row_count - _lines_of(picture.cells, width) - 4)
+    recent = list(events)[-min(room, len(events)) :] if room else []
+    body: list[RenderableType] = [rows]
+    if recent:
+        body += [Text(""), *(event_line(event) for event in recent)]
+    return Panel(
+        Group(*body),
+        title=title,
+        title_align="left",
+        subtitle=Text(f" {hint} ", "dim") if hint else None,
+        subtitle_align="right",
+        border_style="red" if picture.phase is Phase.FAILED else "dim",
+        padding=(0, 1),
+        # Not to the edge: the terminal writes `^C` behind it, which must not begin a new line.
+        width=max(20, min(width - 4, 120)),
+    )
+
+
+def event_line(event: Event) -> Text:
+    """`12:01:03  worker 3 was killed (SIGKILL)`, cut to one line."""
+    style = "red" if event.loud else "yellow" if event.loss else ""
+    if event.kind == "CommitCheckpoint":
+        style = "green"
+    text = Text.assemble((clock(event.at_s), "dim"), "  ", (event.text, style))
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _progress(picture: Picture, width: int) -> RenderableType:
+    parts = Table.grid(padding=(0, 2, 0, 0))
+    cells: list[RenderableType] = []
+    if picture.total is None:
+        cells.append(Text(f"{picture.step:,}", "bold"))
+    else:
+        cells.append(Text.assemble((f"{picture.step:,}", "bold"), f" of {picture.total:,}"))
+        bar_width = max(10, min(40, width - 70))
+        cells.append(
+            ProgressBar(
+                total=max(picture.total, 1),
+                completed=min(picture.step, picture.total),
+                width=bar_width,
+                complete_style="green",
+                finished_style="green",
+            )
+        )
+    if picture.rate is not None:
+        cells.append(Text(f"{number(picture.rate)} steps/s"))
+    if picture.samples_rate is not None:
+        cells.append(Text(f"{number(picture.samples_rate)} samples/s"))
+    if picture.left_s is not None and picture.phase is Phase.RUNNING:
+        cells.append(Text(f"{span(picture.left_s)} left", "dim"))
+    parts.add_row(*cells)
+    return parts
+
+
+def _metrics(picture: Picture) -> Text | None:
+    if not picture.metrics:
+        return None
+    shown = sorted(picture.metrics.items(), key=lambda pair: (pair[0] != "loss", pair[0]))
+    text = Text()
+    for name, value in shown[:_METRICS_MAX]:
+        text.append(f"{name} ", "dim").append(number(value), "bold").append("   ")
+    if len(shown) > _METRICS_MAX:
+        text.append(f"and {len(shown) - _METRICS_MAX} more", "dim")
+    text.rstrip()
+    return text
+
+
+def _workers(cells: Sequence[Cell]) -> Text:
+    """`1 ▮▮ 312   2 ▮▮ 312`: number, lanes, step; the node too when there are several."""
+    if not cells:
+        return Text("none yet", "dim")
+    several = len({cell.node for cell in cells}) > 1
+    most = max((cell.step or 0 for cell in cells), default=0)
+    text = Text()
+    for at, cell in enumerate(cells):
+        if at:
+            text.append("   ")
+        text.append(f"{cell.worker} ", "bold")
+        text.append(_blocks(cell), _colour(cell))
+        if cell.phase is WorkerPhase.RUNNING and cell.step is not None:
+            behind = cell.step < most - 1
+            text.append(f" {cell.step:,}", "yellow" if behind else "dim")
+        else:
+            text.append(f" {'leaves' if cell.leaving else _WORDS[cell.phase]}", "dim")
+        if several:
+            text.append(f"@{cell.node}", "dim")
+    return text
+
+
+_WORDS: Final = {
+    WorkerPhase.STARTING: "starting",
+    WorkerPhase.READY: "ready",
+    WorkerPhase.RUNNING: "joining",
+    WorkerPhase.GONE: "gone",
+}
+
+
+def _blocks(cell: Cell) -> str:
+    if not cell.lanes:
+        return "▯"
+    return "▮" * cell.lanes if cell.lanes <= _BLOCKS_MAX else f"▮x{cell.lanes}"
+
+
+def _colour(cell: Cell) -> str:
+    if cell.leaving:
+        return "yellow"
+    return "green" if cell.phase is WorkerPhase.RUNNING else "cyan"
+
+
+def _checkpoint(picture: Picture) -> Text:
+    if picture.committed_step is None:
+        return Text("writing the first one" if picture.saving else "none yet", "dim")
+    since = ago(picture.committed_s, picture.at_s)
+    text = Text.assemble(f"step {picture.committed_step:,}", (f", {since} ago", "dim"))
+    if picture.saving:
+        text.append(" (writing the next)", "dim")
+    return text
+
+
+def _reason(picture: Picture) -> Text | None:
+    if picture.trouble:
+        return Text(picture.trouble, "yellow", no_wrap=True, overflow="ellipsis")
+    # `on 4 workers` is to be seen; what follows says what it waits for.
+    plain = picture.phase is Phase.RUNNING and ";" not in picture.reason
+    return None if plain or not picture.reason else Text(picture.reason, "italic")
+
+
+def _lines_of(cells: Sequence[Cell], width: int) -> int:
+    """Lines that the workers take beyond the first, roughly."""
+    each = 16 + max((len(cell.node) for cell in cells), default=0)
+    return len(cells) * each // max(width - 20, 20)
+
+
+# --- the same in a line ---------------------------------------------------------------------------
+
+
+def progress_line(picture: Picture) -> str:
+    """Where the run is, for a pipe or a log."""
+    total = f"/{picture.total}" if picture.total is not None else ""
+    parts = [f"step {picture.step}{total}"]
+    shown = sorted(picture.metrics.items(), key=lambda pair: (pair[0] != "loss", pair[0]))
+    parts += [f"{name} {number(value)}" for name, value in shown[:_METRICS_MAX]]
+    if picture.rate is not None:
+        parts.append(f"{number(picture.rate)} steps/s")
+    working = sum(1 for cell in picture.cells if cell.phase is WorkerPhase.RUNNING)
+    parts.append(many(working, "worker"))
+    if picture.committed_step is not None:
+        parts.append(f"checkpoint {picture.committed_step}")
+    if picture.phase is not Phase.RUNNING:
+        parts.append(f"{picture.phase.value}: {picture.reason}")
+    return " · ".join(parts)
+
+
+def number(value: float) -> str:
+    """Short, and never more exact than it is worth: `0.0412`, `12.4`, `3,174`."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size >= 100 or value == int(value):
+        return f"{value:.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.3g}" if size >= 1e-4 or value == 0 else f"{value:.1e}"

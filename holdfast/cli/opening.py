@@ -1,0 +1,99 @@
+"""From a command's words to the cluster that it is about, and to the job that it names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.wire.errors import Missing, Unavailable
+
+if TYPE_CHECKING:
+    from holdfast.agent.wallet import Papers
+    from holdfast.control.facts import Job
+    from holdfast.control.observing import NodeSeen
+    from holdfast.control.plane import ControlPlane
+    from holdfast.coordination import Session
+    from holdfast.launch.cluster import Cluster
+
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option("--cluster", help="The cluster's folder.", envvar="HOLDFAST_CLUSTER"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+# What runs is asked of the leader; a listing does not wait for one longer than a person would.
+_LEADER_S = 2.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster, connected."""
+
+    cluster: Cluster
+    session: Session
+    plane: ControlPlane
+
+    def papers(self) -> Papers:
+        """Who we are to coordinators and agents."""
+        from holdfast.cli.papers import papers_of
+
+        return papers_of(self.cluster)
+
+    def job(self, name: str) -> Job:
+        """The job; `Missing` names the nearest one."""
+        try:
+            return self.plane.job(name)
+        except Missing as error:
+            raise missing("job", name, self.plane.jobs(), "holdfast jobs --all") from error
+
+    def seen(self) -> tuple[list[NodeSeen], str]:
+        """Every machine and what it runs now, as the leader knows; or nothing, and why."""
+        from holdfast.control.watching import nodes
+        from holdfast.wire.errors import HoldfastError
+
+        try:
+            return nodes(self.session, self.papers(), _LEADER_S), ""
+        except HoldfastError as error:
+            return [], f"{error.what}: {error.why}" if error.why else error.what
+
+
+@contextmanager
+def opened(folder: Path | None) -> Iterator[Opened]:
+    """Connect to the cluster that `folder`, the environment or this place names."""
+    from holdfast.control.plane import ControlPlane
+    from holdfast.launch import cluster as clusters
+
+    found = clusters.find(folder)
+    _check_up(found)
+    with found.session() as session:
+        yield Opened(found, session, ControlPlane(session))
+
+
+def _check_up(cluster: Cluster) -> None:
+    """Looking at a cluster that is down must not start its server."""
+    from holdfast.coordination import launch
+    from holdfast.coordination.address import EmbeddedAddress, parse
+
+    address = parse(cluster.coordination)
+    if isinstance(address, EmbeddedAddress) and launch.find(address.folder) is None:
+        raise Unavailable(
+            f"the cluster {cluster.name} in {cluster.folder} is not up",
+            why="its coordination server does not run",
+            fix="holdfast up",
+        )
+
+
+def missing(what: str, name: str, known: Iterable[str], listing: str) -> Missing:
+    """`there is no job X`, with the nearest name if one is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if near:
+        return Missing(f"there is no {what} {name}", fix=f"did you mean {near[0]}?")
+    why = "" if names else "there is none at all"
+    return Missing(f"there is no {what} {name}", why=why, fix=listing)

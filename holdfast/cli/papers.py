@@ -1,0 +1,47 @@
+"""Who a person is to coordinators and agents: `papers_of(cluster)`.
+
+Where the cluster was made, its authority lies in the folder: papers are made on the spot, and end
+as all do. On a machine that joined, the papers of its own node are used.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from holdfast.wire.errors import HoldfastError, Missing
+
+if TYPE_CHECKING:
+    from holdfast.agent.wallet import Papers
+    from holdfast.launch.cluster import Cluster
+
+# In the certificate of a person. No agent is called so: a node's name begins otherwise by default.
+_PERSON: Final = "person"
+
+
+def papers_of(cluster: Cluster) -> Papers:
+    """Papers that hold now; `Missing` if this machine has none."""
+    from holdfast.agent.wallet import Papers, Wallet
+    from holdfast.wire import tokens
+    from holdfast.wire.certificates import Authority, Identity, request_for
+
+    if cluster.is_home:
+        authority = Authority.open(cluster.authority_folder)
+        request_pem, key_pem = request_for(_PERSON)
+        certificate_pem = authority.sign(request_pem, _PERSON)
+        identity = Identity(certificate_pem, key_pem, authority.trust_pem)
+        return Papers(identity, tokens.member_token(authority, _PERSON, identity.peer.until_s))
+    trouble: HoldfastError | None = None
+    for folder in sorted((cluster.folder / "wallet").glob("*")):
+        try:
+            papers = Wallet.open(folder).papers
+        except HoldfastError as error:
+            trouble = error
+            continue
+        if papers.identity.peer.until_s > time.time():
+            return papers
+    raise Missing(
+        f"this machine has no papers of the cluster {cluster.name} that hold now",
+        why=str(trouble) if trouble else "its agent was not connected for longer than they hold",
+        fix="holdfast join TOKEN   (make one where the cluster was made: holdfast token)",
+    )

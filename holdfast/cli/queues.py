@@ -1,0 +1,178 @@
+"""`holdfast queues` and `holdfast queue`: shares of the machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import listing, output, times
+from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
+from holdfast.wire.errors import Usage
+
+if TYPE_CHECKING:
+    from holdfast.control.facts import Job, Queue
+    from holdfast.wire.room import Resources
+
+QUEUES_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast queues[/]
+
+  [cyan]holdfast queue set production --cpu 8 --gpu 4 --limit-gpu 6[/]
+"""
+QUEUE_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast queue set production --cpu 8 --memory 64GiB --gpu 4[/]   guaranteed to its jobs
+
+  [cyan]holdfast queue set trials --limit-gpu 2[/]                        never more than 2 GPUs
+
+  [cyan]holdfast queue remove trials[/]
+
+
+What is guaranteed and not used, others may borrow; they give it back when it is needed.
+"""
+
+app = typer.Typer(
+    help="Change a queue: what its jobs are guaranteed, and the most they may have.",
+    epilog=QUEUE_EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+
+
+def queues(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
+    """List queues: what each is guaranteed, its limit, what its jobs use, who waits."""
+    with opened(cluster) as found:
+        known = found.plane.queues()
+        jobs = list(found.plane.jobs().values())
+    rows = [_row(name, known.get(name), jobs) for name in sorted(_names(known, jobs))]
+    if as_json:
+        output.show_json({"queues": rows})
+        return
+    columns = ["queue", "guaranteed", "limit", "in use", "running", "waiting"]
+    shown = [
+        (
+            row["name"],
+            _amount(row["guaranteed"]) or "-",
+            _amount(row["limit"], zeros=True) or "-",
+            _amount(row["used"]) or "-",
+            row["running"],
+            row["waiting"],
+        )
+        for row in rows
+    ]
+    listing.show(columns, shown, right=("running", "waiting"))
+
+
+@app.command("set", epilog=QUEUE_EXAMPLES)
+def set_(
+    name: QueueArgument,
+    cpu: Annotated[float, typer.Option(min=0, help="Guaranteed cores.")] = 0.0,
+    memory: Annotated[str, typer.Option(help="Guaranteed memory, such as 64GiB.")] = "",
+    gpu: Annotated[int, typer.Option(min=0, help="Guaranteed GPUs.")] = 0,
+    limit_cpu: Annotated[float | None, typer.Option(min=0, help="The most cores.")] = None,
+    limit_memory: Annotated[str, typer.Option(help="The most memory.")] = "",
+    limit_gpu: Annotated[int | None, typer.Option(min=0, help="The most GPUs.")] = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Make a queue, or change its shares. What is not named is 0, or without a limit."""
+    from holdfast.control.facts import Queue
+    from holdfast.control.spec import Resources
+
+    guaranteed = Resources(cpu, _bytes(memory), gpu)
+    limit = _limit(limit_cpu, limit_memory, limit_gpu)
+    if limit is not None and not guaranteed.fits(limit):
+        raise Usage(
+            f"queue {name} would be guaranteed more than its limit",
+            why=f"{_plain(guaranteed)} guaranteed, {_plain(limit)} at most",
+            fix="raise the limit, or leave it out",
+        )
+    with opened(cluster) as found:
+        found.plane.put_queue(Queue(name, guaranteed, limit))
+    output.out().print(f"queue {name}: {_plain(guaranteed)} guaranteed", markup=False)
+    listing.note(f"next: a job takes it by the line `queue: {name}` in its file; holdfast queues")
+
+
+@app.command("remove", epilog=QUEUE_EXAMPLES)
+def remove(name: QueueArgument, cluster: ClusterOption = None) -> None:
+    """Forget a queue's shares. Its jobs go on, and have what nobody is guaranteed."""
+    with opened(cluster) as found:
+        known = found.plane.queues()
+        if name not in known:
+            raise missing("queue", name, known, "holdfast queues")
+        found.plane.remove_queue(name)
+    output.out().print(f"queue {name} is removed", markup=False)
+
+
+# What no machine has: a limit that is none.
+_UNLIMITED_CPU = 1e9
+_UNLIMITED = 1 << 62
+
+
+def _limit(cpu: float | None, memory: str, gpu: int | None) -> Resources | None:
+    from holdfast.control.spec import Resources
+
+    if cpu is None and not memory and gpu is None:
+        return None
+    return Resources(
+        _UNLIMITED_CPU if cpu is None else cpu,
+        _bytes(memory) if memory else _UNLIMITED,
+        _UNLIMITED if gpu is None else gpu,
+    )
+
+
+def _bytes(text: str) -> int:
+    from holdfast.control import units
+
+    if not text:
+        return 0
+    found = units.bytes_of(text)
+    if found is None:
+        raise Usage(f"{text!r} is not {units.SIZE_EXAMPLE}", fix="--memory 64GiB")
+    return found
+
+
+def _names(known: dict[str, Queue], jobs: list[Job]) -> set[str]:
+    living = {job.spec.queue for job in jobs if not job.status.phase.final}
+    return {*known, *living, "default"}
+
+
+def _row(name: str, queue: Queue | None, jobs: list[Job]) -> dict[str, Any]:
+    from holdfast.control.spec import Resources
+
+    mine = [job for job in jobs if job.spec.queue == name and not job.status.phase.final]
+    used = Resources()
+    for job in mine:
+        used += job.spec.resources.times(len(job.placements))
+    return {
+        "name": name,
+        "guaranteed": _document(queue.guaranteed) if queue else None,
+        "limit": _document(queue.limit) if queue and queue.limit else None,
+        "used": _document(used),
+        "running": sum(1 for job in mine if job.placements),
+        "waiting": sum(1 for job in mine if job.status.phase.value == "queued"),
+    }
+
+
+def _document(room: Resources) -> dict[str, float | int | None]:
+    return {
+        "cpu": room.cpu if room.cpu < _UNLIMITED_CPU else None,
+        "memory_bytes": room.memory_bytes if room.memory_bytes < _UNLIMITED else None,
+        "gpu": room.gpu if room.gpu < _UNLIMITED else None,
+    }
+
+
+def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) -> str:
+    """`8 cpu, 64 GiB, 4 gpu`. What is unlimited is left out, and what is 0 unless it matters."""
+    parts = []
+    for kind, value in (room or {}).items():
+        if value is None or (value == 0 and not zeros):
+            continue
+        parts.append(times.size(int(value)) if kind == "memory_bytes" else f"{value:g} {kind}")
+    return ", ".join(parts)
+
+
+def _plain(room: Resources) -> str:
+    return _amount(_document(room)) or "nothing"

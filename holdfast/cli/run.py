@@ -1,0 +1,171 @@
+"""`holdfast run`: a script on this machine, with nothing to set up and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.wire.errors import Usage
+
+if TYPE_CHECKING:
+    from holdfast.cli.run_plan import Wanted
+    from holdfast.launch.local import Room
+
+EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast run train.py[/]                         on one worker
+
+  [cyan]holdfast run train.py --workers 4 --lanes 8[/]   8 lanes, on four workers
+
+  [cyan]holdfast run train.py --set lr=0.1 --epochs 3[/] --epochs is the script's
+
+  [cyan]holdfast run train.py -- --name x[/]             all after -- is the script's
+
+  [cyan]holdfast run train.py --json | jq .[/]           one JSON object a line
+
+
+Ctrl-C saves a checkpoint and stops; the same command goes on from there. While it runs, the other
+commands work too, from the same project: [cyan]holdfast why train[/].
+Ends with 0 when the job has succeeded, with 1 when it has failed, with 130 after Ctrl-C.
+"""
+
+
+Script = Annotated[Path, typer.Argument(help="A Python script.", metavar="SCRIPT")]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(help="What the script gets: all that is not ours.", metavar="ARGUMENTS"),
+]
+Workers = Annotated[int, typer.Option(help="How many processes.")]
+Lanes = Annotated[
+    int | None,
+    typer.Option(
+        help="Fixed parts of each step; the result depends on them, and not on the workers."
+        " The power of two that gives each worker one, if not said.",
+        show_default=False,
+    ),
+]
+Name = Annotated[str | None, typer.Option(help="The job's name; the script's, if not said.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the job.")
+]
+Every = Annotated[
+    str | None,
+    typer.Option(metavar="TIME|STEPS", help="30s, 5m, 100steps or never.", show_default="30s"),
+]
+Cpu = Annotated[
+    float | None,
+    typer.Option(help="Cores for each worker. If not said, workers share what there is."),
+]
+Memory = Annotated[str | None, typer.Option(help="Memory for each worker, such as 4GiB.")]
+Gpu = Annotated[int, typer.Option(help="GPUs for each worker.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Where checkpoints, logs and the rest go.",
+        show_default=".holdfast in the project",
+    ),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start anew; the job of that name is removed.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def run(
+    script: Script,
+    arguments: Arguments = None,
+    workers: Workers = 1,
+    lanes: Lanes = None,
+    name: Name = None,
+    settings: Settings = None,
+    checkpoint_every: Every = None,
+    cpu: Cpu = None,
+    memory: Memory = None,
+    gpu: Gpu = 0,
+    folder: Folder = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a training script on this machine, and show how it goes.
+
+    Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
+    """
+    from holdfast.cli import run_plan
+
+    path = _script(script)
+    run_plan.check_counts(workers, lanes)
+    wanted = run_plan.Wanted(
+        path,
+        tuple(arguments or ()),
+        run_plan.checked_name(name) if name is not None else run_plan.name_of(path),
+        workers,
+        lanes,
+        run_plan.settings_from(settings or []),
+        None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
+        run_plan.resources_of(cpu, memory, gpu),
+        fresh,
+    )
+    run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
+    room, shared = _room(wanted, shares=cpu is None)
+    raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, shared, as_json))
+
+
+def _conduct(wanted: Wanted, folder: Path, room: Room, shared: str, as_json: bool) -> int:
+    import time
+
+    from holdfast.cli import output
+    from holdfast.cli.quiet import import_grpc
+    from holdfast.cli.run_stage import Stage
+
+    began_s = time.time()
+    with Stage.over(folder, room, output.err().print) as stage:
+        # Only now, while the others start: these imports take a while.
+        import_grpc()
+        from holdfast.cli.run_conduct import Conductor
+        from holdfast.cli.run_voices import voice_for
+
+        voice = voice_for(as_json=as_json)
+        if shared:
+            voice.note(shared)
+        return Conductor(wanted, voice, began_s).run(stage)
+
+
+def default_folder(script: Path) -> Path:
+    """`.holdfast` at the top of the script's git checkout, or beside the script."""
+    from holdfast.cluster.folder import FOLDER_NAME
+
+    top = next((place for place in script.parents if (place / ".git").exists()), script.parent)
+    return top / FOLDER_NAME
+
+
+def _script(script: Path) -> Path:
+    path = script.expanduser().absolute()
+    if path.is_file():
+        return path
+    why = "it is a folder" if path.is_dir() else "there is no such file"
+    near = sorted(one.name for one in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    fix = f"scripts there: {', '.join(near[:5])}" if near else "holdfast run path/to/train.py"
+    raise Usage(f"{script} cannot be run", why=why, fix=fix)
+
+
+def _room(wanted: Wanted, *, shares: bool) -> tuple[Room, str]:
+    """What the agent may give away, and what to say about it once.
+
+    Workers share the cores unless the user said how many each needs: then they wait for them.
+    """
+    from holdfast.agent.devices import cpu as cores_here
+    from holdfast.launch.local import Room
+
+    cores, each = cores_here(), wanted.resources.cpu
+    needed = wanted.workers * each
+    if needed <= cores:
+        return Room(cpu=float(cores)), ""
+    if shares:
+        said = f"{wanted.workers} workers share {cores:g} cores: good for trying, not for speed"
+        return Room(cpu=needed), said
+    fit = int(cores / each)
+    said = f"{wanted.workers} workers of {each:g} cores do not fit on {cores:g}: {fit} can run"
+    return Room(cpu=float(cores)), said

@@ -1,0 +1,299 @@
+"""Conducting a run: start what it needs, submit or go on, show it, and end it well."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Final
+
+from holdfast.cli import run_plan
+from holdfast.cli.papers import papers_of
+from holdfast.cli.run_look import Looking, Seen
+from holdfast.cli.run_output import Output
+from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
+from holdfast.cli.run_plan import Act, Choice, Wanted
+from holdfast.cli.run_stage import NODE, Stage
+from holdfast.cli.run_story import Event, Settling, in_one_line, told
+from holdfast.cli.run_voices import Json, Plain, Screen, Summary
+from holdfast.control.facts import Intent, Job, Phase
+from holdfast.control.observing import Observation
+from holdfast.control.plane import ControlPlane
+from holdfast.control.watching import Watching
+from holdfast.storage import bundles
+from holdfast.wire import logs
+from holdfast.wire.errors import HoldfastError, TimedOut
+from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_TICK_S
+
+Voice = Screen | Plain | Json
+EXIT_INTERRUPTED: Final = 130
+log = logs.get(__name__)
+
+
+@dataclass
+class Interrupts:
+    """Ctrl-C, SIGTERM and SIGHUP: the first one asks, the second one insists."""
+
+    bell: threading.Event = field(default_factory=threading.Event)
+    count: int = 0
+    signal: int = signal.SIGINT
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, self._came) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _came(self, number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        self.signal = number
+        self.bell.set()
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal
+
+
+class Conductor:
+    """One run, from its first process to its last word."""
+
+    def __init__(self, wanted: Wanted, voice: Voice, began_s: float) -> None:
+        self._wanted = wanted
+        self._voice = voice
+        self._interrupts = Interrupts()
+        self._pace = Pace()
+        self._settling = Settling()
+        self._losses: Counter[str] = Counter()
+        self._began_s = began_s
+        self._pausing: threading.Thread | None = None
+
+    def run(self, stage: Stage) -> int:
+        """Conduct it on this stage; the exit code."""
+        with self._interrupts.taken(), ExitStack() as stack:
+            stack.callback(self._voice.close)
+            bundle = bundles.push(stage.cluster.blobs(), self._wanted.script.parent)
+            session = stack.enter_context(stage.cluster.session())
+            plane = ControlPlane(session)
+            job = self._submitted(plane, stage, bundle.digest)
+            looking = stack.enter_context(
+                Looking(plane, job, plane.history(job.name), self._interrupts.bell.set)
+            )
+            watching = stack.enter_context(
+                Watching(
+                    session,
+                    partial(papers_of, stage.cluster),
+                    job.name,
+                    self._interrupts.bell.set,
+                )
+            )
+            output = Output(stage.cluster.node_folder(NODE) / "logs", job.name, self._began_s - 1.0)
+            scene = _Scene(stage, plane, looking, watching, output, self._places(stage, job))
+            return self._follow(scene)
+
+    def _places(self, stage: Stage, job: Job) -> dict[str, str]:
+        """Where the unpacked code lies, and what its user calls that place."""
+        digest = job.spec.bundle.partition(":")[2]
+        unpacked = stage.cluster.bundles_folder / digest / bundles.FILES
+        return {str(unpacked): str(self._wanted.script.parent)}
+
+    # --- submitting -----------------------------------------------------------------------------
+
+    def _submitted(self, plane: ControlPlane, stage: Stage, bundle: str) -> Job:
+        """The job, new or found again; it is to run, and no other one is."""
+        wanted = self._wanted
+        known = plane.jobs()
+        choice = run_plan.decide(known.pop(wanted.name, None), wanted, bundle)
+        for sentence in choice.said:
+            self._voice.note(sentence)
+        for other in run_plan.in_the_way(known):
+            self._voice.note(f"job {other} stays where it is until its own command is run again")
+            plane.set_intent(other, Intent.PAUSE)
+        if choice.act is Act.ANEW:
+            self._remove(plane, stage)
+        if choice.act is Act.GO_ON:
+            self._go_on(plane, choice)
+        else:
+            plane.submit(run_plan.spec_of(wanted, bundle, choice.lanes))
+        plane.scale(wanted.name, wanted.workers)
+        return plane.job(wanted.name)
+
+    def _go_on(self, plane: ControlPlane, choice: Choice) -> None:
+        name = self._wanted.name
+        for setting, value in choice.changed.items():
+            plane.change_setting(name, setting, value)
+        plane.set_intent(name, Intent.RUN)
+
+    def _remove(self, plane: ControlPlane, stage: Stage) -> None:
+        """Forget the old job. One that has not ended is stopped first."""
+        name = self._wanted.name
+        deadline_s = time.monotonic() + RUN_REPLACE_S
+        while not (job := plane.job(name)).status.phase.final:
+            if job.intent is not Intent.STOP:
+                plane.set_intent(name, Intent.STOP)
+            if time.monotonic() > deadline_s:
+                raise TimedOut(
+                    f"the old job {name} has not ended within {RUN_REPLACE_S:g} s",
+                    why=job.status.reason,
+                    fix="run it again, or give the new one another --name",
+                )
+            stage.mind()
+            self._interrupts.bell.wait(RUN_TICK_S)
+            if self._interrupts.count:
+                raise KeyboardInterrupt
+        plane.remove(name)
+
+    # --- following ------------------------------------------------------------------------------
+
+    def _follow(self, scene: _Scene) -> int:
+        """Show it until it has ended, or until we are told to stop."""
+        told_of = 0
+        while True:
+            self._interrupts.bell.wait(RUN_TICK_S)
+            self._interrupts.bell.clear()
+            self._voice.events(
+                [Event(time.time(), "Process", text, loss=True) for text in scene.stage.mind()]
+            )
+            seen = scene.looking.seen()
+            picture = self._show(scene, seen)
+            phase = seen.job.status.phase
+            if phase.final or (phase is Phase.PAUSED and self._interrupts.count):
+                return self._ended(scene, seen.job, picture)
+            if self._interrupts.count > told_of:
+                told_of = self._interrupts.count
+                if told_of > 1:
+                    return self._abandoned(scene, seen.job, picture)
+                self._ask_to_pause(scene)
+
+    def _show(self, scene: _Scene, seen: Seen) -> Picture:
+        events = [
+            event
+            for entry in scene.looking.entries()
+            if (event := told(entry, scene.places)) is not None
+        ]
+        self._count(events)
+        scene.output.ended(event.worker for event in events if event.worker is not None)
+        now_s = time.monotonic()
+        self._voice.lines(scene.output.more())
+        self._voice.events(self._settling.passed(events, now_s))
+        observation = _observation(scene.watching)
+        if observation is not None and observation.nodes:
+            self._pace.saw(now_s, step_of(seen.job, observation))
+        picture = picture_of(
+            seen.job,
+            observation,
+            self._pace,
+            wall_s=time.time(),
+            now_s=now_s,
+            trouble=_trouble(seen, scene.watching, now_s),
+        )
+        self._voice.picture(picture)
+        return picture
+
+    def _count(self, events: list[Event]) -> None:
+        self._losses["lost worker"] += sum(1 for event in events if event.loss)
+
+    def _ask_to_pause(self, scene: _Scene) -> None:
+        """Ask for a checkpoint and an end, on a thread: the plane may be away for a moment."""
+        said = "saving a checkpoint, then stopping; Ctrl-C again stops at once"
+        self._voice.hint(said)
+        self._pausing = threading.Thread(
+            target=_pause, args=(scene.plane, self._wanted.name), daemon=True
+        )
+        self._pausing.start()
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    def _ended(self, scene: _Scene, job: Job, picture: Picture) -> int:
+        self._voice.lines(scene.output.more(last=True))
+        phase = job.status.phase
+        again = ""
+        if phase is Phase.SUCCEEDED:
+            code = 0
+        elif phase is Phase.PAUSED:
+            code, again = self._interrupts.exit_code, _again(job)
+        else:
+            code = 1
+        self._voice.ended(self._summary(scene, job, picture, code, again))
+        return code
+
+    def _abandoned(self, scene: _Scene, job: Job, picture: Picture) -> int:
+        """Told twice: end at once. What was committed stays."""
+        scene.stage.kill()
+        self._voice.lines(scene.output.more(last=True))
+        code = self._interrupts.exit_code
+        self._voice.ended(self._summary(scene, job, picture, code, _again(job)))
+        return code
+
+    def _summary(self, scene: _Scene, job: Job, picture: Picture, code: int, again: str) -> Summary:
+        last = job.checkpoints[-1] if job.checkpoints else None
+        survived = {what: count for what, count in self._losses.items() if count}
+        for what, count in Counter(scene.stage.died).items():
+            survived[f"killed {what}"] = count
+        cluster = scene.stage.cluster
+        step = job.committed_step if job.status.phase is Phase.SUCCEEDED else picture.step
+        seconds = time.time() - self._began_s
+        return Summary(
+            job.name,
+            job.status.phase,
+            in_one_line(job.status.reason),
+            max(step, picture.step if job.status.phase is Phase.SUCCEEDED else 0),
+            self._pace.steps,
+            seconds,
+            self._pace.steps / self._pace.seconds if self._pace.seconds > 1 else None,
+            self._pace.goodput(),
+            survived,
+            f"{cluster.store}/{last.manifest}" if last else "",
+            last.step if last else None,
+            str(cluster.node_folder(NODE) / "logs"),
+            again,
+            code,
+        )
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """All that a run looks at."""
+
+    stage: Stage
+    plane: ControlPlane
+    looking: Looking
+    watching: Watching
+    output: Output
+    places: dict[str, str]
+
+
+def _pause(plane: ControlPlane, name: str) -> None:
+    try:
+        plane.set_intent(name, Intent.PAUSE)
+    except HoldfastError as error:
+        # It has ended meanwhile, or the plane is away: the second Ctrl-C is there for that.
+        log.warning("the job could not be paused", reason=str(error))
+
+
+def _observation(watching: Watching) -> Observation | None:
+    return watching.latest.observation if watching.latest is not None else None
+
+
+def _trouble(seen: Seen, watching: Watching, now_s: float) -> str:
+    """Why what is shown may be old."""
+    if seen.trouble is not None:
+        return f"the coordination plane does not answer: {seen.trouble.what}"
+    latest = watching.latest
+    if latest is not None and now_s > latest.at_s + 3 * OBSERVE_SILENCE_S:
+        return f"no coordinator answers since {now_s - latest.at_s:.0f} s; workers go on"
+    return ""
+
+
+def _again(job: Job) -> str:
+    where = f"step {job.committed_step:,}" if job.checkpoints else "the beginning"
+    return f"run the same command again to go on from {where}"

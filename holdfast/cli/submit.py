@@ -1,0 +1,132 @@
+"""`holdfast submit`: from a job file and a folder of code to a job that runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import listing, output, times
+from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.wire.errors import Missing, Usage
+
+if TYPE_CHECKING:
+    from holdfast.control.bundles import Pinned
+    from holdfast.control.spec import JobSpec
+
+EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast submit job.yaml[/]
+
+  [cyan]holdfast submit job.yaml --name trial-2 --set lr=0.1 --set warmup=100[/]
+
+  [cyan]holdfast submit job.yaml --bundle trainer@3 --wait[/]
+
+
+[bold]A job file[/]
+
+  name: counter
+
+  command: python counter.py
+
+  bundle: .            the folder with the code; or NAME, NAME@3, sha256:…
+
+  workers: {min: 1, max: 4}
+"""
+
+_SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.ASCII | re.DOTALL)
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file; - is stdin.")],
+    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated."),
+    ] = None,
+    bundle: Annotated[
+        str | None, typer.Option(help="Another bundle than the file's: DIR, NAME or NAME@3.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it; end with 0 if it does.")] = False,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a job: its code is pushed and pinned, and it starts when there is room."""
+    from holdfast.cli import following
+
+    spec = _spec(file, name, settings or [])
+    base = Path.cwd() if bundle is not None or str(file) == "-" else file.absolute().parent
+    with opened(cluster) as found:
+        spec, pinned = _pinned(spec, bundle, base, found)
+        job = found.plane.submit(spec)
+        if as_json and not wait:
+            output.show_json({"name": job.name, "bundle": job.spec.bundle})
+            return
+        if not as_json:
+            _say(job.spec, pinned, base)
+        if wait:
+            raise typer.Exit(following.until_end(found, job.name, as_json=as_json))
+    listing.note(f"next: holdfast jobs   holdfast logs {job.name} -f   holdfast why {job.name}")
+
+
+def pairs(words: list[str], example: str) -> dict[str, str]:
+    """`lr=0.1` and so on, as a mapping."""
+    found = {}
+    for word in words:
+        matched = _SETTING.fullmatch(word)
+        if not matched:
+            raise Usage(f"{word!r} is not NAME=VALUE", fix=example)
+        found[matched[1]] = matched[2]
+    return found
+
+
+def _spec(file: Path, name: str | None, settings: list[str]) -> JobSpec:
+    from holdfast.control import filing, jobfile
+
+    if str(file) == "-":
+        text, source = sys.stdin.read(), "stdin"
+    else:
+        if not file.is_file():
+            raise Missing(
+                f"there is no file {file}",
+                fix="holdfast submit --help shows what a job file looks like",
+            )
+        text, source = file.read_text(errors="replace"), str(file)
+    spec = jobfile.parse(text, source)
+    changed = pairs(settings, "holdfast submit job.yaml --set lr=0.1")
+    spec = replace(spec, settings={**spec.settings, **changed})
+    return spec if name is None else replace(spec, name=filing.check_name("job", name))
+
+
+def _pinned(
+    spec: JobSpec, bundle: str | None, base: Path, found: Opened
+) -> tuple[JobSpec, Pinned | None]:
+    from holdfast.control.bundles import BundlesInPlane, pin
+
+    reference = spec.bundle if bundle is None else bundle
+    if not reference:
+        return spec, None
+    pinned = pin(reference, base, BundlesInPlane(found.session), found.cluster.blobs())
+    return replace(spec, bundle=pinned.digest), pinned
+
+
+def _say(spec: JobSpec, pinned: Pinned | None, base: Path) -> None:
+    console = output.out()
+    console.print(f"[bold]{spec.name}[/] is submitted to queue {spec.queue}")
+    if pinned is None:
+        inside = [word for word in spec.command if (base / word).is_file() and word[0] != "/"]
+        if inside:
+            output.err().print(
+                f"[yellow]it has no bundle[/], so its workers start in an empty folder, without"
+                f" {inside[0]}: add the line [cyan]bundle: .[/]"
+            )
+        return
+    if pinned.pushed is not None:
+        count = times.many(len(pinned.pushed.members), "file")
+        console.print(f"  code: {count}, {times.size(pinned.pushed.size_bytes)} ({pinned.shown})")
+    else:
+        console.print(f"  code: {pinned.shown}")

@@ -1,0 +1,46 @@
+"""Which commands about jobs, machines and queues there are, in the order of `holdfast --help`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import typer
+
+from holdfast.cli import acts, bundle, checkpoints, joblogs, jobs, nodes, queues, submit, why
+
+_Command = tuple[Callable[..., None], str, str]  # the function, its name, its examples
+
+_JOBS: Final[Sequence[_Command]] = (
+    (submit.submit, "submit", submit.EXAMPLES),
+    (jobs.jobs, "jobs", jobs.JOBS_EXAMPLES),
+    (why.why, "why", why.EXAMPLES),
+    (joblogs.logs, "logs", joblogs.EXAMPLES),
+    (acts.scale, "scale", acts.SCALE_EXAMPLES),
+    (acts.set_, "set", acts.SET_EXAMPLES),
+    (acts.checkpoint, "checkpoint", acts.CHECKPOINT_EXAMPLES),
+    (checkpoints.checkpoints, "checkpoints", checkpoints.EXAMPLES),
+    (acts.pause, "pause", acts.PAUSE_EXAMPLES),
+    (acts.resume, "resume", acts.PAUSE_EXAMPLES),
+    (acts.stop, "stop", acts.STOP_EXAMPLES),
+    (acts.remove, "remove", acts.STOP_EXAMPLES),
+)
+_MACHINES: Final[Sequence[_Command]] = (
+    (nodes.nodes, "nodes", nodes.NODES_EXAMPLES),
+    (nodes.drain, "drain", nodes.DRAIN_EXAMPLES),
+    (nodes.undrain, "undrain", nodes.DRAIN_EXAMPLES),
+    (queues.queues, "queues", queues.QUEUES_EXAMPLES),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add them to the root."""
+    for panel, commands, group in (
+        ("Jobs", _JOBS, (bundle.app, "bundle")),
+        ("Machines and queues", _MACHINES, (queues.app, "queue")),
+    ):
+        for command, name, examples in commands:
+            app.command(name, epilog=examples, rich_help_panel=panel)(command)
+        app.add_typer(group[0], name=group[1], rich_help_panel=panel)
+    # Another way to say `jobs JOB`.
+    app.command("job", epilog=jobs.JOBS_EXAMPLES, hidden=True)(jobs.job)

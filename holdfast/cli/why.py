@@ -1,0 +1,273 @@
+"""`holdfast why JOB`: what was decided about it and why, and what it waits for now."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from holdfast.cli import listing, output, times
+from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
+
+if TYPE_CHECKING:
+    from holdfast.control.codec import Entry
+    from holdfast.control.facts import Job
+
+EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast why counter[/]               its story, and what it waits for now
+
+  [cyan]holdfast why counter --follow[/]      and what happens next, as it happens
+
+  [cyan]holdfast why counter -n 500 --all[/]  also every order to agents and every checkpoint
+"""
+
+# What a decision is called for people: a word, and its colour.
+_WORDS: Final = {
+    "Asked": ("asked", "bold"),
+    "SetStatus": ("status", "cyan"),
+    "Place": ("workers", "green"),
+    "Drain": ("leaving", "yellow"),
+    "Unplace": ("gone", "yellow"),
+    "WriteView": ("view", "green"),
+    "BeginCheckpoint": ("checkpoint", "dim"),
+    "CommitCheckpoint": ("committed", "blue"),
+    "AbandonCheckpoint": ("given up", "yellow"),
+    "DropCheckpoint": ("dropped", "dim"),
+    "CondemnCheckpoint": ("damaged", "bold red"),
+    "StopWorker": ("ending", "yellow"),
+    "Trouble": ("trouble", "bold red"),
+}
+# Orders that follow from a decision that has its own line.
+_ORDERS: Final = ("Forget", "GiveSettings", "GiveView", "StartWorker", "TakeShare")
+_ROUTINE: Final = ("BeginCheckpoint", "CommitCheckpoint", "DropCheckpoint")
+_ASKED: Final = "its user asked: "  # the word in front of the line says that
+_STEP: Final = re.compile(r"step (\d+)")
+_LOOK_S: Final = 0.5
+# Where reasons begin: after the time and the word.
+_INDENT: Final = 21
+# Lines of a reason that has many: of a traceback, its end.
+_TAIL_LINES: Final = 15
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is shown of one decision, or of a run of routine ones."""
+
+    at_s: float
+    term: int
+    what: str
+    reason: str
+
+
+def why(
+    name: JobArgument,
+    count: Annotated[int, typer.Option("-n", min=1, help="The last so many lines.")] = 50,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also orders, and every checkpoint.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Why a job is as it is: every decision with its reason, and what it waits for."""
+    with opened(cluster) as found:
+        job = found.job(name)
+        entries = found.plane.history(name)
+        if as_json:
+            output.show_json(document(job, entries[-count:]))
+            return
+        lines = told(entries, every=every)
+        if len(lines) > count:
+            listing.note(f"{len(lines) - count} earlier lines: holdfast why {name} -n {len(lines)}")
+        _show(lines[-count:])
+        if follow:
+            _follow(found, name, entries)
+            job = found.plane.job(name)
+            entries = found.plane.history(name)
+    _now(job, entries)
+
+
+def document(job: Job, entries: Sequence[Entry]) -> dict[str, Any]:
+    """The story as JSON: each decision, then how the job is now."""
+    return {
+        "job": job.name,
+        "history": [
+            {"at_s": each.at_s, "term": each.term, "what": each.what, "reason": each.reason}
+            for each in entries
+        ],
+        "now": {
+            "phase": job.status.phase.value,
+            "since_s": job.status.since_s,
+            "reason": job.status.reason,
+            "failures": [
+                {"worker": each.worker, "at_s": each.at_s, "step": each.step, "reason": each.reason}
+                for each in job.failures
+            ],
+        },
+    }
+
+
+def told(entries: Iterable[Entry], *, every: bool) -> list[Line]:
+    """A line for each decision. Unless `every`: without the orders that carry it out, and one
+    for all checkpoints in a row that went well."""
+    lines: list[Line] = []
+    run: list[Entry] = []
+    for entry in entries:
+        if not every and entry.what in _ORDERS:
+            continue
+        if not every and entry.what in _ROUTINE:
+            run.append(entry)
+            continue
+        lines += _gathered(run)
+        run = []
+        before = lines[-1].reason if lines and not every else ""
+        reason = _without(entry.reason, before)
+        lines.append(Line(entry.at_s, entry.term, entry.what, reason))
+    return lines + _gathered(run)
+
+
+def _without(reason: str, before: str) -> str:
+    """A traceback that the line before has told whole is not told again: its cause is enough."""
+    from holdfast.control.sentences import cause
+
+    head, _, tail = reason.strip().rpartition("\n")
+    if head.count("\n") < 2 or head not in before:
+        return reason
+    return f"{cause(head)} {tail}"
+
+
+def _gathered(run: list[Entry]) -> list[Line]:
+    """A run of routine checkpoints as one line, with one more for what has only begun."""
+    commits = [entry for entry in run if entry.what == "CommitCheckpoint"]
+    lines = []
+    if len(commits) == 1:
+        only = commits[0]
+        lines.append(Line(only.at_s, only.term, only.what, only.reason))
+    elif commits:
+        first, last = commits[0], commits[-1]
+        steps = [found[1] for each in (first, last) if (found := _STEP.search(each.reason))]
+        span = f" of steps {' to '.join(steps)}" if len(steps) == 2 else ""
+        took = times.span(last.at_s - first.at_s)
+        reason = f"{len(commits)} checkpoints{span}, within {took}"
+        lines.append(Line(last.at_s, last.term, last.what, reason))
+    if run and run[-1].what == "BeginCheckpoint":
+        last = run[-1]
+        lines.append(Line(last.at_s, last.term, last.what, last.reason))
+    return lines
+
+
+def _show(lines: Sequence[Line], day: str = "", term: int | None = None) -> None:
+    """Times to the second; the time, the day and the leader's term only where they change."""
+    console = output.out()
+    clock = ""
+    for line in lines:
+        today = times.day(line.at_s)
+        if today != day:
+            console.print(Text(today, style="dim"))
+            day = today
+        if line.term and line.term != term:
+            if term is not None:
+                console.print(Text(f"          term {line.term}: another coordinator leads", "dim"))
+            term = line.term
+        same = clock == times.clock(line.at_s)
+        clock = times.clock(line.at_s)
+        _show_line(line, "" if same else clock)
+
+
+def _show_line(line: Line, clock: str) -> None:
+    word, style = _WORDS.get(line.what, (line.what.lower(), ""))
+    said = line.reason.removeprefix(_ASKED)
+    rows = listing.own_paths(said).strip().splitlines() or [""]
+    head = Text(f"{clock:<8}  ", style="dim")
+    head.append(f"{word:<10} ", style=style)
+    console = output.out()
+    if console.is_terminal and len(rows) == 1:
+        rows = textwrap.wrap(rows[0], max(20, console.width - _INDENT)) or [""]
+        console.print(head.append(rows[0]))
+        for row in rows[1:]:
+            console.print(Text(f"{'':{_INDENT}}{row}"))
+        return
+    console.print(head.append(rows[0]))
+    _indented(rows[1:])
+
+
+def _indented(rows: Sequence[str]) -> None:
+    cut = len(rows) - _TAIL_LINES
+    if cut > 0:
+        output.out().print(Text(f"{'':{_INDENT}}… {cut} lines …", style="dim"))
+    for row in rows[max(0, cut) :]:
+        output.out().print(Text(f"{'':{_INDENT}}{row}"))
+
+
+def _follow(found: Opened, name: str, known: Sequence[Entry]) -> None:
+    """Print what is added to the history until the job has ended."""
+    last = known[-1] if known else None
+    term = last.term if last else None
+    try:
+        while True:
+            ended = found.plane.job(name).status.phase.final
+            entries = found.plane.history(name)
+            fresh = _after(entries, last)
+            if fresh:
+                _show(told(fresh, every=True), times.day(fresh[0].at_s), term)
+                last, term = fresh[-1], fresh[-1].term or term
+            if ended:
+                return
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        listing.note(f"\n{name} goes on")
+        raise
+
+
+def _after(entries: Sequence[Entry], last: Entry | None) -> list[Entry]:
+    """What came after `last`; all that is kept, when that is not kept any more."""
+    if last is None:
+        return list(entries)
+    for at in range(len(entries) - 1, -1, -1):
+        if entries[at] == last:
+            return list(entries[at + 1 :])
+    return [entry for entry in entries if entry.at_s > last.at_s]
+
+
+def _now(job: Job, entries: Sequence[Entry]) -> None:
+    """How it is now. What the end of the story has just said is not said again."""
+    from holdfast.control.sentences import cause
+
+    status = job.status
+    console = output.out()
+    head = Text("now       ", style="bold").append_text(listing.phase(status.phase.value))
+    head.append(f" since {times.clock(status.since_s)} ({times.ago(status.since_s)})")
+    console.print(head)
+    told_last = bool(entries) and entries[-1].reason == status.reason
+    rows = [] if told_last else status.reason.strip().splitlines()
+    if len(rows) > 1 and any(entry.reason == status.reason for entry in entries):
+        rows = [cause(status.reason)]
+    for row in rows[-_TAIL_LINES:]:
+        console.print(Text(f"{'':10}{listing.own_paths(row)}"))
+    if job.failures and status.phase.value != "failed":
+        last = job.failures[-1]
+        console.print(
+            Text(f"{'':10}{times.many(len(job.failures), 'failure')} so far; the last, ", "yellow")
+            + Text(f"{times.ago(last.at_s)} ago, of worker {last.worker} at step {last.step}:")
+        )
+        _indented(listing.own_paths(last.reason).strip().splitlines())
+    hint = _hint(job)
+    if hint:
+        listing.note(f"next: {hint}")
+
+
+def _hint(job: Job) -> str:
+    """The command that fits the phase."""
+    return {
+        "queued": "holdfast nodes   holdfast queues",
+        "paused": f"holdfast resume {job.name}",
+        "failed": f"holdfast logs {job.name} --stderr",
+        "succeeded": f"holdfast checkpoints {job.name}" if job.checkpoints else "",
+    }.get(job.status.phase.value, "")

@@ -1,0 +1,51 @@
+"""`make demo` shows what it claims, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.running import ROOT, environment
+from tests.unit.cli.test_demo import processes_over
+
+pytestmark = [pytest.mark.xdist_group("training-demo"), pytest.mark.timeout(900)]
+DEMO = ROOT / "examples" / "training_demo.py"
+
+
+def test_a_training_in_which_everything_is_killed_ends_with_the_bits_of_one_left_alone(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DEMO), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✔") == 6, done.stdout
+    assert "✘" not in done.stdout
+    assert "The same bits." in done.stdout
+    assert processes_over(tmp_path) == []
+
+
+def test_ctrl_c_ends_everything_that_the_training_demo_started(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, str(DEMO), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "four workers train" in line:
+            break
+    os.kill(running.pid, signal.SIGINT)
+    running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert processes_over(tmp_path) == []

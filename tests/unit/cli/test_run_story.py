@@ -1,0 +1,124 @@
+"""The history of a job as a run tells it: which lines, in which words, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import holdfast
+from holdfast.cli.run_story import Event, Settling, Story, own_traceback, told
+from holdfast.control.codec import Entry
+from holdfast.wire.limits import RUN_SETTLE_S
+
+UNPACKED = "/x/.holdfast/bundles/abc/files"
+OURS = str(Path(holdfast.__file__).parent)
+TRACEBACK = f"""Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "{OURS}/agent/nursery.py", line 10, in work
+    runpy.run_path(script)
+    ~~~~~~~~~~~~~~^^^^^^^^
+  File "{UNPACKED}/train.py", line 7, in <module>
+    main()
+  File "{UNPACKED}/model.py", line 3, in main
+    raise ValueError("no such loss")
+ValueError: no such loss"""
+OWN = """Traceback (most recent call last):
+  File "/mine/train.py", line 7, in <module>
+    main()
+  File "/mine/model.py", line 3, in main
+    raise ValueError("no such loss")
+ValueError: no such loss"""
+
+
+def entry(what: str, reason: str, at_s: float = 1.0) -> Entry:
+    return Entry(at_s, 1, what, reason)
+
+
+def test_a_history_that_is_read_again_gives_each_entry_once() -> None:
+    entries = [entry("Place", f"worker {number}", float(number)) for number in range(6)]
+    story = Story(entries[:2])
+    assert story.news(entries[:2]) == []
+    assert story.news(entries[:4]) == entries[2:4]
+    assert story.news(entries[1:]) == entries[4:]
+    assert story.news([]) == []
+
+
+def test_entries_that_went_round_before_they_were_read_do_not_bring_old_ones_back() -> None:
+    entries = [entry("Place", f"worker {number}", float(number)) for number in range(10)]
+    story = Story(entries[:3])
+    assert story.news(entries[5:]) == entries[5:]
+
+
+def test_equal_entries_are_told_apart_by_their_place() -> None:
+    same = [entry("Trouble", "again") for _ in range(3)]
+    story = Story()
+    assert len(story.news(same[:1])) == 1
+    assert story.news(same[:1]) == []
+
+
+def test_orders_and_steps_towards_something_are_not_told() -> None:
+    for what in ("GiveView", "TakeShare", "BeginCheckpoint", "Place", "Forget"):
+        assert told(entry(what, "worker 1"), {}) is None
+
+
+def test_a_killed_worker_is_told_by_its_signal_without_what_it_said_last() -> None:
+    reason = f"worker 3 is gone (signal): {TRACEBACK}\nit was ended by SIGKILL, which somebody sent"
+    event = told(entry("Unplace", reason), {})
+    assert event is not None
+    assert event.text == "worker 3 was killed (SIGKILL)"
+    assert event.loss and event.worker == 3 and not event.detail
+
+
+def test_a_failed_worker_is_told_with_the_users_own_traceback() -> None:
+    reason = f"worker 2 is gone (error): {TRACEBACK}\nit ended with status 1"
+    event = told(entry("Unplace", reason), {UNPACKED: "/mine"})
+    assert event is not None
+    assert event.text == "worker 2 failed: ValueError: no such loss"
+    assert event.detail == OWN
+    assert event.loss
+
+
+def test_a_worker_that_was_asked_to_go_is_not_told_and_one_that_finished_is_no_loss() -> None:
+    for kind in ("left", "stopped"):
+        assert told(entry("Unplace", f"worker 2 is gone ({kind}): it ended with 0"), {}) is None
+    event = told(entry("Unplace", "worker 2 is gone (done): it ended with status 0"), {})
+    assert event is not None and event.text == "worker 2 has finished"
+    assert not event.loss and not event.detail
+
+
+def test_only_a_status_that_lasts_is_told_and_a_failure_that_is_waited_out_at_once() -> None:
+    settling = Settling()
+    view, first = Event(1.0, "WriteView", "view 1"), Event(1.0, "SetStatus", "3 workers to start")
+    second = Event(1.1, "SetStatus", "on 3 workers")
+    assert settling.passed([first, view], 10.0) == [view]
+    assert settling.passed([second], 10.1) == []
+    assert settling.passed([], 10.1 + RUN_SETTLE_S) == [second]
+    assert settling.passed([], 99.0) == []
+    alike = [Event(2.0, "Finish", "finished"), Event(2.0, "SetStatus", "finished")]
+    assert settling.passed(alike, 99.5) == alike[:1]
+    assert settling.passed([], 99.5 + RUN_SETTLE_S) == []
+    failure = Event(2.0, "SetStatus", "waits 1 s after failure 1 of at most 3: boom")
+    assert settling.passed([failure], 100.0) == [failure]
+
+
+def test_a_status_with_a_traceback_in_it_is_told_in_one_line() -> None:
+    reason = f"failed: {TRACEBACK}\nit ended with status 1\n(worker 2; the job failed once)"
+    event = told(entry("SetStatus", reason), {})
+    assert event is not None
+    assert event.text == "failed: ValueError: no such loss (worker 2; the job failed once)"
+
+
+def test_a_failure_that_is_waited_out_is_told_with_what_comes_next() -> None:
+    reason = "waits 2 s after failure 1 of at most 3: it ended with status 1"
+    event = told(entry("SetStatus", reason), {})
+    assert event is not None
+    assert event.text == "waits 2 s after failure 1 of at most 3, then tries again"
+
+
+def test_what_is_not_a_traceback_stays_as_it_is() -> None:
+    text = "one\n    two\n  three"
+    assert own_traceback(text, {}) == text
+
+
+def test_an_unknown_kind_of_entry_is_told_and_not_lost() -> None:
+    event = told(entry("User", "its user asked: scale to 5"), {})
+    assert event is not None and event.text == "its user asked: scale to 5"
