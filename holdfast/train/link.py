@@ -11,7 +11,8 @@
     link.done()
 
 The agent may be killed and come back at any time: a thread connects again and says everything
-again. No call here waits for the agent, except `view`, and none fails because it is away.
+again. No call here waits for the agent, except `view`, and none fails because it is away. The
+thread also repeats what is true every `WORKER_BEAT_S`: a process that is paused does not.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from holdfast.wire.limits import (
     LINK_RETRY_S,
     LINK_RETRY_S_MAX,
     STEP_REPORT_S,
+    WORKER_BEAT_S,
 )
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import Part
@@ -86,6 +88,7 @@ class Link:
         self._unsent: set[int] = set()  # attempts whose answer was not sent on this connection
         self._state_waits = self._step_waits = False
         self._closed = False
+        self._news: Callable[[], None] = lambda: None
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
@@ -196,6 +199,12 @@ class Link:
             self._changed.wait_for(lambda: self._newer() or self.leaving, timeout_s)
             return self._given if self._newer() else None
 
+    def listen(self, news: Callable[[], None]) -> None:
+        """Call `news` in the link's thread whenever something may have been heard. It must be
+        short, and must not fail."""
+        self._news = news
+        self._nudge()
+
     @property
     def settings(self) -> tuple[tuple[str, str, int], ...]:
         """Changed settings: name, value, and the step at which it takes effect."""
@@ -303,7 +312,8 @@ class Link:
         return line
 
     def _talk(self, line: socket.socket) -> None:
-        """Say everything, then what changes; hear what comes. Returns only when closed."""
+        """Say everything, then what changes, and now and then the same again; hear what comes.
+        Returns only when closed."""
         with self._changed:
             self._state_waits, self._unsent = True, set(self._answers)
         poll = select.poll()
@@ -314,26 +324,25 @@ class Link:
             sent_s = self._send(line, sent_s)
             if self._closed:
                 return
-            wait_s = max(0.0, sent_s + STEP_REPORT_S - time.monotonic())
-            ready = dict(poll.poll(wait_s * 1000 if self._step_waits else None))
+            until_s = sent_s + (STEP_REPORT_S if self._step_waits else WORKER_BEAT_S)
+            ready = dict(poll.poll(max(0.0, until_s - time.monotonic()) * 1000))
             self._drain_nudges()
             if line.fileno() in ready:
                 pending = self._hear(line, pending)
 
     def _send(self, line: socket.socket, sent_s: float) -> float:
-        """Send what waits; the time of the last report of a step."""
+        """Send what waits; the time when the state was last said."""
         now_s = time.monotonic()
         with self._changed:
-            due = self._step_waits and (now_s >= sent_s + STEP_REPORT_S or self._closed)
-            waiting = [self._state()] if self._state_waits or due else []
-            if waiting:
+            step_due = self._step_waits and (now_s >= sent_s + STEP_REPORT_S or self._closed)
+            due = self._state_waits or step_due or now_s >= sent_s + WORKER_BEAT_S
+            waiting = [self._state()] if due else []
+            if due:
                 self._state_waits = self._step_waits = False
             waiting += [self._answers[one] for one in sorted(self._unsent) if one in self._answers]
             self._unsent.clear()
-        if not waiting:
-            return sent_s
         line.sendall(b"".join(waiting))
-        return now_s
+        return now_s if due else sent_s
 
     def _hear(self, line: socket.socket, pending: bytes) -> bytes:
         data = line.recv(64 * 1024)
@@ -352,6 +361,7 @@ class Link:
                 except (KeyError, TypeError, ValueError) as error:
                     raise talk.not_understood(raw, error) from error
                 self._changed.notify_all()
+        self._news()
         return rest
 
     def _drain_nudges(self) -> None:
@@ -359,6 +369,7 @@ class Link:
             self._wake.recv(4096)
         with self._changed:
             self._changed.notify_all()
+        self._news()
 
     def _hear_view(self, body: dict[str, Any]) -> None:
         view = talk.view_from(body)

@@ -1,0 +1,100 @@
+"""Meshes for tests: real sockets on loopback, all members in this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.train.bell import Bell
+from holdfast.train.door import Door
+from holdfast.train.hello import Epoch, Hello
+from holdfast.train.meeting import Meeting
+from holdfast.train.mesh import Mesh
+from holdfast.train.wires import tune
+
+JOB = "job"
+LIMIT_S = 30.0
+
+
+@contextmanager
+def meshes(count: int) -> Iterator[list[Mesh]]:
+    """Everybody connected with everybody."""
+    sockets: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for high in range(count):
+            for low in range(high):
+                caller = socket.create_connection(listener.getsockname())
+                accepted, _ = listener.accept()
+                sockets[high][low], sockets[low][high] = tune(caller), tune(accepted)
+    found = [Mesh(worker, 1, 0, sockets[worker]) for worker in range(count)]
+    try:
+        yield found
+    finally:
+        for mesh in found:
+            mesh.close()
+
+
+class Doors:
+    """Doors of some workers, each with its own bell, as if each were a process."""
+
+    def __init__(self, count: int) -> None:
+        self.bells = [Bell() for _ in range(count)]
+        self.doors = [Door(JOB, n, "127.0.0.1", 0, self.bells[n]) for n in range(count)]
+        self.addresses = {n: "{}:{}".format(*door.address) for n, door in enumerate(self.doors)}
+        self.suspected: dict[int, set[int]] = {n: set() for n in range(count)}
+
+    def __enter__(self) -> Doors:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for door in self.doors:
+            door.close()
+
+    def meet(
+        self,
+        worker: int,
+        members: list[int],
+        *,
+        view: int = 1,
+        round_: int = 0,
+        step: int | None = None,
+        over: Callable[[], bool] = lambda: False,
+    ) -> tuple[Mesh, Meeting] | None:
+        """One member's part; to be called in a thread of its own."""
+        mine = Hello("meet", JOB, worker, -1, Epoch(view, round_), step)
+        peers = [peer for peer in members if peer != worker]
+        addresses = {peer: self.addresses[peer] for peer in members}
+        meeting = Meeting(self.doors[worker], self.bells[worker], mine, addresses, peers)
+        if not meeting.run(over, self.suspected[worker].update):
+            return None
+        sockets = {peer: tune(sock) for peer, sock in meeting.sockets.items()}
+        mesh = Mesh(worker, view, round_, sockets)
+        self.doors[worker].met(mesh.close)
+        return mesh, meeting
+
+
+class Thread(threading.Thread):
+    """A call in a thread; `result` waits for it, and raises what it raised."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._call = call
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        self.join(LIMIT_S)
+        assert not self.is_alive(), "it still waits"
+        if self._error is not None:
+            raise self._error
+        return self._result
