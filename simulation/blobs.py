@@ -14,6 +14,7 @@ class Share(NamedTuple):
     value: int
     which: int  # of so many
     shares: int
+    effects: tuple[int, ...] = ()  # at which step each setting takes effect
 
 
 class Manifest(NamedTuple):
@@ -35,8 +36,9 @@ class Blobs:
     def remove(self, key: str) -> None:
         self.held.pop(key, None)
 
-    def read_whole(self, manifest_key: str) -> tuple[int, int] | str:
-        """The state (step, value) that a manifest gives; or, in words, why it cannot be read."""
+    def read_whole(self, manifest_key: str) -> tuple[int, int, tuple[int, ...]] | str:
+        """The state (step, value, effects of settings) that a manifest gives; or, in words, why
+        it cannot be read."""
         manifest = self.held.get(manifest_key)
         if not isinstance(manifest, Manifest):
             return f"there is no manifest {manifest_key}"
@@ -46,12 +48,12 @@ class Blobs:
             if not isinstance(share, Share):
                 return f"part {part.key} is missing"
             shares[share.which] = share
-        found = {(share.step, share.value, share.shares) for share in shares.values()}
+        found = {(one.step, one.value, one.shares, one.effects) for one in shares.values()}
         if len(found) != 1:
             return f"its parts are of different states: {sorted(found)}"
-        step, value, count = found.pop()
+        step, value, count, effects = found.pop()
         if step != manifest.step:
             return f"its parts are of step {step}"
         if sorted(shares) != list(range(count)):
             return f"it has the shares {sorted(shares)} of {count}"
-        return step, value
+        return step, value, effects

@@ -32,6 +32,7 @@ LANES = "4: in a view every lane is held once"
 SAMPLES = "5: every sample counts once"
 ROOM = "6: no machine is promised more than it has"
 ENDS = "a job ends as its user wants, with the right result"
+AGREED = "settings take effect at one step, for everyone"
 ONCE = "7: a command that comes twice or late changes nothing"
 
 
@@ -43,6 +44,7 @@ class Checks:
         self._terms: dict[str, int] = {}  # host -> the highest term that was obeyed there
         self._numbers: dict[str, int] = {}  # job -> the highest number that a worker had
         self._term_leaders: dict[int, bytes | None] = {}
+        self._effects: dict[tuple[str, int], tuple[int, ...]] = {}  # job, view -> of its settings
         self._lost_nodes: set[Key] = set()  # workers whose node was out of the plane since
         self.jobs: dict[str, Job] = {}
         self.unfinished: set[str] = set(world.settings.trainings)
@@ -98,6 +100,7 @@ class Checks:
             raise Violation(FORWARD, f"{after.name} was {before.status.phase} and is not any more")
         if after.status.phase.final:
             self.unfinished.discard(after.name)
+            self._ended_well(after)
         if after.placements != before.placements:
             self._placed(before, after)
         if after.view != before.view:
@@ -145,12 +148,13 @@ class Checks:
     def _checkpointed(self, before: Job, after: Job) -> None:
         if after.committed_step < before.committed_step:
             raise Violation(FORWARD, f"{after.name} had committed {before.committed_step}")
-        states = self._world.settings.trainings[after.name].states
+        training = self._world.settings.trainings[after.name]
         for checkpoint in after.checkpoints:
             found = self._world.blobs.read_whole(checkpoint.manifest)
             if isinstance(found, str):
                 raise Violation(WHOLE, f"step {checkpoint.step} of {after.name}: {found}")
-            if found != (checkpoint.step, states[checkpoint.step]):
+            step, value, effects = found
+            if step != checkpoint.step or value != training.state(step, effects):
                 raise Violation(SAMPLES, f"step {checkpoint.step} of {after.name} holds {found}")
 
     # --- agents ---------------------------------------------------------------------------------
@@ -208,12 +212,26 @@ class Checks:
 
     def held(self, worker: Worker, before: Held | None, after: Held) -> None:
         """A worker holds another state than before."""
-        if before is not None and after.step <= before.step:
+        if before is not None and after[:2] != before[:2] and after.step <= before.step:
             raise Violation(FORWARD, f"{worker.name} held {before.step} and now {after.step}")
-        if after.value != worker.training.states[after.step]:
+        if after.value != worker.training.state(after.step, after.effects):
             raise Violation(
                 SAMPLES, f"{worker.name} holds another step {after.step} than an undisturbed run"
             )
+
+    def met(self, worker: Worker, view: View) -> None:
+        """A worker has met the others of its view: all know the same settings from the same
+        steps on, and none from an earlier one than was asked for."""
+        held = worker.held
+        assert held is not None
+        known = worker.settings[: len(held.effects)]
+        effects = self._effects.setdefault((worker.key.job, view.number), held.effects)
+        if effects != held.effects:
+            raise Violation(
+                AGREED, f"{worker.name} has {held.effects} in view {view.number}, not {effects}"
+            )
+        if any(since < at_step for since, (_, _, at_step) in zip(effects, known, strict=True)):
+            raise Violation(AGREED, f"{effects} in view {view.number}, asked for were {known}")
 
     def restores(self, worker: Worker, view: View, step: int) -> None:
         """A worker begins from a checkpoint: then nobody who counts may hold a later state."""
@@ -248,9 +266,9 @@ class Checks:
         phase, intent = job.status.phase, job.intent
         if phase is Phase.STOPPED and intent is Intent.STOP:
             return
-        if phase is not Phase.SUCCEEDED or job.finished_by is None:
+        if phase is not Phase.SUCCEEDED:
             raise Violation(ENDS, f"{job.name} has {phase.value}: {job.status.reason}")
-        training = self._world.settings.trainings[job.name]
-        held = self._world.workers[Key(job.name, job.finished_by)].held
-        if held is None or held != (training.steps, training.states[training.steps]):
-            raise Violation(SAMPLES, f"{job.name} ended with {held}, not as an undisturbed run")
+        # What is committed was compared with an undisturbed run when it was committed.
+        steps = self._world.settings.trainings[job.name].steps
+        if job.committed_step != steps:
+            raise Violation(ENDS, f"{job.name} succeeded; of {steps} steps {job.committed_step}")

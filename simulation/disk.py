@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
-from zlib import crc32
 
 from holdfast.agent import journal
 from holdfast.agent.events import Entry
 
 _PATH: Final = Path("journal")
+_SALT: Final = bytes(8)
 
 
 class Disk:
@@ -35,17 +35,12 @@ class Disk:
 
     def recovered(self) -> list[Entry]:
         """What a restarted agent reads. What is torn is cut off for good."""
-        head = journal._HEADER.pack(journal._MAGIC, journal._VERSION, bytes(8))
-        raw = bytearray(head + journal._CRC.pack(crc32(head)))
-        chain = crc32(head)
-        for entries in self.batches:
-            data, chain = journal._batch(entries, len(raw), chain)
-            raw += data
+        raw = journal.written(self.batches, _SALT)
         if self._torn is not None:
             entries, share = self._torn
-            data, _ = journal._batch(entries, len(raw), chain)
-            raw += data[: int(len(data) * share)]
+            whole = journal.written([*self.batches, entries], _SALT)
+            raw = whole[: len(raw) + int((len(whole) - len(raw)) * share)]
             self._torn = None
-        _, _, found = journal._read(_PATH, bytes(raw))
+        found = journal.recovered(_PATH, raw).entries
         self.batches = [found] if found else []
         return found

@@ -21,6 +21,7 @@ RATES_MAX: Final = {
     "reply lost": 0.08,  # ... after the plane has carried it out
     "torn write": 0.05,  # an agent dies while it writes its journal
     "step crash": 0.02,  # an agent dies between two actions
+    "join crash": 0.4,  # an agent dies while its request to join is on its way, which is late
     "user error": 0.06,  # a worker's own code fails
     "stall": 0.2,  # a leader stops between deciding and carrying out, longer than its session
     "put crash": 0.3,  # a worker dies while it writes its share of a checkpoint
@@ -32,6 +33,7 @@ COUNTS_MAX: Final = {
     "crash agent": 3,
     "pause agent": 2,
     "cut agent": 2,  # no message reaches the agent, or comes from it, for a while
+    "part machines": 2,  # no message passes between two machines for a while
     "crash machine": 2,
     "crash coordinator": 3,
     "pause coordinator": 3,

@@ -35,14 +35,14 @@ from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN
-from holdfast.coordination.embedded.transactions import Create, Delete, Multi
+from holdfast.coordination.embedded.transactions import Create, Delete, Multi, Part, SetData
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire.orders import Order
 from holdfast.wire.room import Resources
 from simulation.disk import Disk
 from simulation.flow import Flow, Steps
 from simulation.kernel import Being
-from simulation.plane import Client, refused_at
+from simulation.plane import Client
 from simulation.worker import Worker
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 LOCAL_S: Final = 0.0005
 RESTART_S: Final = (0.2, 3.0)
 REPORT_S: Final = (0.005, 0.05)
+# How late the last request of an agent that died may be: its session is still alive then.
+LATE_S: Final = (0.2, 2.0)
+NODES: Final = "/holdfast/nodes"
+NODE_TURNS: Final = "/holdfast/nodes-turns"
 
 
 class Host:
@@ -117,11 +121,10 @@ class Agent(Being):
         self.world = world
         self.host = host
         self.machine = AgentMachine(host.name, Machine(host.capacity))
-        self.client = Client(self, host.name, self._session_lost, self._look)
+        self.client = Client(self, host.name, self._session_lost)
         self.listener: tuple[int, Coordinator] | None = None
         self.reports = 0
         self._joining: Flow | None = None
-        self._joined = False
         self._reporting = False
         self._wake_s: float | None = None
         self._parts_told: set[tuple[Key, int]] = set()
@@ -135,7 +138,6 @@ class Agent(Being):
         host = self.host
         self.machine = AgentMachine(host.name, Machine(host.capacity))
         self.listener = None
-        self._joined = False
         self._reporting = False
         self._wake_s = None
         self._parts_told.clear()
@@ -168,49 +170,41 @@ class Agent(Being):
 
     def _session_lost(self) -> None:
         self.tell("has lost its session")
-        self._joined = False
         if self._joining is not None:
             self._joining.cancel()
         self._joining = Flow(self._join())
 
-    def _look(self) -> None:
-        """Our node was removed. If our session is alive, a late request of a life before this one
-        has taken its place; then we take it back."""
-        if self._joined and self.world.plane.is_open(self.client.session):
-            self.tell("looks whether its node is its own")
-            self._joined = False
-            self._joining = Flow(self._join(opened=True))
-
-    def _join(self, opened: bool = False) -> Steps:
-        """Have our node in the plane, in a session of this life."""
-        plane, path = self.world.plane, f"/holdfast/nodes/{self.host.name}"
+    def _join(self) -> Steps:
+        """Have our node in the plane, in a session of this life: as `Member` does it."""
+        plane, opened = self.world.plane, False
+        path, turns = f"{NODES}/{self.host.name}", f"{NODE_TURNS}/{self.host.name}"
         while not opened:
             opened = yield plane.open(self.client)
         session = self.client.session
-        self.client.watches = lambda event: event.type == p.EVENT_DELETED and event.path == path
         data = plane.keep((self.host.name, session))
         create = Create(path, data, OPEN, p.FLAG_EPHEMERAL, -1, False)
         while True:
-            outcome = yield plane.ask(self.client, create, session)
-            if outcome is None:
+            found = yield plane.read(self.client, lambda tree: _seat(tree, path, turns))
+            if found is None:
                 continue
-            if outcome.error == p.OK:
-                break
-            if outcome.error == p.SESSION_EXPIRED:
+            if found == p.SESSION_EXPIRED:
                 return  # we are told, and join again
-            found = yield plane.read(self.client, lambda tree: _owner(tree, path))
-            if found is None or found == p.SESSION_EXPIRED:
-                continue
-            owner, version = found
+            turn, owner, version = found
             if owner == session:
                 break
-            # The node of our own life before this one.
-            replace = Multi((Delete(path, version), create))
-            outcome = yield plane.ask(self.client, replace, session)
-            if outcome is not None and refused_at(outcome) is None:
-                break
-        self._joined = True
+            # The node of our own life before this one goes.
+            old = () if owner is None else (Delete(path, version),)
+            if self.world.faults.strikes("join crash"):
+                self.client.awaits = self.kernel.now_s + self.kernel.between(*LATE_S)
+                self.after(LOCAL_S, self.crash)
+            yield plane.ask(
+                self.client, Multi((self._take_turn(turns, turn), *old, create)), session
+            )
         self.tell("has joined in session", session)
+
+    def _take_turn(self, path: str, turn: int) -> Part:
+        """What comes late, when another life has joined since, is refused."""
+        return SetData(path, b"", turn)
 
     # --- events and actions -----------------------------------------------------------------------
 
@@ -226,7 +220,16 @@ class Agent(Being):
         key = worker.key
         view = worker.view.number if worker.view else 0
         step = worker.held.step if worker.held else None
-        self.handle(Said(key, ready=worker.ready, view=view, step=step))
+        self.handle(
+            Said(
+                key,
+                ready=worker.ready,
+                view=view,
+                step=step,
+                ending=worker.ending,
+                suspects=worker.suspects,
+            )
+        )
         for attempt, parts in worker.said_parts.items():
             if parts and (key, attempt) not in self._parts_told and self.up:
                 self._parts_told.add((key, attempt))
@@ -337,6 +340,8 @@ class Agent(Being):
                 self._set_timer()
 
 
-def _owner(tree: Tree, path: str) -> tuple[int, int] | None:
+def _seat(tree: Tree, path: str, turns: str) -> tuple[int, int | None, int]:
+    """Whose turn it is, who owns the node (if there is one), and its version."""
     node = tree.find(path)
-    return None if node is None else (node.owner, node.version)
+    owner, version = (None, 0) if node is None else (node.owner, node.version)
+    return tree.nodes[turns].version, owner, version

@@ -13,12 +13,14 @@ LATE_S: Final = (0.05, 4.0)
 
 
 class Network:
-    """Carries messages. `cut` holds the names of those whom nothing reaches now."""
+    """Carries messages. `cut` holds the names of those whom nothing reaches now, `parted` pairs
+    of machines that do not reach each other."""
 
     def __init__(self, kernel: Kernel, faults: Faults) -> None:
         self._kernel = kernel
         self._faults = faults
         self.cut: set[str] = set()
+        self.parted: set[frozenset[str]] = set()
 
     def latency_s(self) -> float:
         """How long one way takes this time."""
@@ -37,6 +39,8 @@ class Network:
         life = target.life
         if machine == target_machine:
             self._kernel.after(0.0005, lambda: _arrive(target, life, action))
+            return
+        if self.parted and frozenset((machine, target_machine)) in self.parted:
             return
         if machine in self.cut or faults.strikes("drop"):
             return

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from simulation.world import Verdict, World
@@ -68,22 +69,34 @@ def explore(
 
 
 def shrink(verdict: Verdict) -> tuple[Verdict, frozenset[str]]:
-    """The same violation with as few faults as we can find, and what was switched off for it."""
+    """The same violation with as few faults as we can find, and what was switched off for it.
+
+    A fault that does not happen also changes when the rest happens, so one that has nothing to do
+    with the violation may seem to be needed. So single ones are tried, and then any sets of them.
+    """
     off: frozenset[str] = frozenset()
-    best, runs = verdict, 0
-    while runs < SHRINK_RUNS_MAX:
-        before = off
-        kinds = sorted({name.partition("#")[0] for name in best.faults})
-        for name in [*kinds, *best.faults]:
-            if name in off or name.partition("#")[0] in off or runs >= SHRINK_RUNS_MAX:
-                continue
-            runs += 1
-            tried = World(verdict.seed, off | {name}).run()
-            if tried.rule == verdict.rule:
-                best, off = tried, off | {name}
-        if off == before:
+    best = verdict
+    random = Random(verdict.seed)  # noqa: S311 - chance, not secrets
+    single = _single(best, off)
+    for _ in range(SHRINK_RUNS_MAX):
+        if not best.faults:
             break
+        tried_off = next(single, None)
+        if tried_off is None:
+            count = random.randint(1, len(best.faults))
+            tried_off = off | set(random.sample(best.faults, count))
+        tried = World(verdict.seed, tried_off).run()
+        if tried.rule == verdict.rule and len(tried.faults) < len(best.faults):
+            best, off = tried, tried_off
+            single = _single(best, off)
     return best, off
+
+
+def _single(verdict: Verdict, off: frozenset[str]) -> Iterator[frozenset[str]]:
+    """What is off, with one more kind, then with one more fault."""
+    kinds = sorted({name.partition("#")[0] for name in verdict.faults})
+    for name in [*kinds, *verdict.faults]:
+        yield off | {name}
 
 
 def replay_command(seed: int, off: frozenset[str] = frozenset()) -> str:

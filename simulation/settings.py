@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -19,7 +19,16 @@ class Training:
 
     spec: JobSpec
     steps: int
-    states: Sequence[int]
+    number: int
+    _states: dict[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
+
+    def state(self, step: int, effects: tuple[int, ...]) -> int | None:
+        """The state after `step` of an undisturbed run in which the settings take effect at these
+        steps; None: it has no such step."""
+        if effects not in self._states:
+            self._states[effects] = undisturbed(self.number, self.spec.lanes, self.steps, effects)
+        states = self._states[effects]
+        return states[step] if step < len(states) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,9 @@ def _training(random: Random, number: int, room: int) -> Training:
         ),
         # Users' own errors happen here too, but they must not end the job.
         restart=RestartPolicy(failures_max=1_000, backoff_s=0.2, backoff_s_max=1.0),
+        settings=random.choice(({}, {"lr": "0.1"})),
     )
-    return Training(spec, steps, undisturbed(number, lanes, steps))
+    return Training(spec, steps, number)
 
 
 def _wishes(random: Random, jobs: list[str], hosts: list[str]) -> tuple[Wish, ...]:
@@ -94,5 +104,7 @@ _WISHES: Final = (
     ("drain", 0.25),
     ("pause", 0.2),
     ("scale", 0.3),
+    ("set", 0.4),
+    ("set", 0.2),
     ("stop", 0.05),
 )

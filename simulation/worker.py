@@ -5,17 +5,23 @@ from everyone, the most advanced state is everybody's; if nobody has one, the vi
 says which committed checkpoint to begin from. Then, step by step, each member sends the sums of
 its lanes to the others, and has completed the step when it has everyone's. What was computed for a
 step stays valid when the view changes. Every message carries its view; another view's is ignored.
+
+Settings: a meeting ends only when the member knows as many as the view says. Those that the state
+does not know take effect at their step, or at the one after the agreed, if that is later.
+
+The end: whoever has made the last step says so, and waits until it is asked to leave. A peer that
+is silent for too long is suspected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.agent.events import Ending, Force, Key
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
-from simulation.arithmetic import Contribution, contribution, following
+from simulation.arithmetic import Contribution, contribution, following, setting_at
 from simulation.blobs import Share
 from simulation.kernel import Being
 from simulation.settings import Training
@@ -30,13 +36,17 @@ PUT_S: Final = (0.005, 0.2)
 LEAVE_S: Final = (0.01, 0.2)
 # How long a worker waits for its peers before it asks them again.
 ASK_AGAIN_S: Final = 0.6
+# So often it asks in vain before it suspects them.
+ASKS_MAX: Final = 4
 
 
 class Held(NamedTuple):
-    """A state: the last completed step, and the number that stands for the weights."""
+    """A state: the last completed step, the number that stands for the weights, and at which step
+    each setting takes effect."""
 
     step: int
     value: int
+    effects: tuple[int, ...] = ()
 
 
 class Worker(Being):
@@ -49,7 +59,9 @@ class Worker(Being):
         self.key = key
         self.training = training
         self.ready = False
-        self.word = ""
+        self.ending = False  # it has made the last step
+        self.suspects: frozenset[int] = frozenset()
+        self.settings: tuple[tuple[str, str, int], ...] = ()
         self.held: Held | None = None
         self.view: View | None = None
         self.together = False  # everyone of the view has met
@@ -62,6 +74,7 @@ class Worker(Being):
         self._sums: dict[tuple[int, int], dict[int, tuple[Contribution, ...]]] = {}
         self._shares: dict[int, TakeShare] = {}
         self._marked: object = None
+        self._asked = 0  # how often in vain
         self.begin()
         self.after(self.kernel.between(*START_S), self._introduce)
 
@@ -94,11 +107,13 @@ class Worker(Being):
             if number not in self._shares:
                 self._shares[number] = what
                 self._take_shares()
+        elif isinstance(what, GiveSettings) and len(what.settings) > len(self.settings):
+            self.settings = what.settings
+            self._meet()
 
     def _leave(self) -> None:
-        self.word = self.word or "left"
         self._say()
-        self.end(Ending(code=0, word=self.word))
+        self.end(Ending(code=0, word="done" if self.ending else "left"))
 
     def _say(self) -> None:
         self.host.heard(self)
@@ -115,6 +130,9 @@ class Worker(Being):
         self.tell("adopts view", view.number, "at", self.held)
         self.view = view
         self.together = False
+        self.ending = False
+        self.suspects = frozenset()
+        self._asked = 0
         self._brought = self.held
         self._meeting = {met: held for met, held in self._meeting.items() if met[0] >= view.number}
         self._sums = {of: sums for of, sums in self._sums.items() if of[0] >= view.number}
@@ -146,7 +164,7 @@ class Worker(Being):
     def _meet(self) -> None:
         """If all are there: take the most advanced state, or restore, and begin."""
         view = self.view
-        if view is None or self.together:
+        if view is None or self.together or not self._knows_settings(view):
             return
         heard = [self._meeting.get((view.number, peer), _ABSENT) for peer in self._peers()]
         if _ABSENT in heard:
@@ -155,9 +173,14 @@ class Worker(Being):
         chosen = self._chosen(view, states)
         if chosen is None:
             return
-        if chosen != self.held:
+        if self.held is None or chosen.step != self.held.step:
             self._own = {}
+        chosen = self._with_settings(view, chosen)
+        if self._own and setting_at(chosen.step + 1, chosen.effects) != self._setting():
+            self._own = {}  # computed without a setting that the next step has
+        if chosen != self.held:
             self._hold(chosen)
+        self.world.checks.met(self, view)
         self.together = True
         self._say()
         self._take_shares()
@@ -166,6 +189,20 @@ class Worker(Being):
     def _chosen(self, view: View, states: list[Held]) -> Held | None:
         """What all members go on from, whoever decides it: each comes to the same."""
         return max(states, default=None) or self.world.restored(self, view)
+
+    def _knows_settings(self, view: View) -> bool:
+        return len(self.settings) >= view.settings
+
+    def _with_settings(self, view: View, held: Held) -> Held:
+        """The state with those settings of the view that it does not know yet."""
+        effects = list(held.effects)
+        for _, _, at_step in self.settings[len(effects) : view.settings]:
+            effects.append(max(at_step, held.step + 1))
+        return held._replace(effects=tuple(effects))
+
+    def _setting(self) -> int:
+        """Which setting counts for the step that is under way."""
+        return setting_at(self.held.step + 1, self.held.effects) if self.held else 0
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -176,9 +213,8 @@ class Worker(Being):
     def _begin_step(self) -> None:
         assert self.view is not None and self.held is not None
         if self.held.step >= self.training.steps:
-            self.word = "done"
+            self.ending = True
             self._say()
-            self.after(self.kernel.between(*LEAVE_S), self._leave)
             return
         if self.world.faults.strikes("user error"):
             self.end(Ending(code=1, stderr_tail="ValueError: the user's own"))
@@ -192,7 +228,8 @@ class Worker(Being):
         if held != self.held:
             return
         for lane in lanes:
-            self._own[lane] = contribution(held.value, held.step + 1, lane)
+            setting = setting_at(held.step + 1, held.effects)
+            self._own[lane] = contribution(held.value, held.step + 1, lane, setting)
         if view is not self.view:
             return
         mine = tuple(self._own[lane] for lane in view.lanes[self.key.worker])
@@ -235,7 +272,7 @@ class Worker(Being):
         self._own = {}
         # Our own sums of the step before are not needed by anyone any more; of this one, perhaps.
         self._sums.pop((number, step - 1), None)
-        self._hold(Held(step, value))
+        self._hold(Held(step, value, held.effects))
         self.tell("completes step", step, "in view", number)
         self._say()
         self._take_shares()
@@ -257,7 +294,7 @@ class Worker(Being):
                 self._say()
             elif attempt.step == held.step:
                 self.said_parts[number] = ()
-                self._put(number, Share(held.step, held.value, order.share, order.shares))
+                self._put(number, Share(*held[:2], order.share, order.shares, held.effects))
 
     def _put(self, number: int, share: Share) -> None:
         key = f"{self.key.job}/{share.step}/{share.which}of{share.shares}/{share.value:016x}"
@@ -286,21 +323,36 @@ class Worker(Being):
         self.after(ASK_AGAIN_S, self._ask_again)
         view, held = self.view, self.held
         mark = (view, held, self.together)
-        if mark != self._marked or view is None:
+        if mark != self._marked or view is None or self.ending:
             self._marked = mark
+            self._suspect(())
             return
+        self._asked += 1
         if not self.together:
             self._meet()
-            for peer in self._peers():
-                if (view.number, peer) not in self._meeting:
-                    self._greet(peer, asks=True)
+            silent = [p for p in self._peers() if (view.number, p) not in self._meeting]
+            for peer in silent:
+                self._greet(peer, asks=True)
+            self._suspect(silent)
             return
         assert held is not None
         step, me = held.step + 1, self.key.worker
         sums = self._sums.get((view.number, step), {})
-        for peer in self._peers():
-            if peer not in sums:
-                self._send(peer, lambda worker: worker.hear_need(me, view.number, step))
+        silent = [peer for peer in self._peers() if peer not in sums]
+        for peer in silent:
+            self._send(peer, lambda worker: worker.hear_need(me, view.number, step))
+        self._suspect(silent if me in sums else ())
+
+    def _suspect(self, silent: Iterable[int]) -> None:
+        """Say who has been silent for too long; nobody, if something moves again."""
+        peers = frozenset(silent)
+        if not peers:
+            self._asked = 0
+        suspects = peers if self._asked >= ASKS_MAX else frozenset()
+        if suspects != self.suspects:
+            self.suspects = suspects
+            self.world.happened["suspicion"] += bool(suspects)
+            self._say()
 
 
 _ABSENT: Final = object()

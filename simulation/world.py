@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.agent.events import Ending, Key
-from holdfast.control.facts import Intent, Job, Phase, Status
+from holdfast.control.facts import Intent, Job, Phase, Setting, Status
 from holdfast.coordination.embedded.transactions import SetData
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.orders import View
+from simulation.arithmetic import start_of
 from simulation.blobs import Blobs, Manifest
 from simulation.checks import WHOLE, Checks
 from simulation.coordinator import JOBS, Coordinator
 from simulation.faults import Faults
-from simulation.host import Host
+from simulation.host import NODE_TURNS, Host
 from simulation.kernel import Being, Kernel, Violation
 from simulation.network import Network
 from simulation.plane import Plane
@@ -81,6 +82,9 @@ class World:
 
     def _submit(self) -> None:
         self.plane.make("/holdfast/draining", self.plane.keep(frozenset()))
+        self.plane.make(NODE_TURNS)
+        for host in self.settings.hosts:
+            self.plane.make(f"{NODE_TURNS}/{host}")
         for name, training in self.settings.trainings.items():
             status = Status(Phase.QUEUED, "it has just come", 0.0)
             job = Job(spec=training.spec, submitted_s=0.0, status=status)
@@ -103,7 +107,7 @@ class World:
         self.checks.restores(worker, view, step)
         self.happened["restore"] += 1
         if step == 0:
-            return Held(0, training.states[0])
+            return Held(0, start_of(training.number))
         node = self.plane.tree.find(f"{JOBS}/{worker.key.job}/checkpoints/{step}")
         current = self.checks.jobs[worker.key.job].view
         if node is None:
@@ -198,6 +202,7 @@ class World:
         self.kernel.tell("world", "is at peace")
         self.faults.quiet = True
         self.network.cut.clear()
+        self.network.parted.clear()
         for being in [*self.coordinators, *(host.agent for host in self.hosts.values())]:
             being.go_on()
         for worker in self.workers.values():
@@ -227,6 +232,9 @@ class World:
             self._change(wish.target, lambda job: _wants(job, Intent.STOP))
         elif wish.what == "checkpoint":
             self._change(wish.target, lambda job: replace(job, checkpoint_asked=True))
+        elif wish.what == "set":
+            at_step = random.choice((0, random.randint(1, 12)))
+            self._change(wish.target, lambda job: _with_setting(job, at_step))
         else:
             most = self.settings.trainings[wish.target].spec.workers_max
             wanted = random.randint(1, most)
@@ -255,6 +263,8 @@ class World:
             self.network.cut.add(host.name)
             self.kernel.tell(host.name, "is cut off")
             self.kernel.after(pause_s, lambda: self.network.cut.discard(host.name))
+        elif kind == "part machines":
+            self._part(host, random.choice(hosts), 2 * pause_s)
         elif kind == "crash machine":
             host.crash()
         elif kind == "crash coordinator":
@@ -270,6 +280,13 @@ class World:
                 each.crash()
             for one in self.coordinators:
                 one.crash()
+
+    def _part(self, one: Host, other: Host, pause_s: float) -> None:
+        """Neither reaches the other; both reach everyone else."""
+        if one is not other:
+            pair = frozenset((one.name, other.name))
+            self.network.parted.add(pair)
+            self.kernel.after(pause_s, lambda: self.network.parted.discard(pair))
 
     def _strike_worker(self, kind: str, worker: Worker, pause_s: float) -> None:
         if kind == "kill worker":
@@ -293,6 +310,11 @@ class World:
                 being.go_on()
 
         self.kernel.after(pause_s, go_on)
+
+
+def _with_setting(job: Job, at_step: int) -> Job:
+    setting = Setting("lr", str(len(job.settings)), at_step)
+    return replace(job, settings=(*job.settings, setting))
 
 
 def _wants(job: Job, intent: Intent) -> Job:

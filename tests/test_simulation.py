@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.control.commands import Record
-from holdfast.wire.orders import GiveSettings, Order
+from holdfast.wire.orders import Order
 from simulation.faults import COUNTS_MAX, RATES_MAX
 from simulation.mutants import MUTANTS, Mutant, hunt
 from simulation.search import Totals, explore, shrink, told
@@ -48,9 +48,8 @@ def test_every_kind_of_fault_strikes_and_every_kind_of_decision_is_taken() -> No
     missing = {*RATES_MAX, *COUNTS_MAX} - totals.struck.keys()
     assert not missing
     kinds = {kind.__name__ for kind in (*Record.__args__, *Order.__args__)}
-    # No blob is damaged in this world, and no setting is changed.
-    kinds -= {"CondemnCheckpoint", GiveSettings.__name__}
-    assert not {*kinds, "fenced", "refused", "restore"} - totals.happened.keys()
+    kinds -= {"CondemnCheckpoint"}  # no blob is damaged in this world
+    assert not {*kinds, "fenced", "refused", "restore", "suspicion"} - totals.happened.keys()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -11,6 +11,7 @@
 - `codec`, `filing`, `history`  facts as znodes; `plane` the verbs of users, `ledger` the leader's
 - `coordinator`  the loop around it: campaign, lead (`leading`), step down
 - `agents_port` what it needs of agents; `agents` the same over gRPC, with `door`, `lines`, `stream`
+- `main`       a coordinator as a process; `housekeeping` removes blobs that nothing needs
 - `invariants` what must always be true of all that
 
 Deciding is pure: no I/O, no clock, no chance. The coordinator around it reads one snapshot, asks,

@@ -30,6 +30,7 @@ from holdfast.control.door import (
 )
 from holdfast.control.facts import Observed
 from holdfast.control.lines import Lines, OrderRefused
+from holdfast.control.observing import People
 from holdfast.control.stream import Stream, hello_of
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
@@ -235,6 +236,7 @@ class GrpcAgents:
         self, identity: ServerIdentity, port: int, door_port: int
     ) -> list[grpc.aio.Server]:
         door = Door(self._authority, self._listening.certificate_s)
+        people = People(self._lines, self._authority)
         agents = {
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),
             "Renew": grpc.unary_unary_rpc_method_handler(door.renew),
@@ -246,10 +248,10 @@ class GrpcAgents:
         host = self._listening.host
         servers: list[grpc.aio.Server] = []
         try:
-            self.address = _bind(servers, "holdfast.v1.Agents", agents, closed, f"{host}:{port}")
-            self.door_address = _bind(
-                servers, "holdfast.v1.Door", doors, opened, f"{host}:{door_port}"
-            )
+            inside = {"holdfast.v1.Agents": agents, "holdfast.v1.People": people.methods()}
+            self.address = _bind(servers, inside, closed, f"{host}:{port}")
+            outside = {"holdfast.v1.Door": doors}
+            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}")
             for server in servers:
                 await server.start()
         except BaseException:
@@ -281,14 +283,14 @@ class GrpcAgents:
 
 def _bind(
     servers: list[grpc.aio.Server],
-    service: str,
-    methods: dict[str, Any],
+    services: dict[str, dict[str, Any]],
     credentials: grpc.ServerCredentials,
     address: str,
 ) -> str:
     server = grpc.aio.server(options=rpc.SERVER_OPTIONS, maximum_concurrent_rpcs=2 * STREAMS_MAX)
     servers.append(server)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    for service, methods in services.items():
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
     try:
         bound = server.add_secure_port(address, credentials)
     except RuntimeError as error:

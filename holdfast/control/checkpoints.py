@@ -5,7 +5,10 @@ advanced member, so that everyone can copy its share at that step's boundary. It
 every member of that view has reported that its parts are durable, while that view is still the
 job's view: also when all members have died since. It is given up when the view has changed, when
 a member went without its parts, when somebody had already passed the step (the next attempt names
-a later one), or after `CHECKPOINT_ATTEMPT_S`.
+a later one), when the job ends before that step, or after `CHECKPOINT_ATTEMPT_S`.
+
+The job's last step is committed exactly: those who have made it wait there, so the attempt names
+the step that they hold, at once.
 
 Numbers of attempts are used once, so parts of a given up attempt never count for another.
 """
@@ -41,6 +44,8 @@ def due(sight: Sight, departing: bool, now_s: float) -> str:
     ahead = sight.step - job.committed_step
     if ahead <= 0:
         return ""  # the newest checkpoint says it all
+    if sight.last_step is not None:
+        return "the job's last step is done"
     if departing:
         return "the workers are about to leave"
     if job.checkpoint_asked:
@@ -72,12 +77,14 @@ def begin(sight: Sight, departing: bool, now_s: float) -> Decision | None:
     job = sight.job
     if job.attempt is not None or job.view is None or not sight.adopted:
         return None
-    if job.abandoned_s is not None and now_s < job.abandoned_s + CHECKPOINT_RETRY_S:
+    last = sight.last_step is not None
+    rests = job.abandoned_s is not None and now_s < job.abandoned_s + CHECKPOINT_RETRY_S
+    if rests and not last:
         return None
     reason = due(sight, departing, now_s)
     if not reason:
         return None
-    step = sight.step + lead(sight, now_s)
+    step = sight.step if last else sight.step + lead(sight, now_s)
     attempt = Attempt(job.attempts + 1, step, job.view.number, now_s)
     return Decision(BeginCheckpoint(job.name, attempt), f"checkpoint at step {step}: {reason}")
 
@@ -94,6 +101,8 @@ def conclude(sight: Sight, reports: Reports, now_s: float) -> Decision | None:
     if len(parts) == len(view.lanes):
         reason = f"checkpoint at step {attempt.step}: all {len(parts)} shares are durable"
         return Decision(CommitCheckpoint(job.name, attempt, parts), reason)
+    if sight.last_step is not None and sight.last_step < attempt.step:
+        return _abandon(job, attempt, f"step {sight.last_step} is the job's last")
     for worker in view.lanes:
         reported = reports.get(worker)
         if reported is not None and attempt.number in reported[1].missed:

@@ -65,6 +65,7 @@ class State:
     attempt: Attempt | None = None
     failures: tuple[Failure, ...] = ()
     finished_by: int | None = None
+    finished_step: int | None = None
     attempts: int = 0
     attempts_missed: int = 0
     abandoned_s: float | None = None
@@ -140,6 +141,10 @@ def names_to(names: Iterable[str]) -> Any:
     return {"format": FORMAT, "names": sorted(names)}
 
 
+def asked_to(entries: Iterable[Entry]) -> Any:
+    return {"format": FORMAT, "asked": [[entry.at_s, entry.reason] for entry in entries]}
+
+
 def state_to(state: State) -> bytes:
     return _bytes(_document(state))
 
@@ -201,6 +206,11 @@ def queue_from(path: str, plain: Any) -> Queue:
 def names_from(path: str, plain: Any) -> frozenset[str]:
     names = _open(path, plain, ("names",))["names"]
     return frozenset(_read(path, tuple[str, ...], names))
+
+
+def asked_from(path: str, plain: Any) -> tuple[Entry, ...]:
+    rows = _open(path, plain, ("asked",))["asked"]
+    return tuple(Entry(at_s, 0, "Asked", said) for at_s, said in _rows(path, rows, (float, str)))
 
 
 def state_from(path: str, data: bytes) -> State:

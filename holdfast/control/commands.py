@@ -32,6 +32,7 @@ __all__ = [
     "Decision",
     "Drain",
     "DropCheckpoint",
+    "Finish",
     "Forget",
     "GiveSettings",
     "GiveView",
@@ -74,12 +75,24 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Unplace:
-    """A worker's end was seen (or its node is gone): its room is free. `failure` counts, if set."""
+    """A worker's end was seen (or its node is gone): its room is free. `failure` counts, if set.
+
+    `unfinished`: it said that the job is done, but it was asked to leave before that was true.
+    """
 
     job: str
     worker: int
     exit: Exit | None
     failure: Failure | None = None
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The job's last step is committed: whatever happens from now on, it has succeeded."""
+
+    job: str
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,7 @@ Record = (
     | Place
     | Drain
     | Unplace
+    | Finish
     | WriteView
     | BeginCheckpoint
     | CommitCheckpoint

@@ -46,6 +46,19 @@ class Coordinator:
         self._write_manifest = write_manifest
         self._election = Election(session, filing.LEADER, name)
         self._ended = threading.Event()
+        self._leadership: Leadership | None = None
+
+    @property
+    def acting(self) -> bool:
+        """Whether this one leads, and nobody else can."""
+        leadership = self._leadership
+        return leadership is not None and leadership.acting
+
+    @property
+    def term(self) -> int:
+        """The term in which this one leads; 0: it does not."""
+        leadership = self._leadership
+        return leadership.term if leadership is not None and not leadership.lost else 0
 
     def run(self, stop: threading.Event) -> None:
         """Stand, lead, and stand again, until `stop` is set. Then the next one may lead at once.
@@ -100,10 +113,12 @@ class Coordinator:
         manifests = ManifestWriter(self._write_manifest, self._agents.wake)
         ledger = Ledger(self._session, leadership, self._agents.wake)
         term = Term(leadership, ledger, self._agents, manifests, self._clock)
+        self._leadership = leadership
         try:
             with closing(manifests), closing(ledger):
                 self._loop(leadership, ledger, term, stop)
         finally:
+            self._leadership = None
             self._agents.end()
 
     def _loop(

@@ -48,6 +48,11 @@ class Intent(Enum):
     RUN = "run"
     PAUSE = "pause"
     STOP = "stop"
+    STOP_NOW = "stop now"  # without a last checkpoint
+
+    @property
+    def stops(self) -> bool:
+        return self in (Intent.STOP, Intent.STOP_NOW)
 
 
 class Phase(Enum):
@@ -103,7 +108,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A hyper-parameter changed at run time; every worker takes it at `at_step`."""
+    """A hyper-parameter changed at run time. Every worker takes it at `at_step`, or at the first
+    step for which all of them know it, if that is later (0: in any case then)."""
 
     name: str
     value: str
@@ -138,6 +144,7 @@ class Job:
     settings: tuple[Setting, ...] = ()
     failures: tuple[Failure, ...] = ()  # the last ones, bounded
     finished_by: int | None = None  # the worker that reported that the job is done
+    finished_step: int | None = None  # the job's last step, once it is committed
     attempts: int = 0  # checkpoints ever begun; the last one's number
     attempts_missed: int = 0  # in a row: begun too late for the step that they named
     abandoned_s: float | None = None  # when the last attempt was given up, if after the last commit

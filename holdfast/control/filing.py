@@ -68,6 +68,11 @@ def history_path(job: str) -> str:
     return f"{JOBS}/{job}/history"
 
 
+def asked_path(job: str) -> str:
+    """What its users asked, in words."""
+    return f"{JOBS}/{job}/asked"
+
+
 def queue_path(queue: str) -> str:
     return f"{QUEUES}/{queue}"
 

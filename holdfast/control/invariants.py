@@ -1,8 +1,9 @@
 """What must always be true of desired state, observed state and decisions; cheap, always on.
 
-The numbers are those of the design's list. 1 and 2 need terms and blobs, 5 needs samples: the
-simulator checks those from the world's truth. What can be seen here:
+The numbers are those of the design's list. 1 and most of 2 need terms and blobs, 5 needs samples:
+the simulator checks those from the world's truth. What can be seen here:
 
+- 2: a job that has succeeded by its last step has that step committed;
 - 3: the committed step only grows, but for a checkpoint that nobody could read; a view never
   starts from a checkpoint while one of its members is known to hold the state;
 - 4: in a view every lane is held exactly once;
@@ -20,6 +21,7 @@ from holdfast.control.commands import (
     CommitCheckpoint,
     CondemnCheckpoint,
     Decision,
+    Finish,
     Order,
     Place,
     Record,
@@ -27,7 +29,16 @@ from holdfast.control.commands import (
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import Attempt, Desired, Job, Observed, View, WorkerFacts, WorkerPhase
+from holdfast.control.facts import (
+    Attempt,
+    Desired,
+    Job,
+    Observed,
+    Phase,
+    View,
+    WorkerFacts,
+    WorkerPhase,
+)
 from holdfast.control.records import apply_to
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spec import Resources
@@ -57,6 +68,11 @@ def check_job(job: Job) -> None:
         raise broken(3, f"checkpoints of {job.name}", f"{steps} do not ascend")
     if job.status.phase.final and job.placements:
         raise broken(6, f"{job.name} has {job.status.phase.value}", f"with workers {numbers}")
+    if job.finished_step is not None and job.finished_step != job.committed_step:
+        why = f"step {job.finished_step} is its last, step {job.committed_step} is committed"
+        raise broken(2, f"{job.name} is finished", why)
+    if job.status.phase is Phase.SUCCEEDED and job.finished_step is job.finished_by is None:
+        raise broken(2, f"{job.name} has succeeded", "and nothing shows that it was finished")
 
 
 def check_room(desired: Desired, observed: Observed) -> None:
@@ -136,6 +152,10 @@ def _check_command(sight: Sight, command: Command, reports: Reports, observed: O
             if set(parts) != set(lanes) or said != set(lanes):
                 why = f"of {sorted(lanes)} only {sorted(said)} have reported their shares"
                 raise broken(5, f"attempt {attempt.number} of {job.name}", why)
+        case Finish(step=step):
+            if step != sight.last_step or step != job.committed_step:
+                why = f"step {step}: last is {sight.last_step}, committed {job.committed_step}"
+                raise broken(2, f"the end of {job.name}", why)
         case Place(placement=placement):
             if placement.worker < job.next_worker or placement.node not in observed.nodes:
                 raise broken(6, f"worker {placement.worker} of {job.name}", str(placement))

@@ -249,6 +249,7 @@ KEYS: Final[Mapping[str, Callable[[_At], Any]]] = {
     "restart": _restart,
     "settings": _settings,
     "deadline": _At.seconds,
+    "silence": _At.seconds,
     "notify": _notify,
 }
 
@@ -267,8 +268,10 @@ def parse(text: str, source: str) -> JobSpec:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise _usage(source, root, "there are fewer lanes than workers", why, fix)
-    deadline_s = found.pop("deadline", None)
-    return JobSpec(lanes=lanes, workers_min=least, workers_max=most, deadline_s=deadline_s, **found)
+    for key in ("deadline", "silence"):
+        if key in found:
+            found[f"{key}_s"] = found.pop(key)
+    return JobSpec(lanes=lanes, workers_min=least, workers_max=most, **found)
 
 
 def dump(spec: JobSpec) -> str:
@@ -314,6 +317,8 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         del plain["checkpoint"]["every_steps"]
     if spec.deadline_s is not None:
         plain["deadline"] = units.duration_of(spec.deadline_s)
+    if spec.silence_s is not None:
+        plain["silence"] = units.duration_of(spec.silence_s)
     return plain
 
 

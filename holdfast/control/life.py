@@ -8,8 +8,11 @@ leader comes to the same conclusions.
   anything else. If there is work to save, a checkpoint is taken first; when one is committed that
   is newer than the status, or after `DEPARTURE_S`, all workers are drained. The last phase is
   written when the last room is free.
-- *Finished*: a worker reported that the job is done. The others go on to their own end (they may
-  still be putting results away), at most `FINISH_S`.
+- *Ending*: a worker says that it holds the job's last step. It waits there; that step is committed,
+  then all leave, and the job has succeeded. If those who hold it die before, the job goes on from
+  the last commit, as always.
+- *Finished*: a worker that takes no part in checkpoints reported that the job is done. The others
+  go on to their own end (they may still be putting results away), at most `FINISH_S`.
 - *Rounds of failure*: what a worker's own code did counts; a killed process or a lost machine does
   not. Failures before the next restart belong to one round: the first is the cause. After each
   round nothing is started for a pause that doubles; `failures_max` rounds in a row end the job. A
@@ -23,6 +26,7 @@ from dataclasses import dataclass
 
 from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, Status
 from holdfast.control.plans import JobPlan
+from holdfast.control.sentences import cause as cause_of
 from holdfast.control.sight import Sight
 from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
 
@@ -72,8 +76,32 @@ def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure 
     return Failure(worker, bounded(exit_.detail or exit_.kind.value), now_s, sight.step)
 
 
-def departure(job: Job, plan: JobPlan, now_s: float) -> Departure | None:
+def finished_step(sight: Sight) -> int | None:
+    """The job's last step, if it is made and committed."""
+    job = sight.job
+    if job.finished_step is not None:
+        return job.finished_step
+    return sight.last_step if sight.last_step == job.committed_step else None
+
+
+def unfinished(sight: Sight, worker: int, exit_: Exit) -> bool:
+    """Whether a worker that is gone said `done` too early. Asked to leave at the last step it
+    cannot know whether that is committed; one that holds no state is an ordinary program."""
+    job, facts = sight.job, sight.facts.get(worker)
+    if exit_.kind is not ExitKind.DONE or job.finished_step is not None:
+        return False
+    if facts is None or facts.step is None:
+        return False
+    return sight.gone[worker].draining or (facts.ending and facts.step > job.committed_step)
+
+
+def departure(sight: Sight, plan: JobPlan, now_s: float) -> Departure | None:
     """Why everybody is to leave, if so."""
+    job = sight.job
+    step = finished_step(sight)
+    if step is not None:
+        text = f"finished: step {step} is committed"
+        return Departure(text, Phase.SUCCEEDED, text, saves=False)
     if job.finished_by is not None:
         text = f"worker {job.finished_by} finished the job"
         return Departure(f"{text}; the others end too", Phase.SUCCEEDED, text, saves=False)
@@ -83,9 +111,10 @@ def departure(job: Job, plan: JobPlan, now_s: float) -> Departure | None:
         times = "once" if count == 1 else f"{count} times in a row"
         text = bounded(f"{last.reason}\n(worker {last.worker}; the job failed {times})")
         return Departure(f"failed: {text}", Phase.FAILED, text, saves=False)
-    if job.intent is Intent.STOP:
+    if job.intent.stops:
         text = "stopped as its user asked"
-        return Departure("stops as its user asked", Phase.STOPPED, text)
+        saves = job.intent is not Intent.STOP_NOW
+        return Departure("stops as its user asked", Phase.STOPPED, text, saves)
     if spec.deadline_s is not None and now_s >= job.submitted_s + spec.deadline_s:
         text = f"its deadline of {spec.deadline_s:g} s has passed"
         return Departure(text, Phase.FAILED, text)
@@ -104,6 +133,9 @@ def may_leave(sight: Sight, cause: Departure, now_s: float) -> tuple[bool, str]:
     job = sight.job
     status = job.status
     begun = status.phase is Phase.SHRINKING and status.reason == cause.reason
+    last = finished_step(sight)
+    if last is not None:
+        return True, f"step {last} was its last"
     if job.finished_by is not None:
         if begun and now_s >= status.since_s + FINISH_S:
             return True, f"{FINISH_S:g} s after the job was finished"
@@ -146,10 +178,12 @@ def _going(sight: Sight, plan: JobPlan, now_s: float) -> tuple[Phase, str]:
         return job.status.phase, job.status.reason  # the next look says what came of it
     if not sight.living:
         if resting(job, now_s):
-            last = job.failures[-1].reason.strip().splitlines()[-1:]
+            last = cause_of(job.failures[-1].reason)
             times = f"failure {rounds(job)} of at most {spec.restart.failures_max}"
-            return Phase.QUEUED, f"waits {pause_s(job):g} s after {times}: {''.join(last)}"
+            return Phase.QUEUED, f"waits {pause_s(job):g} s after {times}: {last}"
         return Phase.QUEUED, plan.waits or "waits for its workers to be placed"
+    if sight.last_step is not None:
+        return Phase.RUNNING, f"its last step, {sight.last_step}, is made and is being committed"
     survivors, living = len(sight.survivors), len(sight.living)
     wait = f"; {plan.waits}" if plan.waits else ""
     if not sight.holders:

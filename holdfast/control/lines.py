@@ -73,6 +73,16 @@ class OrderRefused:
     fenced: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Who is alive (and since when), what each said last, and who has a stream now."""
+
+    term: int
+    members: Mapping[str, int]
+    facts: Mapping[str, NodeFacts]
+    connected: frozenset[str]
+
+
 class Lines:
     """The agents as one leader sees them."""
 
@@ -98,7 +108,7 @@ class Lines:
 
     def end(self) -> None:
         with self._lock:
-            self._forget_all(_not_leading())
+            self._forget_all(not_leading())
             self._term = None
             self._ring()
 
@@ -107,6 +117,14 @@ class Lines:
             heard = {node: facts for node, facts in self._facts.items() if node in self._members}
             unheard = frozenset(node for node in self._members if node not in heard)
         return Observed(heard, unheard)
+
+    def look(self) -> Look | None:
+        """All that is known of agents in this term, for people; None: this one does not lead."""
+        with self._lock:
+            if self._term is None:
+                return None
+            facts = {node: self._facts[node] for node in self._members if node in self._facts}
+            return Look(self._term, dict(self._members), facts, frozenset(self._lines))
 
     def connection(self, node: str) -> int:
         with self._lock:
@@ -173,7 +191,7 @@ class Lines:
         """A new stream. An older one of the same agent is cut."""
         with self._lock:
             if self._term is None:
-                raise _not_leading()
+                raise not_leading()
             former = self._lines.get(said.node)
             if former is None and len(self._lines) >= STREAMS_MAX:
                 raise _full()
@@ -243,7 +261,7 @@ class Lines:
 # --- why a stream ends --------------------------------------------------------------------------
 
 
-def _not_leading() -> Denied:
+def not_leading() -> Denied:
     return Denied(
         grpc.StatusCode.UNAVAILABLE,
         Unavailable(

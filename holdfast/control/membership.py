@@ -10,6 +10,11 @@ When the next view is written:
   the view ends the attempt.
 - *Nobody of the last view lives*, or there was none: when `workers_min` are ready, to start from
   the last committed checkpoint.
+- *A setting was changed*: with the same members, so that they meet, and take it at one step. It
+  waits for a checkpoint under way as a joiner does, unless it names a step to take effect at.
+- *A member cannot be reached by others* (`outcasts`): at once, without it.
+
+Nobody joins once the job's last step is made: what is left to do is to commit it.
 
 A leaving worker stays in the view until somebody who stays is known to hold the state, and comes
 back into it if that one dies. So drains never lose the state. And before anything starts from a
@@ -30,12 +35,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.control.commands import Decision, GiveView, StopWorker, WriteView
-from holdfast.control.facts import View, WorkerPhase
+from holdfast.control.facts import Job, Setting, View, WorkerPhase
 from holdfast.control.sight import Sight
 from holdfast.control.views import assign
 from holdfast.wire.limits import GATHER_S, NOTICE_S, VIEW_WAIT_S
 
 ABLE = (WorkerPhase.READY, WorkerPhase.RUNNING)
+# Settings in one sentence; the rest is counted.
+SETTINGS_SAID = 3
 
 
 def wanted_members(sight: Sight) -> frozenset[int]:
@@ -44,20 +51,53 @@ def wanted_members(sight: Sight) -> frozenset[int]:
     if sight.job.finished_by is not None:
         # Those who hold the state may reach the end; nobody joins any more.
         return holders - leaving or holders
+    out = outcasts(sight).keys()
+    leaving |= out
     # An agent that has just come back may not have heard its workers yet: a member stays one.
     fit = sight.survivors - leaving
-    if len(sight.living) > len(fit) + len(leaving):
+    if sight.last_step is None and len(sight.living) > len(fit) + len(leaving):
         others = (sight.living.keys() & sight.facts.keys()) - fit - leaving
         fit |= {worker for worker in others if sight.facts[worker].phase in ABLE}
     if not sight.all_leave and holders.isdisjoint(fit):
-        fit |= sight.survivors | holders  # leaving, but perhaps the only ones with the state
+        # Leaving, but perhaps the only ones with the state.
+        fit |= (sight.survivors | holders) - out
     return fit
+
+
+def outcasts(sight: Sight) -> dict[int, str]:
+    """Members that must go because others cannot reach them, each with the reason.
+
+    Of two that cannot reach each other, the one with more accusers goes; among equals the higher
+    number. Who goes does not accuse any more. So somebody always stays; and one who holds the
+    state: if nobody else does, its accusers go instead.
+    """
+    if not sight.accusers:
+        return {}
+    accusers: dict[int, set[int]] = {}
+    for accuser in sight.accusers & sight.survivors:
+        for accused in sight.facts[accuser].suspects & sight.survivors - {accuser}:
+            accusers.setdefault(accused, set()).add(accuser)
+    found: dict[int, str] = {}
+    for accused in sorted(accusers, key=lambda worker: (-len(accusers[worker]), -worker)):
+        said_by = frozenset(accusers[accused] - found.keys())
+        if not said_by or accused in found:
+            continue
+        others = sight.holders - found.keys() - sight.leaving - {accused}
+        if others or accused not in sight.holders:
+            found[accused] = f"{_names(said_by)} cannot reach it"
+            continue
+        for accuser in said_by:
+            found[accuser] = f"it cannot reach worker {accused}, which alone holds the state"
+    return found
 
 
 def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | None:
     """The next view, if it is time for one."""
     job, members, survivors = sight.job, sight.members, sight.survivors
-    if not wanted or sight.all_leave or (wanted == members and not _start_elsewhere(sight)):
+    if not wanted or sight.all_leave or job.finished_step is not None:
+        return None
+    news = _new_settings(sight)
+    if wanted == members and not news and not _start_elsewhere(sight):
         return None
     lost = members - survivors
     if job.finished_by is not None and now_s < job.status.since_s + GATHER_S:
@@ -65,17 +105,32 @@ def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | 
     if not survivors and not sight.holders:
         if len(wanted) < job.spec.workers_min or _others_come(sight, wanted, now_s):
             return None
-    elif not lost and _may_wait(sight, wanted, now_s):
+    elif not lost and _may_wait(sight, wanted, news, now_s):
         return None
     number = job.view.number + 1 if job.view else 1
     held = {worker: job.view.lanes[worker] for worker in survivors} if job.view else {}
     restore = None if sight.holders else job.committed_step
     if restore is not None and _some_leave(sight, wanted):
         return None
-    lanes = assign(job.spec.lanes, wanted, held, settle=not lost)
+    lanes = assign(job.spec.lanes, wanted, held, settle=not lost and not outcasts(sight))
     manifest = job.checkpoints[-1].manifest if restore else ""
-    view = View(number, lanes, restore, manifest, _addresses(sight, wanted))
-    return Decision(WriteView(job.name, view), _why(sight, view, lost))
+    known = len(settings_of(job))
+    view = View(number, lanes, restore, manifest, _addresses(sight, wanted), known)
+    return Decision(WriteView(job.name, view), _why(sight, view, lost, news))
+
+
+def settings_of(job: Job) -> tuple[Setting, ...]:
+    """All that a worker is told: the job file's, then those changed at run time, in that order."""
+    first = (Setting(name, value, 0) for name, value in sorted(job.spec.settings.items()))
+    return (*first, *job.settings)
+
+
+def _new_settings(sight: Sight) -> tuple[Setting, ...]:
+    """Those that the members have not met for. At the job's last step there is no use for them."""
+    job = sight.job
+    if job.view is None or not job.settings or sight.last_step is not None:
+        return ()
+    return job.settings[max(job.view.settings - len(job.spec.settings), 0) :]
 
 
 def _addresses(sight: Sight, wanted: frozenset[int]) -> dict[int, str]:
@@ -105,29 +160,45 @@ def _others_come(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
     )
 
 
-def _may_wait(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
+def _may_wait(
+    sight: Sight, wanted: frozenset[int], news: tuple[Setting, ...], now_s: float
+) -> bool:
     attempt = sight.job.attempt
-    if _start_elsewhere(sight):
+    if _start_elsewhere(sight) or outcasts(sight).keys() & sight.members:
         return False
+    if any(setting.at_step for setting in news):
+        return False  # a checkpoint can be tried again, a step that is over cannot
     if attempt is not None and now_s < attempt.since_s + VIEW_WAIT_S:
         return True
     return bool(wanted - sight.members) and _others_come(sight, wanted, now_s)
 
 
-def _why(sight: Sight, view: View, lost: frozenset[int]) -> str:
+def _why(sight: Sight, view: View, lost: frozenset[int], news: tuple[Setting, ...]) -> str:
     members, wanted = sight.members, frozenset(view.lanes)
     said = []
     if lost:
         said.append(f"{_names(lost)} gone")
-    if left := members - lost - wanted:
+    out = members & outcasts(sight).keys() - wanted
+    if out:
+        said.append(f"{_names(out)} out of reach")
+    if left := members - lost - wanted - out:
         said.append(f"{_names(left)} leaving")
     if joined := wanted - members:
         said.append(f"{_names(joined)} ready")
+    said += [setting_text(setting) for setting in news[:SETTINGS_SAID]]
+    if len(news) > SETTINGS_SAID:
+        said.append(f"{len(news) - SETTINGS_SAID} more settings")
     text = f"view {view.number}: " + (", ".join(said) or "another start")
     if view.restore_step is None:
         return f"{text}; {_names(sight.holders & wanted)} holding the state"
     start = f"step {view.restore_step}" if view.restore_step else "the beginning"
     return f"{text}; nobody known to hold the state, so from {start}"
+
+
+def setting_text(setting: Setting) -> str:
+    """`lr=0.01 at step 120`."""
+    when = f"at step {setting.at_step}" if setting.at_step else "as soon as all know it"
+    return f"{setting.name}={setting.value} {when}"
 
 
 def _names(workers: frozenset[int]) -> str:

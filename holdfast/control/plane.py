@@ -1,21 +1,28 @@
 """What users do with jobs, queues and machines, as verbs over the coordination plane.
 
 Nothing here is fenced: users are not leaders. Each verb is one compare-and-set or one transaction;
-two users at once are put in order, and a lost reply is found out. A user's node is never written
+two users at once are put in order, and a lost reply is found out. What is asked of a job is also
+kept in words, for its history (`asked`). A user's node is never written
 by a leader but to note that the checkpoint asked for was made. The leader's side is `ledger`.
 """
 
 from __future__ import annotations
 
+import heapq
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holdfast.control import codec, filing
+from holdfast.control.asked import Asked
 from holdfast.control.codec import Entry, State, Wish
 from holdfast.control.facts import Intent, Job, Phase, Queue, Setting, Status
 from holdfast.control.history import read_history
+from holdfast.control.life import many
+from holdfast.control.membership import setting_text
+from holdfast.control.retired import Retired
 from holdfast.control.spec import JobSpec
 from holdfast.coordination import ABSENT, Config, Facts, Session, stamps
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
@@ -25,9 +32,11 @@ from holdfast.wire.limits import DRAINING_NODES_MAX, SETTINGS_MAX, UPDATE_TRIES_
 class ControlPlane:
     """The facts of all jobs, for whoever wants something of them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, who: str = "its user") -> None:
         self._session = session
         self._facts = Facts(session)
+        self._asked = Asked(self._facts, who)
+        self._retired = Retired(session)
 
     # --- jobs -------------------------------------------------------------------------------
 
@@ -37,8 +46,10 @@ class ControlPlane:
         filing.check_name("queue", spec.queue)
         now_s = self._now_s()
         wish = Wish(spec, now_s, uuid.uuid4().hex)
-        state = State(Status(Phase.QUEUED, "it was just submitted", now_s))
+        first, retired = self._retired.first(name)
+        state = State(Status(Phase.QUEUED, "it was just submitted", now_s), next_worker=first)
         transaction = self._facts.transaction(lambda: self._submission(name) == wish.submission)
+        self._retired.check_in(transaction, retired)
         wishes = Config(self._session, filing.job_path(name))
         try:
             wishes.put_in(transaction, codec.wish_to(wish), ABSENT)
@@ -48,8 +59,13 @@ class ControlPlane:
             transaction.create(path, settings.encoded(path))
             for parent in (filing.placements_path, filing.checkpoints_path, filing.history_path):
                 transaction.create(parent(name), b"")
+            self._asked.note_in(
+                transaction, name, f"run on {_workers(spec)}", now_s, wish.submission
+            )
             transaction.commit()
         except Conflict as error:
+            if self._submission(name) is None and self._retired.moved(retired):
+                return self.submit(spec)  # another job was removed at that moment
             raise Conflict(
                 f"there is a job {name} already",
                 why="a name is free again when its job has ended and was removed",
@@ -61,13 +77,15 @@ class ControlPlane:
         """Run, pause or stop it. A job that is to stop is not let run again."""
 
         def change(wish: Wish) -> Wish:
-            if wish.intent is Intent.STOP and intent is not Intent.STOP:
+            if wish.intent.stops and not intent.stops:
                 raise Refused(
                     f"job {job} is being stopped", fix="submit it again when it has ended"
                 )
+            if wish.intent is Intent.STOP_NOW:
+                return wish
             return replace(wish, intent=intent)
 
-        self._change(job, change)
+        self._change(job, change, "resume" if intent is Intent.RUN else intent.value)
 
     def scale(self, job: str, workers: int | None) -> None:
         """Have so many workers; None: as many as its spec allows."""
@@ -82,19 +100,22 @@ class ControlPlane:
                 )
             return replace(wish, workers_wanted=workers)
 
-        self._change(job, change)
+        most = "as many workers as its file allows" if workers is None else str(workers)
+        self._change(job, change, f"scale to {most}")
 
     def ask_checkpoint(self, job: str) -> None:
         """A checkpoint as soon as can be. Asked again before it is made, it is the same one."""
-        self._change(job, lambda wish: replace(wish, checkpoint_asked=True))
+        self._change(job, lambda wish: replace(wish, checkpoint_asked=True), "checkpoint")
 
-    def change_setting(self, job: str, name: str, value: str, at_step: int) -> None:
-        """Every worker takes the value at that step. Said again, it changes nothing."""
+    def change_setting(self, job: str, name: str, value: str, at_step: int | None = None) -> None:
+        """Every worker takes the value at that step; None, or too late for it: at the first step
+        for which all know it. Said again, it changes nothing."""
+        at_step = at_step or 0
         self._open_job(job)
         if not name or at_step < 0:
             raise Usage("a setting has a name, and a step from 0", fix="holdfast set JOB lr=0.01")
         filed = self._filed(job)
-        if at_step <= filed.job.committed_step and filed.job.checkpoints:
+        if 0 < at_step <= filed.job.committed_step:
             raise Usage(
                 f"step {at_step} of job {job} is over",
                 why=f"step {filed.job.committed_step} is committed",
@@ -103,8 +124,6 @@ class ControlPlane:
         path, setting = filing.settings_path(job), Setting(name, value, at_step)
 
         def change(plain: Any) -> Any:
-            if plain is None:
-                raise _missing(job)
             known = codec.settings_from(path, plain)
             if known and known[-1] == setting:
                 return plain
@@ -116,7 +135,7 @@ class ControlPlane:
                 )
             return codec.settings_to((*known, setting))
 
-        Config(self._session, path).update(change)
+        self._update(job, path, change, setting_text(setting))
 
     def remove(self, job: str) -> None:
         """Forget a job that has ended, with its history and its commit records."""
@@ -128,6 +147,7 @@ class ControlPlane:
                     why="only a job that has ended is removed",
                     fix=f"holdfast stop {job}",
                 )
+            self._retired.retire(job, filed.job.next_worker)
             try:
                 self._remove(job, filed)
             except Conflict:
@@ -152,7 +172,9 @@ class ControlPlane:
         """What was decided about it and why, oldest first; only the newest entries are kept."""
         if self._submission(job) is None:
             raise _missing(job)
-        return read_history(self._facts, job)
+        decided = read_history(self._facts, job)
+        # Each in its own order: the clocks of leaders and users may differ.
+        return list(heapq.merge(decided, self._asked.read(job), key=lambda entry: entry.at_s))
 
     # --- queues and machines ------------------------------------------------------------------
 
@@ -169,6 +191,13 @@ class ControlPlane:
             if plain is not None:
                 found[name] = codec.queue_from(path, plain)
         return found
+
+    def remove_queue(self, queue: str) -> None:
+        """Forget a queue's shares; its jobs go on in a queue without any. Twice is once."""
+        path = filing.queue_path(filing.check_name("queue", queue))
+        if self._facts.read(path, fresh=True) is not None:
+            gone = self._facts.transaction(lambda: self._facts.read(path, fresh=True) is None)
+            gone.remove(path).commit()
 
     def drain_node(self, node: str) -> None:
         """Give the machine nothing new, and let its workers leave. It need not be there now."""
@@ -214,16 +243,39 @@ class ControlPlane:
                 fix="submit a new one",
             )
 
-    def _change(self, job: str, change: Callable[[Wish], Wish]) -> None:
+    def _change(self, job: str, change: Callable[[Wish], Wish], text: str) -> None:
         self._open_job(job)
         path = filing.job_path(job)
 
         def update(plain: Any) -> Any:
-            if plain is None:
-                raise _missing(job)
             return codec.wish_to(change(codec.wish_from(path, plain)))
 
-        Config(self._session, path).update(update)
+        self._update(job, path, update, text)
+
+    def _update(self, job: str, path: str, change: Callable[[Any], Any], text: str) -> None:
+        """Change what users wrote at `path`, and say so in words, together. What is so already is
+        not asked again."""
+        config = Config(self._session, path)
+        for _ in range(UPDATE_TRIES_MAX):
+            before = config.get()
+            if before.value is None:
+                raise _missing(job)
+            after = change(before.value)
+            if after == before.value:
+                return
+            mark = stamps.new_stamp()
+            transaction = self._facts.transaction(partial(self._asked.has, job, mark))
+            try:
+                config.put_in(transaction, after, before.version)
+                self._asked.note_in(transaction, job, text, self._now_s(), mark)
+                transaction.commit()
+            except Conflict:
+                continue  # somebody was first: look again
+            return
+        raise Conflict(
+            f"job {job} was changed by others {UPDATE_TRIES_MAX} times in a row",
+            fix="let fewer change it, or less often",
+        )
 
     def _change_draining(self, change: Callable[[frozenset[str]], frozenset[str]]) -> None:
         def update(plain: Any) -> Any:
@@ -247,11 +299,20 @@ class ControlPlane:
         rest = [path for path in filed.versions if path not in (state, top)]
         history = filing.history_path(job)
         rest += [f"{history}/{name}" for name in self._facts.names(history)]
+        asked = filing.asked_path(job)
+        rest += [asked] if self._facts.read(asked) is not None else []
         for path in rest:
             transaction.remove(path)
         for parent in (history, filing.checkpoints_path(job), filing.placements_path(job), top):
             transaction.remove(parent)
         transaction.commit()
+
+
+def _workers(spec: JobSpec) -> str:
+    """`1 worker`, `2 to 4 workers`."""
+    if spec.workers_min == spec.workers_max:
+        return many(spec.workers_max)
+    return f"{spec.workers_min} to {many(spec.workers_max)}"
 
 
 def _missing(job: str) -> Missing:

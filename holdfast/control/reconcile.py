@@ -24,6 +24,7 @@ What the coordinator around it may rely on, and what it must do:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -32,6 +33,7 @@ from holdfast.control.commands import (
     CommitCheckpoint,
     Decision,
     Drain,
+    Finish,
     Forget,
     GiveSettings,
     Place,
@@ -72,9 +74,9 @@ def reconcile_job(
     decisions = list(_records(sight, reports, observed, now_s, plan))
     if job.placements:
         decisions += _starts(sight)
+        decisions += _settings(sight)  # before the view in which they are to be known
         decisions += membership.tell(sight)
         decisions += checkpoints.shares(sight)
-        decisions += _settings(sight)
     if len(reports) != len(sight.facts):
         decisions += strays(job.name, job, reports)
     return decisions
@@ -110,7 +112,11 @@ def _records(
     job = sight.job
     if job.status.phase.final:
         return
-    cause = life.departure(job, plan, now_s)
+    cause = life.departure(sight, plan, now_s)
+    last = life.finished_step(sight)
+    if last is not None and job.finished_step is None:
+        yield Decision(Finish(job.name, last), f"finished: step {last} is committed")
+    yield from _cast_out(sight)
     end, following = _end_and_next(sight, reports, cause, now_s)
     if end is not None:
         yield end
@@ -134,7 +140,18 @@ def _unplace(sight: Sight, now_s: float) -> Iterator[Decision]:
         counted = counted or failure is not None
         said = f": {life.bounded(end.detail)}" if end.detail else ""
         reason = f"worker {worker} is gone ({end.kind.value}){said}"
-        yield Decision(Unplace(sight.job.name, worker, end, failure), reason)
+        early = life.unfinished(sight, worker, end)
+        if early:
+            reason += "; it was asked to leave before the last step was committed"
+        yield Decision(Unplace(sight.job.name, worker, end, failure, early), reason)
+
+
+def _cast_out(sight: Sight) -> Iterator[Decision]:
+    """Members whom others cannot reach leave. On record before the view without them: otherwise,
+    if the leader died in between, they would be taken for those who are ready to join."""
+    for worker, why in sorted(membership.outcasts(sight).items()):
+        if worker not in sight.leaving:
+            yield Decision(Drain(sight.job.name, worker, why), f"worker {worker} leaves: {why}")
 
 
 def _end_and_next(
@@ -179,7 +196,7 @@ def _place_and_drain(
                 reason = f"worker {worker} leaves: {cause.reason} ({why})"
                 yield Decision(Drain(job.name, worker, cause.reason), reason)
         return
-    if not life.resting(job, now_s):
+    if not life.resting(job, now_s) and sight.last_step is None:
         worker = job.next_worker
         for add in plan.add:
             if add.node in observed.nodes:
@@ -212,15 +229,19 @@ def _starts(sight: Sight) -> Iterator[Decision]:
             command=job.spec.command,
             resources=job.spec.resources,
             environment=_environment(job),
+            silence_s=job.spec.silence_s,
         )
         yield Decision(order, f"worker {worker} is placed on {placement.node}, not reported there")
 
 
 def _environment(job: Job) -> Mapping[str, str]:
-    return {
+    first = {
         talk.LANES_VARIABLE: str(job.spec.lanes),
         talk.MODE_VARIABLE: job.spec.mode.value,
     }
+    if job.spec.settings:
+        first[talk.SETTINGS_VARIABLE] = json.dumps(dict(job.spec.settings), sort_keys=True)
+    return first
 
 
 def _settings(sight: Sight) -> Iterator[Decision]:
@@ -228,8 +249,7 @@ def _settings(sight: Sight) -> Iterator[Decision]:
     job = sight.job
     if not job.spec.settings and not job.settings:
         return
-    known = tuple((name, value, 0) for name, value in sorted(job.spec.settings.items()))
-    known += tuple((setting.name, setting.value, setting.at_step) for setting in job.settings)
+    known = tuple((s.name, s.value, s.at_step) for s in membership.settings_of(job))
     for worker, placement in sight.living.items():
         facts = sight.facts.get(worker)
         if facts is not None and facts.settings < len(known):

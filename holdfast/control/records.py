@@ -16,13 +16,14 @@ from holdfast.control.commands import (
     CondemnCheckpoint,
     Drain,
     DropCheckpoint,
+    Finish,
     Place,
     Record,
     SetStatus,
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import Checkpoint, Desired, ExitKind, Job
+from holdfast.control.facts import Checkpoint, Desired, ExitKind, Job, Phase
 from holdfast.wire.errors import BugError, Conflict
 from holdfast.wire.limits import FAILURES_KEPT
 
@@ -40,6 +41,8 @@ def apply_record(
             return _drain(job, record)
         case Unplace():
             return _unplace(job, record)
+        case Finish():
+            return _finish(job, record)
         case WriteView():
             return _write_view(job, record)
         case BeginCheckpoint():
@@ -81,6 +84,14 @@ def _set_status(job: Job, record: SetStatus) -> Job:
             f"job {job.name} cannot be {record.status.phase.value} yet",
             why=f"{len(job.placements)} of its workers still have their room",
         )
+    if record.status.phase is Phase.SUCCEEDED and (job.finished_by, job.finished_step) == (
+        None,
+        None,
+    ):
+        raise BugError(
+            f"job {job.name} cannot have succeeded",
+            why="no worker has finished it, and its last step is not committed",
+        )
     return job.with_status(record.status)
 
 
@@ -115,7 +126,8 @@ def _unplace(job: Job, record: Unplace) -> Job:
         kept = max(FAILURES_KEPT, job.spec.restart.failures_max)
         failures = (*failures, record.failure)[-kept:]
     finished_by = job.finished_by
-    if finished_by is None and record.exit is not None and record.exit.kind is ExitKind.DONE:
+    done = record.exit is not None and record.exit.kind is ExitKind.DONE
+    if done and finished_by is None and not record.unfinished:
         finished_by = record.worker
     return replace(
         job,
@@ -123,6 +135,14 @@ def _unplace(job: Job, record: Unplace) -> Job:
         failures=failures,
         finished_by=finished_by,
     )
+
+
+def _finish(job: Job, record: Finish) -> Job:
+    if job.finished_step == record.step:
+        return job
+    if record.step != job.committed_step:
+        raise _conflict(job.name, f"step {record.step} is not its newest checkpoint")
+    return replace(job, finished_step=record.step)
 
 
 def _write_view(job: Job, record: WriteView) -> Job:

@@ -39,6 +39,8 @@ class Sight:
     adopted: bool  # every member lives, has adopted the view, and holds the state
     leaving: frozenset[int]  # living and draining
     all_leave: bool  # nobody who is to stay is left
+    last_step: int | None  # `step`, if somebody who lives holds it and says that it is the last
+    accusers: frozenset[int]  # living, and there are members whom they cannot reach
 
 
 def look(job: Job, reports: Reports, observed: Observed) -> Sight:
@@ -49,6 +51,8 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
     unheard: list[int] = []
     holders: list[int] = []
     leaving: list[int] = []
+    accusers: list[int] = []
+    last_step = -1
     lanes = job.view.lanes if job.view else NO_LANES
     view_number = job.view.number if job.view else 0
     step, adopted = job.committed_step, 0
@@ -64,8 +68,12 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
                 continue
             if said.step is not None:
                 holders.append(worker)
+                if said.ending and said.step > last_step:
+                    last_step = said.step
                 if said.view >= view_number and worker in lanes:
                     adopted += 1
+            if said.suspects:
+                accusers.append(worker)
         elif node in observed.unheard:
             unheard.append(worker)
         elif node not in observed.nodes:
@@ -88,4 +96,6 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
         job.view is not None and adopted == len(members),
         frozenset(leaving),
         len(leaving) == len(living),
+        last_step if last_step == step else None,
+        frozenset(accusers),
     )

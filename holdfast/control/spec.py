@@ -59,4 +59,5 @@ class JobSpec:
     restart: RestartPolicy = RestartPolicy()
     settings: Mapping[str, str] = field(default_factory=dict)
     deadline_s: float | None = None
+    silence_s: float | None = None  # a worker without progress for so long has hung; None: ours
     notify: tuple[str, ...] = ()

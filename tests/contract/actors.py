@@ -177,6 +177,14 @@ class _Stage:
     def join(self, path: str, name: str, data: Any) -> None:
         self._member = Membership(self._session, path).join(name, data)
 
+    def show(self, data: Any) -> None:
+        assert self._member is not None
+        self._member.update(data)
+
+    def go(self) -> None:
+        assert self._member is not None
+        self._member.leave()
+
     def count_up(self, path: str, times: int) -> None:
         config = Config(self._session, path)
         for _ in range(times):

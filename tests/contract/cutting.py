@@ -1,5 +1,6 @@
 """A TCP proxy that loses replies: it lets a request through, waits until the server has answered,
-and cuts the connection instead of passing the answer on."""
+and cuts the connection instead of passing the answer on. Or that holds a request back until told,
+also when its sender has died meanwhile."""
 
 from __future__ import annotations
 
@@ -34,6 +35,10 @@ class CuttingProxy:
         self._clients: set[socket.socket] = set()
         self._closed = False
         self._dark = threading.Event()
+        self._holds: int | None = None
+        self._release = threading.Event()
+        self.held = threading.Event()  # a request is held back
+        self.answered = threading.Event()  # the server has answered the one that was held back
         self.cuts = 0
         self.drops_events = False
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -64,6 +69,26 @@ class CuttingProxy:
         chance = random.Random(seed)
         with self._lock:
             self._decide = lambda kind: kind in WRITES and chance.random() < part
+
+    def hold_the_next(self, kind: int) -> None:
+        """Keep the next request of this kind, and what follows it, until `release`."""
+        for event in (self._release, self.held, self.answered):
+            event.clear()
+        with self._lock:
+            self._holds = kind
+
+    def release(self) -> None:
+        self._release.set()
+
+    def holds(self, kind: int) -> bool:
+        """Wait, if a request of this kind is to be held back; whether it was."""
+        with self._lock:
+            if self._holds != kind:
+                return False
+            self._holds = None
+        self.held.set()
+        self._release.wait(60)
+        return True
 
     def cut_nothing(self) -> None:
         with self._lock:
@@ -137,6 +162,7 @@ class _Link:
         self._client = client
         self._server = server
         self._doomed: set[int] = set()
+        self._held: int | None = None
         proxy.register(client, server)
         threading.Thread(target=self._requests, daemon=True).start()
         threading.Thread(target=self._replies, daemon=True).start()
@@ -148,9 +174,13 @@ class _Link:
                 xid, kind = struct.unpack_from("!ii", frame, 4)
                 if self._proxy.loses(kind):
                     self._doomed.add(xid)
+                if self._proxy.holds(kind):
+                    self._held = xid
             introduced = True
             if not _send(self._server, frame):
                 break
+            if self._held is not None:
+                self._proxy.answered.wait(60)  # its sender may be dead: do not hang up before
         _end(self._server)
 
     def _replies(self) -> None:
@@ -161,6 +191,8 @@ class _Link:
                 break  # the server has done it; the client will never hear of it
             if introduced and xid == protocol.XID_WATCH_EVENT and self._proxy.drops_events:
                 continue
+            if introduced and xid == self._held:
+                self._proxy.answered.set()
             introduced = True
             if not _send(self._client, frame):
                 break

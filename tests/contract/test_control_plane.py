@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,11 +15,7 @@ from holdfast.control.commands import (
     Decision,
     Drain,
     DropCheckpoint,
-    Place,
-    Record,
-    SetStatus,
     Unplace,
-    WriteView,
 )
 from holdfast.control.facts import (
     Attempt,
@@ -30,64 +24,28 @@ from holdfast.control.facts import (
     Failure,
     Intent,
     Phase,
-    Placement,
     Queue,
-    Status,
-    View,
 )
-from holdfast.control.ledger import Ledger
 from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
-from holdfast.coordination import Election, Leadership, Session, connect
-from holdfast.coordination.embedded import protocol
+from holdfast.control.spec import Resources
+from holdfast.coordination import Session
 from holdfast.wire.errors import BugError, Conflict, Fenced, Refused, Usage
 from holdfast.wire.limits import (
     HISTORY_PAGE_ENTRIES,
     HISTORY_PAGES_KEPT,
     PLACEMENTS_PER_NODE,
 )
-from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
+from tests.contract.leading import SPEC, Leading, decided, place, status
 from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
 
 Sessions = Callable[..., Session]
 
-SPEC = JobSpec("train", ("python", "train.py"), lanes=4, workers_min=1, workers_max=4)
-SEED = 20_303
-
 
 @pytest.fixture
 def control(session: Session) -> ControlPlane:
     return ControlPlane(session)
-
-
-class Leading:
-    """A leader with its ledger, and short words for records."""
-
-    def __init__(self, session: Session) -> None:
-        self.leadership: Leadership = Election(session, filing.LEADER, "me").campaign(30)
-        self.woken = threading.Event()
-        self.ledger = Ledger(session, self.leadership, self.woken.set)
-        self.ledger.read()
-
-    def write(self, *records: Record, manifest: str = "") -> None:
-        decisions = [Decision(record, f"because of {type(record).__name__}") for record in records]
-        assert self.ledger.carry_out(records[0].job, decisions, manifest) == len(records)
-
-    def run_to_a_view(self) -> View:
-        view = View(1, {1: (0, 1), 2: (2, 3)}, 0)
-        self.write(place(1), place(2))
-        self.write(WriteView("train", view))
-        return view
-
-
-def place(worker: int, node: str = "a") -> Place:
-    return Place("train", Placement(worker, node, since_s=float(worker)))
-
-
-def status(phase: Phase) -> SetStatus:
-    return SetStatus("train", Status(phase, f"it is {phase.value}", 5.0))
 
 
 @pytest.fixture
@@ -116,7 +74,7 @@ def test_records_are_seen_by_everyone_and_by_the_next_leader(
     assert [p.worker for p in job.placements] == [1, 3]
     assert (job.failures, job.attempt, job.checkpoint_asked) == ((failure,), None, False)
     assert (job.committed_step, job.checkpoints[0].term) == (10, leading.leadership.term)
-    story = [(entry.what, entry.reason) for entry in control.history("train")]
+    story = [(entry.what, entry.reason) for entry in decided(control)]
     assert story[0] == ("Place", "because of Place (and 1 more like it)")
     assert [what for what, _ in story[1:]] == [
         "WriteView",
@@ -246,7 +204,7 @@ def test_the_leader_is_woken_and_sees_what_users_did(
     seen(lambda: "train" in ledger.desired.jobs, "the new one of that name")
     assert ledger.desired.jobs["train"].spec.lanes == 2
     leading.write(place(1))
-    assert [entry.what for entry in users.history("train")] == ["Place"]
+    assert [entry.what for entry in decided(users)] == ["Place"]
 
 
 def test_an_ended_job_is_left_alone_and_removed_as_a_whole(
@@ -294,7 +252,7 @@ def test_the_history_keeps_the_newest_and_is_bounded(
         record = status(Phase.QUEUED)
         leading.ledger.note("train", [Decision(record, f"reason {n}") for n in some])
     leading.ledger.note("train", [Decision(status(Phase.QUEUED), "long " * 10_000)])
-    kept = control.history("train")
+    kept = decided(control)
     assert len(session.nodes.children(filing.history_path("train"))) == HISTORY_PAGES_KEPT
     assert [entry.reason for entry in kept[:-1]] == [
         f"reason {n}" for n in range(total - len(kept) + 1, total)
@@ -338,55 +296,5 @@ def test_a_job_that_was_removed_and_submitted_again_between_two_looks_is_another
     with pytest.raises(Conflict):
         leading.ledger.note("train", [Decision(status(Phase.FAILED), "too late")])
     eventually(lambda: leading.ledger.refresh().jobs.get("train") == again, "it is seen")
-    leading.write(place(1))
-    assert [entry.what for entry in control.history("train")] == ["Place"]
-
-
-# --- lost replies ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def proxy(plane: Plane, session: Session) -> Iterator[CuttingProxy]:
-    with CuttingProxy(plane.a_port()) as made:
-        yield made
-
-
-@pytest.fixture
-def through(plane: Plane, proxy: CuttingProxy, closing: ExitStack) -> Session:
-    return closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8)))
-
-
-def test_a_submission_and_a_removal_whose_replies_are_lost_are_done_once(
-    proxy: CuttingProxy, through: Session, control: ControlPlane, leading: Leading
-) -> None:
-    users = ControlPlane(through)
-    users.submit(replace(SPEC, name="other"))
-    proxy.cut_the_next(protocol.MULTI)
-    users.submit(SPEC)
-    assert proxy.cuts == 1
-    proxy.cut_the_next(protocol.MULTI)
-    with pytest.raises(Conflict):
-        users.submit(SPEC)
-    leading.ledger.read()
-    leading.write(status(Phase.STOPPED))
-    proxy.cut_the_next(protocol.MULTI)
-    users.remove("train")
-    assert set(control.jobs()) == {"other"}
-
-
-def test_records_whose_replies_are_lost_are_written_once(
-    proxy: CuttingProxy, through: Session, control: ControlPlane
-) -> None:
-    print(f"seed {SEED}")
-    control.submit(SPEC)
-    leading = Leading(through)
-    proxy.cut_at_random(SEED, 0.5)
-    for worker in range(1, 11):
-        leading.write(place(worker))
-        leading.write(Drain("train", worker, "enough"))
-        leading.write(Unplace("train", worker, Exit(ExitKind.LEFT)))
-    proxy.cut_nothing()
-    assert proxy.cuts > 3
-    assert [entry.what for entry in control.history("train")] == ["Place", "Drain", "Unplace"] * 10
-    assert control.job("train") == leading.ledger.desired.jobs["train"]
-    assert control.job("train").next_worker == 11
+    leading.write(place(again.next_worker))
+    assert [entry.what for entry in decided(control)] == ["Place"]

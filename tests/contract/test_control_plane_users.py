@@ -13,7 +13,7 @@ from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import JobSpec, Resources
 from holdfast.coordination import Session
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
-from holdfast.wire.limits import SETTINGS_MAX
+from holdfast.wire.limits import ASKED_CHARACTERS_MAX, ASKED_KEPT, SETTINGS_MAX
 
 Sessions = Callable[..., Session]
 
@@ -30,7 +30,8 @@ def test_a_submitted_job_is_queued_and_its_name_is_taken(control: ControlPlane) 
     assert control.job("train") == job
     assert job.status.phase is Phase.QUEUED
     assert control.jobs() == {"train": job}
-    assert control.history("train") == []
+    (asked,) = control.history("train")
+    assert (asked.what, asked.reason) == ("Asked", "its user asked: run on 1 to 4 workers")
     with pytest.raises(Conflict, match="a job train already"):
         control.submit(replace(SPEC, lanes=8))
     assert control.job("train").spec == SPEC
@@ -60,6 +61,50 @@ def test_what_users_ask_for_is_kept(control: ControlPlane) -> None:
     control.set_intent("train", Intent.RUN)
     job = control.job("train")
     assert (job.intent, job.workers_wanted) == (Intent.RUN, None)
+
+
+def test_what_users_ask_for_is_told_in_words_and_what_is_so_already_is_not_told_again(
+    control: ControlPlane,
+) -> None:
+    control.submit(replace(SPEC, workers_min=2, workers_max=2))
+    control.set_intent("train", Intent.PAUSE)
+    control.set_intent("train", Intent.PAUSE)
+    control.set_intent("train", Intent.RUN)
+    control.scale("train", 2)
+    control.scale("train", None)
+    control.ask_checkpoint("train")
+    control.ask_checkpoint("train")
+    control.change_setting("train", "lr", "0.1", 120)
+    control.change_setting("train", "lr", "0.1", 120)
+    control.change_setting("train", "wd", "0")
+    control.set_intent("train", Intent.STOP)
+    with pytest.raises(Refused):
+        control.set_intent("train", Intent.RUN)
+    assert [entry.reason for entry in control.history("train")] == [
+        f"its user asked: {what}"
+        for what in (
+            "run on 2 workers",
+            "pause",
+            "resume",
+            "scale to 2",
+            "scale to as many workers as its file allows",
+            "checkpoint",
+            "lr=0.1 at step 120",
+            "wd=0 as soon as all know it",
+            "stop",
+        )
+    ]
+
+
+def test_of_what_users_asked_for_the_newest_words_stay(control: ControlPlane) -> None:
+    control.submit(SPEC)
+    control.change_setting("train", "note", "x" * 5_000)
+    for number in range(ASKED_KEPT - 1):
+        control.change_setting("train", "lr", str(number), 7)
+    told = [entry.reason for entry in control.history("train")]
+    assert len(told) == ASKED_KEPT
+    assert len(told[0]) == ASKED_CHARACTERS_MAX
+    assert told[-1] == f"its user asked: lr={ASKED_KEPT - 2} at step 7"
 
 
 def test_what_cannot_be_asked_for_is_refused(control: ControlPlane) -> None:
@@ -124,4 +169,6 @@ def test_users_at_once_do_not_undo_each_other(control: ControlPlane, another: Se
     assert {setting.name for setting in control.job("train").settings} == {
         f"s{number}" for number in range(24)
     }
+    told = {entry.reason for entry in control.history("train")[1:]}
+    assert told == {f"its user asked: s{n}=1 at step {n + 1}" for n in range(24)}
     assert control.draining_nodes() == {f"n{number}" for number in range(24)}

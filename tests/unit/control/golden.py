@@ -21,7 +21,7 @@ from holdfast.control.commands import (
     TakeShare,
     WriteView,
 )
-from holdfast.control.facts import ExitKind, Intent, Phase, View
+from holdfast.control.facts import ExitKind, Intent, Phase, Setting, View
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
 from tests.unit.control.world import Machine, Worker, World, submitted
 
@@ -50,6 +50,7 @@ class Replay:
             name,
             ("train",),
             lanes=int(given.get("lanes", "8")),
+            settings={"lr": given["lr"]} if "lr" in given else {},
             workers_min=int(low),
             workers_max=int(high or low),
             priority=int(given.get("priority", "0")),
@@ -103,6 +104,15 @@ class Replay:
         newest = self.world.desired.jobs[job].committed_step
         self.world.corrupt.add((job, newest))
 
+    def set(self, job: str, setting: str, at_step: str = "0") -> None:
+        name, _, value = setting.partition("=")
+        known = self.world.desired.jobs[job].settings
+        self.world.change(job, settings=(*known, Setting(name, value, int(at_step))))
+
+    def cut(self, job: str, worker: str, *peers: str) -> None:
+        """`worker` cannot reach these, for good; nobody makes a step in a view with both."""
+        self.world.cut |= {(job, int(worker), int(peer)) for peer in peers}
+
     def _worker(self, job: str, number: int) -> Worker:
         return self.world.alive(job)[number]
 
@@ -140,12 +150,19 @@ def _steps(replay: Replay, steps: str) -> None:
     replay.world.steps = int(steps)
 
 
+def _plain(replay: Replay) -> None:
+    replay.world.plain = True
+
+
 def _asks(**changes: object) -> Callable[..., None]:
     return lambda replay, job: replay.world.change(job, **changes)
 
 
 _EVENTS: dict[str, Callable[..., object]] = {
     "steps": _steps,
+    "plain": _plain,
+    "set": Replay.set,
+    "cut": Replay.cut,
     "job": Replay.add_job,
     "node": Replay.add_node,
     "tick": Replay.tick,

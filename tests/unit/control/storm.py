@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from holdfast.control.commands import Order
-from holdfast.control.facts import ExitKind, Intent
+from holdfast.control.facts import ExitKind, Intent, Setting
 from tests.unit.control.world import Machine, World
 
 
@@ -51,7 +51,7 @@ class Storm:
         jobs, nodes = list(world.desired.jobs), list(world.machines)
         workers = [w for m in world.machines.values() for w in m.workers.values() if w.alive]
         what = random.choice(
-            ["kill", "error", "away", "back", "reboot", "corrupt", "ask"] + [""] * 12
+            ["kill", "error", "away", "back", "reboot", "corrupt", "ask", "cut", "heal"] + [""] * 14
         )
         machine = world.machines[random.choice(nodes)]
         if what == "kill" and workers:
@@ -71,6 +71,16 @@ class Storm:
             world.corrupt |= {(job, c.step) for c in world.desired.jobs[job].checkpoints[-1:]}
         elif what == "ask":
             self._ask(random.choice(jobs))
+        elif what == "cut":
+            job = random.choice(jobs)
+            alive = sorted(world.alive(job))
+            if len(alive) > 1:
+                one, *peers = random.sample(alive, random.randint(2, len(alive)))
+                world.cut |= {(job, one, peer) for peer in peers}
+                if random.random() < 0.5:
+                    world.cut |= {(job, peer, one) for peer in peers}
+        elif what == "heal":
+            world.cut.clear()
         if what:
             world.tell(f"* {what}")
 
@@ -85,7 +95,7 @@ class Storm:
         world, random = self.world, self.random
         if world.desired.jobs[job].status.phase.final:
             return
-        what = random.choice(["pause", "resume", "scale", "checkpoint", "drain"])
+        what = random.choice(["pause", "resume", "scale", "checkpoint", "drain", "set"])
         if what == "pause":
             world.change(job, intent=Intent.PAUSE)
         elif what == "resume":
@@ -94,6 +104,10 @@ class Storm:
             world.change(job, workers_wanted=random.choice([1, 2, 3, None]))
         elif what == "checkpoint":
             world.change(job, checkpoint_asked=True)
+        elif what == "set":
+            known = world.desired.jobs[job].settings
+            setting = Setting("lr", str(len(known)), random.choice([0, 0, 10, 25]))
+            world.change(job, settings=(*known, setting))
         else:
             node = random.choice(list(world.machines))
             world.desired = replace(
@@ -106,6 +120,7 @@ class Storm:
         for machine in world.machines.values():
             machine.there = True
         world.unheard = frozenset()
+        world.cut.clear()
         world.desired = replace(world.desired, draining_nodes=frozenset())
         for name, job in world.desired.jobs.items():
             if not job.status.phase.final:

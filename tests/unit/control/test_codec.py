@@ -40,6 +40,7 @@ SPEC = JobSpec(
     restart=RestartPolicy(5, 0.1, 3.0, 60.0),
     settings={"lr": "0.1", "ß": ""},
     deadline_s=1.7e9,
+    silence_s=90.0,
     notify=("mailto:me@example.org",),
 )
 JOB = Job(
@@ -57,6 +58,7 @@ JOB = Job(
     settings=(Setting("lr", "0.01", 50), Setting("lr", "0.02", 55)),
     failures=(Failure(2, "Traceback …\n  ValueError: 'x'", 3.0, 12),),
     finished_by=4,
+    finished_step=80,
     attempts=2,
     attempts_missed=1,
     abandoned_s=7.0,

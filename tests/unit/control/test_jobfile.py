@@ -38,6 +38,7 @@ settings:
   name: yes
   note: "a: b"
 deadline: 2h
+silence: 90s
 notify: [ops@example.org]
 """
 
@@ -58,6 +59,7 @@ def test_every_key_is_read() -> None:
         restart=RestartPolicy(5, 2.0, 90.0, 3_600.0),
         settings={"lr": "0.010", "name": "yes", "note": "a: b"},
         deadline_s=7_200.0,
+        silence_s=90.0,
         notify=("ops@example.org",),
     )
 
@@ -217,6 +219,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             )
         ),
         deadline_s=draw(st.none() | seconds),
+        silence_s=draw(st.none() | seconds),
         notify=tuple(draw(st.lists(words, max_size=3))),
     )
 

@@ -127,7 +127,7 @@ def test_a_worker_on_a_lost_node_is_said_to_be_lost_with_it() -> None:
 
 def test_the_users_own_traceback_comes_first_when_the_job_has_failed() -> None:
     job = job_with(failures=failures((1.0, 0), (5.0, 0), (9.0, 0)))
-    cause = departure(job, NOTHING, 10.0)
+    cause = departure(seen(job), NOTHING, 10.0)
     assert cause is not None and cause.ends_as is Phase.FAILED
     assert cause.afterwards.startswith("ValueError")
     assert "3 times in a row" in cause.afterwards
@@ -136,28 +136,28 @@ def test_the_users_own_traceback_comes_first_when_the_job_has_failed() -> None:
 def test_a_finished_job_succeeds_whatever_else_is_wanted() -> None:
     failed = failures((1.0, 0), (5.0, 0), (9.0, 0))
     job = job_with(finished_by=1, intent=Intent.STOP, failures=failed)
-    cause = departure(job, NOTHING, 10.0)
+    cause = departure(seen(job), NOTHING, 10.0)
     assert cause is not None and cause.ends_as is Phase.SUCCEEDED
 
 
 def test_a_deadline_ends_the_job_as_failed() -> None:
     job = job_with(spec=replace(job_with().spec, deadline_s=60.0))
-    assert departure(job, NOTHING, 59.9) is None
-    cause = departure(job, NOTHING, 60.0)
+    assert departure(seen(job), NOTHING, 59.9) is None
+    cause = departure(seen(job), NOTHING, 60.0)
     assert cause is not None and cause.ends_as is Phase.FAILED and cause.saves
 
 
 def test_losing_all_workers_to_another_job_is_a_departure_but_a_move_is_not() -> None:
     out = (Leave(1, "prod goes first"), Leave(2, "prod goes first"))
-    assert departure(job_with(), JobPlan(drain=out[:1]), 10.0) is None
-    assert departure(job_with(), JobPlan(drain=out, add=(Add("n2", "x"),)), 10.0) is None
-    cause = departure(job_with(), JobPlan(drain=out), 10.0)
+    assert departure(seen(job_with()), JobPlan(drain=out[:1]), 10.0) is None
+    assert departure(seen(job_with()), JobPlan(drain=out, add=(Add("n2", "x"),)), 10.0) is None
+    cause = departure(seen(job_with()), JobPlan(drain=out), 10.0)
     assert cause is not None and cause.ends_as is Phase.QUEUED and cause.saves
 
 
 def departing(status_s: float | None, committed: tuple[Checkpoint, ...] = ()) -> tuple[Job, Sight]:
     job = job_with(intent=Intent.PAUSE, checkpoints=committed)
-    cause = departure(job, NOTHING, 0.0)
+    cause = departure(seen(job), NOTHING, 0.0)
     assert cause is not None
     if status_s is not None:
         job = replace(job, status=Status(Phase.SHRINKING, cause.reason, status_s))
@@ -179,21 +179,21 @@ def test_workers_leave_when_there_is_nothing_left_to_save(
     status_s: float | None, committed: tuple[Checkpoint, ...], now_s: float, may: bool
 ) -> None:
     job, sight = departing(status_s, committed)
-    cause = departure(job, NOTHING, now_s)
+    cause = departure(seen(job), NOTHING, now_s)
     assert cause is not None
     assert may_leave(sight, cause, now_s)[0] is may
 
 
 def test_workers_without_a_state_leave_at_once() -> None:
     job, _ = departing(None)
-    cause = departure(job, NOTHING, 10.0)
+    cause = departure(seen(job), NOTHING, 10.0)
     assert cause is not None
     assert may_leave(seen(job, running(1, None), running(2, None)), cause, 10.0)[0]
 
 
 def test_the_others_of_a_finished_job_have_time_but_not_for_ever() -> None:
     job = job_with(finished_by=3)
-    cause = departure(job, NOTHING, 10.0)
+    cause = departure(seen(job), NOTHING, 10.0)
     assert cause is not None
     job = replace(job, status=Status(Phase.SHRINKING, cause.reason, 10.0))
     sight = seen(job, running(1), running(2))
@@ -205,7 +205,7 @@ def test_a_phase_keeps_its_time_while_its_reason_changes_but_a_departure_begins_
     job = job_with(placements=(), view=None, status=Status(Phase.QUEUED, "waits", 3.0))
     assert status_of(seen(job), JobPlan(waits="waits more"), None, 9.0).since_s == 3.0
     job = job_with(intent=Intent.STOP, status=Status(Phase.SHRINKING, "pauses", 3.0))
-    cause = departure(job, NOTHING, 9.0)
+    cause = departure(seen(job), NOTHING, 9.0)
     assert status_of(seen(job, running(1), running(2)), NOTHING, cause, 9.0).since_s == 9.0
 
 

@@ -309,6 +309,58 @@ def test_a_member_whose_agent_has_just_come_back_stays_a_member() -> None:
     assert commands(decide(job_with(), observe(n1=[worker(1)], n2=[starting])), WriteView) == []
 
 
+def test_a_worker_is_given_the_silence_of_its_job() -> None:
+    spec = replace(job_with().spec, silence_s=90.0)
+    job = job_with(spec=spec, placements=(*job_with().placements, Placement(3, "n1")))
+    (order,) = commands(decide(replace(job, next_worker=4), observe(**WELL)), StartWorker)
+    assert isinstance(order, StartWorker)
+    assert order.silence_s == 90.0
+
+
+def with_settings(*settings: Setting, known: int, **changes: object) -> Job:
+    """A job with one setting of its file, and these; its view has `known` of them all."""
+    spec = replace(job_with().spec, settings={"lr": "0.1"})
+    view = replace(job_with().view, settings=known)  # type: ignore[type-var]
+    return job_with(spec=spec, settings=settings, view=view, **changes)
+
+
+def test_a_changed_setting_makes_a_view_with_the_same_members_and_lanes() -> None:
+    job = with_settings(Setting("lr", "0.01", 120), Setting("wd", "0", 0), known=1)
+    seen = observe(n1=[worker(1, settings=1)], n2=[worker(2, settings=1)])
+    decisions = decide(job, seen)
+    (written,) = commands(decisions, WriteView)
+    assert isinstance(written, WriteView)
+    assert written.view == View(4, {1: (0, 1), 2: (2, 3)}, settings=3)
+    (said,) = [one.reason for one in decisions if isinstance(one.command, WriteView)]
+    expected = "view 4: lr=0.01 at step 120, wd=0 as soon as all know it; "
+    assert said.startswith(expected)
+
+
+def test_a_view_that_has_all_settings_stays() -> None:
+    job = with_settings(Setting("lr", "0.01", 120), known=2)
+    seen = observe(n1=[worker(1, settings=2)], n2=[worker(2, settings=2)])
+    assert decide(job, seen) == []
+
+
+@pytest.mark.parametrize(("at_step", "waits"), [(0, True), (120, False)])
+def test_a_setting_waits_for_a_checkpoint_under_way_unless_it_names_its_step(
+    at_step: int, waits: bool
+) -> None:
+    attempt = Attempt(1, 9, 3, NOW_S - 1.0)
+    job = with_settings(Setting("lr", "1", at_step), known=1, attempt=attempt, attempts=1)
+    seen = observe(n1=[worker(1, settings=2)], n2=[worker(2, settings=2)])
+    assert bool(commands(decide(job, seen), WriteView)) is not waits
+    assert commands(decide(job, seen, now_s=NOW_S + VIEW_WAIT_S), WriteView)
+
+
+def test_settings_are_given_before_the_view_in_which_they_are_to_be_known() -> None:
+    job = with_settings(Setting("lr", "0.01", 0), known=2)
+    behind = [worker(number, view=2, settings=1) for number in (1, 2)]
+    decisions = decide(job, observe(n1=behind[:1], n2=behind[1:]))
+    orders = [type(one.command) for one in decisions if isinstance(one.command, Order)]
+    assert orders == [GiveSettings, GiveSettings, GiveView, GiveView]
+
+
 def test_settings_are_given_until_they_are_known() -> None:
     spec = replace(job_with().spec, settings={"lr": "0.1"})
     job = job_with(spec=spec, settings=(Setting("lr", "0.01", 50),))

@@ -59,6 +59,8 @@ class Worker:
     missed: set[int] = field(default_factory=set)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     settings: int = 0
+    ending: bool = False
+    suspects: frozenset[int] = frozenset()
     unreadable: set[int] = field(default_factory=set)
     exit: Exit | None = None
 
@@ -69,6 +71,13 @@ class Worker:
     def end(self, kind: ExitKind, detail: str = "") -> None:
         if self.alive:
             self.phase, self.exit = WorkerPhase.GONE, Exit(kind, detail)
+
+    def leave(self) -> None:
+        """Asked to: at the job's last step it takes the job for done."""
+        if self.ending:
+            self.end(ExitKind.DONE)
+        else:
+            self.end(ExitKind.LEFT if self.view else ExitKind.STOPPED)
 
 
 @dataclass
@@ -96,6 +105,9 @@ class Machine:
                     frozenset(worker.unreadable),
                     worker.settings,
                     worker.exit,
+                    f"{node}:{1000 + number}",
+                    worker.ending,
+                    worker.suspects,
                 )
                 for (job, number), worker in self.workers.items()
             ),
@@ -107,17 +119,25 @@ def submitted(spec: JobSpec, now_s: float = 0.0) -> Job:
 
 
 class World:
-    """Jobs, machines and one leader. `steps`: how long each job is."""
+    """Jobs, machines and one leader. `steps`: how long each job is. `plain`: workers end by
+    themselves after the last step, and do not wait until it is committed."""
 
     def __init__(
-        self, jobs: Mapping[str, Job], nodes: Mapping[str, Resources], steps: int = 30
+        self,
+        jobs: Mapping[str, Job],
+        nodes: Mapping[str, Resources],
+        steps: int = 30,
+        *,
+        plain: bool = False,
     ) -> None:
+        self.plain = plain
         self.desired = Desired(jobs=dict(jobs))
         self.machines = {node: Machine(capacity) for node, capacity in nodes.items()}
         self.steps = steps
         self.now_s = 0.0
         self.unheard: frozenset[str] = frozenset()
         self.corrupt: set[tuple[str, int]] = set()
+        self.cut: set[tuple[str, int, int]] = set()  # job, worker, a peer that it cannot reach
         self.durable: set[tuple[str, int, int]] = set()  # job, attempt, worker
         self.reports: dict[str, NodeFacts] = {}
         self.story: list[str] = []
@@ -196,7 +216,7 @@ class World:
                 if worker is None:
                     worker = machine.workers[key] = Worker()
                     worker.end(ExitKind.STOPPED)
-                worker.end(ExitKind.LEFT if worker.view else ExitKind.STOPPED)
+                worker.leave()
             case Forget():
                 assert worker is None or not worker.alive, f"{key} is forgotten and lives"
                 machine.workers.pop(key, None)
@@ -204,9 +224,10 @@ class World:
             case GiveView(view=view) if worker is not None and worker.alive:
                 if worker.view is None or view.number > worker.view.number:
                     if order.worker not in view.lanes:
-                        worker.end(ExitKind.LEFT)
+                        worker.leave()
                         return
                     worker.view, worker.met, worker.phase = view, False, WorkerPhase.RUNNING
+                    worker.ending, worker.suspects = False, frozenset()
             case TakeShare(attempt=attempt) if worker is not None:
                 worker.attempts[attempt.number] = attempt
             case GiveSettings(settings=settings) if worker is not None:
@@ -231,7 +252,14 @@ class World:
         for view in {w.view.number: w.view for w in workers.values() if w.view}.values():
             group = {number: workers[number] for number in view.lanes if number in workers}
             here = [w for w in group.values() if w.view and w.view.number == view.number]
-            if len(here) == len(view.lanes):
+            unreached = {w: {p for j, a, p in self.cut if (j, a) == (job, w)} for w in group}
+            for number, worker in group.items():
+                if worker in here:
+                    worker.suspects = frozenset(unreached[number] & group.keys())
+            if any(worker.suspects for worker in here):
+                continue
+            knowing = all(worker.settings >= view.settings for worker in here)
+            if len(here) == len(view.lanes) and knowing:
                 if not all(worker.met for worker in here):
                     self._meet(job, view, here)
                 else:
@@ -260,18 +288,25 @@ class World:
     def _step(self, job: str, group: Mapping[int, Worker]) -> None:
         for name, worker in group.items():
             assert worker.step is not None and worker.view is not None
-            if worker.step >= self.steps:
+            if worker.step < self.steps:
+                worker.step += 1
+            elif self.plain:
                 worker.end(ExitKind.DONE)
                 continue
-            worker.step += 1
-            for number, attempt in worker.attempts.items():
-                if attempt.view != worker.view.number or number in worker.parts:
-                    continue
-                if attempt.step < worker.step:
-                    worker.missed.add(number)
-                elif attempt.step == worker.step:
-                    worker.parts[number] = (Part(f"{job}-{worker.step}", 1, "d"),)
-                    self.durable.add((job, number, name))
+            else:
+                worker.ending = True
+            self._take_shares(job, name, worker)
+
+    def _take_shares(self, job: str, name: int, worker: Worker) -> None:
+        assert worker.step is not None and worker.view is not None
+        for number, attempt in worker.attempts.items():
+            if attempt.view != worker.view.number or number in worker.parts:
+                continue
+            if attempt.step < worker.step:
+                worker.missed.add(number)
+            elif attempt.step == worker.step:
+                worker.parts[number] = (Part(f"{job}-{worker.step}", 1, "d"),)
+                self.durable.add((job, number, name))
 
     # --- time -------------------------------------------------------------------------------
 

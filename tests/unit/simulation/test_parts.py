@@ -70,7 +70,7 @@ def manifest(*shares: Share) -> tuple[Blobs, str]:
 
 def test_a_checkpoint_with_all_its_shares_can_be_read() -> None:
     blobs, key = manifest(Share(5, 77, 0, 2), Share(5, 77, 1, 2))
-    assert blobs.read_whole(key) == (5, 77)
+    assert blobs.read_whole(key) == (5, 77, ())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count, pairwise
@@ -65,7 +66,7 @@ def ended(control: ControlPlane) -> Job | None:
 def check_story(control: ControlPlane, field: Field) -> None:
     """Nothing was done twice, and no older term wrote after a newer one."""
     assert set(field.starts.values()) == {1}
-    history = control.history("train")
+    history = [entry for entry in control.history("train") if entry.term]
     assert all(one.term <= other.term for one, other in pairwise(history))
     assert all(entry.reason for entry in history)
 
@@ -77,12 +78,13 @@ def test_a_job_is_placed_started_run_and_succeeds_and_its_history_says_why(
     control.submit(SPEC)
     job = eventually(lambda: ended(control), "it ends")
     assert job.status.phase is Phase.SUCCEEDED
-    assert job.committed_step >= 200
+    assert job.committed_step == field.world.steps
     assert len(job.checkpoints) <= 2
     assert job.placements == ()
     check_story(control, field)
     eventually(lambda: not any(m.workers for m in field.world.machines.values()), "all forgotten")
     told = [entry.what for entry in control.history("train")]
+    assert told[0] == "Asked"
     for what in ("Place", "StartWorker", "WriteView", "GiveView", "CommitCheckpoint", "Unplace"):
         assert what in told, told
     assert told.index("Place") < told.index("StartWorker") < told.index("GiveView")
@@ -112,7 +114,7 @@ def test_leaders_that_die_between_any_two_writes_leave_a_job_that_ends_well(
     job = eventually(over, "it ends", timeout_s=240)
     assert job.status.phase is Phase.SUCCEEDED
     assert kills >= 5
-    assert job.committed_step >= 200
+    assert job.committed_step == field.world.steps
     check_story(control, field)
 
 
@@ -143,16 +145,21 @@ def test_a_woken_leader_cannot_write_and_its_orders_carry_the_old_term(
 
 
 def test_workers_do_not_notice_that_the_coordinator_dies_and_users_go_on_asking(
-    control: ControlPlane, field: Field, start: Starter
+    control: ControlPlane, field: Field, session: Session, start: Starter
 ) -> None:
     leader = start()
+    election = Election(session, filing.LEADER)
+    # Which of two that start together comes first is open: the second one starts later.
+    eventually(lambda: (election.current_leader() or ("",))[0] == leader.name, "it leads")
     start()
     control.submit(SPEC)
     eventually(lambda: control.job("train").committed_step, "it runs")
     before = dict(field.starts)
     leader.kill()
+    killed_s = time.monotonic()
     control.change_setting("train", "lr", "0.1", 10_000)
     eventually(lambda: field.term == 2, "the standby gives orders")
+    print(f"the standby's first order came {field.terms[2] - killed_s:.3f} s after the kill")
     assert field.starts == before
     eventually(
         lambda: all(w.settings == 1 for w in field.world.alive("train").values()), "all know it"
