@@ -75,7 +75,7 @@ def warm_up() -> None:
         try:
             importlib.import_module(module.name)
         except ImportError as error:  # without torch some of them cannot be; a worker will say so
-            print(f"{module.name} is not imported: {error}", file=sys.stderr)
+            sys.stderr.write(f"{module.name} is not imported: {error}\n")
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -168,7 +168,7 @@ class Nursery:
                     answer = {"code": self._code, "identity": list(_identity(os.getpid()))}
                 line.send(json.dumps(answer).encode())
             except (OSError, ValueError, KeyError) as error:
-                print(f"a request was not answered: {error!r}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"a request was not answered: {error!r}\n")
         return None
 
     def _fork(self, folder: str, line: socket.socket) -> tuple[dict[str, Any], Launch | None]:
@@ -247,7 +247,7 @@ def main(arguments: list[str]) -> int | str | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print("another nursery has this folder", file=sys.stderr)
+        sys.stderr.write("another nursery has this folder\n")
         return 1
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps(_identity(os.getpid())).encode())

@@ -6,40 +6,19 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
 
 from holdfast.control.plane import ControlPlane
 from holdfast.storage.manifests import read_manifest
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
-from tests.unit.cli.running import ROOT, environment
+from tests.integration.person import WAIT_S, Person
+from tests.unit.cli.running import ROOT
 
-WAITING = """
-import pathlib, sys, time
-for number in range(5):
-    print("line", number, flush=True)
-print("to stderr", file=sys.stderr, flush=True)
-go = pathlib.Path(sys.argv[1])
-while not go.exists():
-    time.sleep(0.05)
-print("released", flush=True)
-"""
-FAILING = """
-print("before it fails", flush=True)
-raise ValueError("the loss is not a number")
-"""
-
-Said = subprocess.CompletedProcess[str]
-# A limit, not an expectation: every command is a process, and the machine may be busy.
-WAIT_S = 240.0
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -58,83 +37,6 @@ def control(home: Home) -> Iterator[ControlPlane]:
     """For looking again and again: a command would cost a process each time."""
     with home.control() as found:
         yield found
-
-
-class Person:
-    """Somebody in a folder with code and job files, who gives commands."""
-
-    def __init__(self, home: Home, control: ControlPlane, folder: Path) -> None:
-        self.home = home
-        self.control = control
-        self.folder = folder
-        self.environment = environment(HOLDFAST_CLUSTER=str(home.cluster.folder))
-        (folder / "code").mkdir()
-        (folder / "code" / "waiting.py").write_text(WAITING)
-        (folder / "code" / "failing.py").write_text(FAILING)
-
-    def says(self, *words: str) -> Said:
-        """Whatever comes of it."""
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_S,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            env=self.environment,
-        )
-
-    def does(self, *words: str) -> str:
-        """It must succeed; what went to stdout."""
-        done = self.says(*words)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
-
-    def sees(self, *words: str) -> Any:
-        return json.loads(self.does(*words, "--json"))
-
-    def starts(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-        )
-
-    def file(self, name: str, **more: str) -> str:
-        """A job file for a job that waits for its release."""
-        keys = {"name": name, "command": f"python waiting.py {self.go(name)}", "bundle": "./code"}
-        text = "".join(f"{key}: {value}\n" for key, value in (keys | more).items())
-        (self.folder / f"{name}.yaml").write_text(text)
-        return f"{name}.yaml"
-
-    def go(self, name: str) -> Path:
-        return self.folder / f"{name}.go"
-
-    def phase(self, name: str) -> str:
-        return self.control.job(name).status.phase.value
-
-    def workers(self, name: str) -> int:
-        return len(self.control.job(name).placements)
-
-    def until(self, condition: Callable[[], object], what: str) -> None:
-        eventually(condition, what, WAIT_S)
-
-    def until_ended(self, name: str, phase: str = "succeeded") -> None:
-        self.until(lambda: self.control.job(name).status.phase.final, f"{name} ends")
-        assert self.phase(name) == phase
-
-    def until_logged(self, name: str, words: str, times: int = 1) -> None:
-        """Until so many of its workers have written it."""
-
-        def logged() -> bool:
-            logs = self.home.cluster.nodes_folder.glob(f"*/logs/{name}.*/out.log")
-            return sum(words in log.read_text() for log in logs) >= times
-
-        self.until(logged, f"{name} writes {words!r}")
 
 
 @pytest.fixture
