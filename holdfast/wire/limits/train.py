@@ -61,6 +61,15 @@ HASH_BYTES: Final = 64 * 1024 * 1024
 # small enough that the first ones travel while the backward pass still works on the last.
 BUCKET_BYTES: Final = 4 * 1024 * 1024
 
+# --- the local mode ---------------------------------------------------------------------------
+
+# Steps of a lane between two meetings. DiLoCo's is 500, for large models over slow lines; this is
+# still within an epoch of a small one, and talks 16 times less than every step does.
+LOCAL_STEPS: Final = 16
+# DiLoCo's outer optimizer, with the values of its paper.
+OUTER_LR: Final = 0.7
+OUTER_MOMENTUM: Final = 0.9
+
 # --- data -------------------------------------------------------------------------------------
 
 # The shuffled order of a data set up to this size is kept in memory (8 bytes each) for an epoch; of
@@ -69,3 +78,39 @@ SHUFFLE_STORED_SAMPLES_MAX: Final = 4_000_000
 # A point of the ring on which files are placed: so many for each lane, so that lanes get about the
 # same number of files.
 RING_POINTS_PER_LANE: Final = 64
+
+# --- the asynchronous mode --------------------------------------------------------------------
+
+# One member in so many also serves: it spends about as much on their pushes as on its own batches.
+ASYNC_WORKERS_PER_SERVER: Final = 4
+# Points of a server on the ring: names are spread evenly to about a tenth.
+ASYNC_RING_POINTS: Final = 64
+# A push from weights that are more than so many updates old is refused: gradients from weights that
+# old do harm, and a worker ten times slower than its peers is still within it.
+ASYNC_STALENESS: Final = 8
+# A server sends a copy of what it holds to its neighbour after so many updates: its death costs so
+# many of an optimizer's moments at most.
+ASYNC_COPY_UPDATES: Final = 4
+# A worker takes as many tickets at a time as it computes in this time, within these bounds: they
+# are what it goes on with while the ledger is away, and what its death gives out again.
+ASYNC_LEASE_S: Final = 0.25
+ASYNC_LEASE_MAX: Final = 8
+# Tickets that a worker remembers having done, for a ledger that comes back older: more than it can
+# do between two copies of the ledger.
+ASYNC_LATELY_MAX: Final = 1_024
+# Batches that a worker goes on with alone while a server is away; then it waits for it.
+ASYNC_ALONE_BATCHES_MAX: Final = 64
+# A request between members: longer than a busy machine needs for a large push, shorter than it takes
+# to find that a process is frozen.
+ASYNC_CALL_S: Final = 5.0
+# A member that did not answer is left alone for so long, then twice as long, up to the second.
+ASYNC_AWAY_S: Final = 0.02
+ASYNC_AWAY_S_MAX: Final = 1.0
+# Whoever waits for something of others asks again after this.
+ASYNC_ASK_AGAIN_S: Final = 0.05
+# A push of the largest shard that one member should hold.
+ASYNC_MESSAGE_BYTES_MAX: Final = 4 * 1024**3
+# Connections to a server: every member of a large job twice (its worker, and its tending thread).
+ASYNC_CALLERS_MAX: Final = 2_048
+# A server that leaves waits so long for the new homes of its names: well within its notice.
+ASYNC_LEAVE_S: Final = 10.0

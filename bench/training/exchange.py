@@ -1,0 +1,173 @@
+"""How long the sum over all workers takes: ours over the mesh, and Gloo's all-reduce.
+
+    python -m bench.training.exchange [--floats 1000000 10000000] [--workers 2 4] [--rounds 15]
+
+Each worker is a process of its own with one thread for arithmetic; all are on this machine, over
+loopback. Ours starts from pieces that are ready (nothing overlaps with a backward pass) and ends
+when the sum is everywhere. The two take turns; the median of all rounds is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from holdfast.train.conversation import Conversation
+from holdfast.train.exchange import MeshExchange
+from holdfast.train.gradients import Layout, Sums
+from holdfast.train.mesh import Mesh
+from holdfast.train.wires import tune
+
+LANES = 8
+
+
+def connected(count: int) -> list[dict[int, socket.socket]]:
+    """For each worker its connections to the others, over TCP."""
+    found: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for one in range(count):
+            for other in range(one):
+                found[one][other] = tune(socket.create_connection(server.getsockname()))
+                found[other][one] = tune(server.accept()[0])
+    return found
+
+
+def layout_of(floats: int) -> Layout:
+    """As a model would have it: layers of different sizes."""
+    sizes = [floats * share // 100 for share in (2, 30, 1, 20, 1, 26, 10, 10)]
+    return Layout([nn.Parameter(torch.zeros(size)) for size in sizes])
+
+
+class Ours:
+    """One worker of the exchange over the mesh."""
+
+    def __init__(self, me: int, sockets: dict[int, socket.socket], floats: int) -> None:
+        count = len(sockets) + 1
+        layout = layout_of(floats)
+        held = {
+            worker: range(worker * LANES // count, (worker + 1) * LANES // count)
+            for worker in range(count)
+        }
+        self._sums = Sums(layout, LANES)
+        for lane in held[me]:
+            self._sums.begin(lane)
+            for number, parameter in enumerate(layout.parameters):
+                self._sums.take(number, torch.full_like(parameter, lane + 1.0))
+            self._sums.end()
+        mesh = Mesh(me, 1, 0, sockets)
+        self._exchange = MeshExchange(mesh, Conversation(mesh), held, LANES, layout, layout.room())
+        self._layout, self._step = layout, 0
+
+    def round(self) -> None:
+        self._step += 1
+        self._exchange.begin(self._step, self._sums, b"")
+        self._exchange.finish(b"")
+
+    def check(self) -> None:
+        right = LANES * (LANES + 1) / 2
+        for number in range(len(self._layout.parameters)):
+            assert bool((self._layout.view(self._exchange.total, number) == right).all())
+
+
+class Gloo:
+    """One worker of Gloo's all-reduce of the same number of floats, in buckets of DDP's size."""
+
+    def __init__(self, me: int, count: int, floats: int, folder: str) -> None:
+        store = dist.FileStore(f"{folder}/store", count)
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        options._timeout = timedelta(seconds=60)
+        self._group = dist.ProcessGroupGloo(store, me, count, options)
+        size = 25 * 1024 * 1024 // 4
+        self._buckets = list(torch.ones(floats).split(size))
+
+    def round(self) -> None:
+        for work in [self._group.allreduce([bucket]) for bucket in self._buckets]:
+            work.wait()
+
+    def barrier(self) -> None:
+        self._group.barrier().wait()
+
+
+def worker(
+    me: int, sockets: dict[int, socket.socket], floats: int, rounds: int, folder: str
+) -> dict[str, float]:
+    torch.set_num_threads(1)
+    gloo = Gloo(me, len(sockets) + 1, floats, folder)
+    ours = Ours(me, sockets, floats)
+    times: dict[str, list[float]] = {"ours": [], "gloo": []}
+    turns: dict[str, Callable[[], None]] = {"ours": ours.round, "gloo": gloo.round}
+    for number in range(rounds + 3):
+        for name, turn in turns.items():
+            gloo.barrier()
+            begun_s = time.perf_counter()
+            turn()
+            if number >= 3:  # the first ones warm up
+                times[name].append(time.perf_counter() - begun_s)
+    ours.check()
+    return {name: statistics.median(found) * 1000 for name, found in times.items()}
+
+
+def measure(count: int, floats: int, rounds: int) -> dict[str, float]:
+    """The slowest worker's medians, in milliseconds."""
+    sockets = connected(count)
+    with tempfile.TemporaryDirectory() as folder:
+        pids = []
+        for me in range(count):
+            if (pid := os.fork()) == 0:
+                status = 1
+                try:
+                    for other in range(count):
+                        if other != me:
+                            for each in sockets[other].values():
+                                each.close()
+                    found = worker(me, sockets[me], floats, rounds, folder)
+                    Path(folder, str(me)).write_text(json.dumps(found))
+                    status = 0
+                finally:
+                    sys.stderr.flush()
+                    os._exit(status)
+            pids.append(pid)
+        for each in (sock for found in sockets for sock in found.values()):
+            each.close()
+        for pid in pids:
+            if os.waitpid(pid, 0)[1]:
+                raise SystemExit(f"a worker of {count} with {floats} floats has failed")
+        rows = [json.loads(Path(folder, str(me)).read_text()) for me in range(count)]
+    return {name: max(row[name] for row in rows) for name in rows[0]}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--floats", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    options.add_argument("--workers", type=int, nargs="+", default=[2, 4])
+    options.add_argument("--rounds", type=int, default=15)
+    given = options.parse_args()
+    print(f"torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"{'floats':>12} {'workers':>8} {'ours ms':>10} {'gloo ms':>10} {'ratio':>7}")
+    for floats in given.floats:
+        for count in given.workers:
+            found = measure(count, floats, given.rounds)
+            ratio = found["ours"] / found["gloo"]
+            print(
+                f"{floats:>12} {count:>8} {found['ours']:>10.2f} {found['gloo']:>10.2f} "
+                f"{ratio:>7.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""One lane's batch, as the loop's body sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+
+class Batch:
+    """What the data set gave for one lane, collated.
+
+    A pair is `batch.x` and `batch.y`, or `x, y = batch`. A mapping has its keys as attributes and
+    items. Whatever else it is lies in `batch.data`.
+    """
+
+    __slots__ = ("count", "data", "epoch", "lane")
+
+    def __init__(self, data: Any, *, count: int, lane: int, epoch: int) -> None:
+        self.data = data
+        self.count = count  # how many samples it has
+        self.lane = lane
+        self.epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"Batch(lane={self.lane}, epoch={self.epoch}, count={self.count})"
+
+    @property
+    def x(self) -> Any:
+        return self._named("x", 0)
+
+    @property
+    def y(self) -> Any:
+        return self._named("y", 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.data[key]
+
+    def __getattr__(self, name: str) -> Any:
+        data = object.__getattribute__(self, "data")
+        if isinstance(data, Mapping) and name in data:
+            return data[name]
+        raise AttributeError(f"the batch has no {name!r}: it is {_kind(data)}")
+
+    def _named(self, name: str, place: int) -> Any:
+        if isinstance(self.data, Mapping):
+            return self.__getattr__(name)
+        if isinstance(self.data, (list, tuple)):
+            if len(self.data) > place:
+                return self.data[place]
+        elif place == 0:
+            return self.data
+        raise AttributeError(f"the batch has no {name!r}: it is {_kind(self.data)}")
+
+
+def _kind(data: Any) -> str:
+    if isinstance(data, Mapping):
+        return f"a mapping with {', '.join(sorted(map(str, data)))}"
+    return f"a {type(data).__name__}"
+
+
+def moved(data: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on the device."""
+    if isinstance(data, torch.Tensor):
+        return data.to(device, non_blocking=True)
+    if isinstance(data, Mapping):
+        return {key: moved(value, device) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(moved(value, device) for value in data))
+    if isinstance(data, (list, tuple)):
+        return type(data)(moved(value, device) for value in data)
+    return data

@@ -1,0 +1,63 @@
+"""The iterator behind `for batch in run.batches(...)`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from holdfast.train.batch import Batch
+from holdfast.train.order import Ticket
+from holdfast.train.rounds import Rounds
+from holdfast.train.sharded import Read
+from holdfast.train.source import Source
+
+
+class Loop(Iterator[Batch]):
+    """Loop number `number` of the script. Where it stands is the run's position, not its own: it
+    may begin in the middle, go back to a lost lane, jump ahead, or have nothing to do at all."""
+
+    def __init__(self, rounds: Rounds, source: Source, number: int, epochs: int | None) -> None:
+        self._rounds = rounds
+        self._source = source
+        self._number = number
+        self._epochs = epochs
+        self._parts: deque[Ticket | Read] = deque()  # of the lane under way, still to be computed
+        self._entered = False
+
+    def __next__(self) -> Batch:
+        rounds = self._rounds
+        if not self._entered:
+            self._entered = True
+            rounds.enter(self._number)
+        rounds.between_batches()
+        while not self._over():
+            if self._parts:
+                return self._give(self._parts.popleft())
+            lane = rounds.next_lane()
+            if lane is None:
+                rounds.complete(self._source)
+                continue
+            position = rounds.position
+            tickets = self._source.tickets(position.epoch, position.index, lane)
+            more = self._source.more(position.index, lane)
+            if tickets:
+                rounds.begin_lane(lane, tickets, source=self._source, more=more)
+                self._parts.extend(tickets)
+            else:
+                rounds.empty_lane(lane, more=more)
+        rounds.leave()
+        raise StopIteration
+
+    def _give(self, ticket: Ticket | Read) -> Batch:
+        batch = self._source.get(ticket)
+        self._rounds.before_batch(ticket)
+        return batch
+
+    def _over(self) -> bool:
+        """Settle what the last step has left to do; whether that was all."""
+        rounds = self._rounds
+        if rounds.position.loop != self._number:
+            return True
+        rounds.settle()
+        position = rounds.position
+        return position.loop != self._number or position.over(self._epochs)

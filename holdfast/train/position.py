@@ -1,0 +1,64 @@
+"""Where a run is in its data, and what has been agreed since the last step: part of the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Position:
+    """The next step takes `index` of `epoch` of the script's loop number `loop`.
+
+    `ended`: an epoch ended with the last step. `settled`: the hooks of the last step have run.
+    `results`: what members have agreed on since the last step, in the order in which they were
+    asked; `asked` of them by hooks that are through.
+    """
+
+    loop: int = 0
+    epoch: int = 0
+    index: int = 0
+    stop: bool = False
+    ended: bool = False
+    settled: bool = True
+    asked: int = 0
+    results: list[Any] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def enter(self, loop: int) -> None:
+        """The script has come to a later loop."""
+        self.loop, self.epoch, self.index, self.stop, self.ended = loop, 0, 0, False, False
+
+    def forward(self, *, more: bool, stop: bool) -> None:
+        """A step is complete."""
+        self.ended = not more
+        self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
+        self.stop = self.stop or stop
+        self.settled, self.asked = False, 0
+        self.results = []
+
+    def over(self, epochs: int | None) -> bool:
+        """Whether the loop has nothing more to do."""
+        return self.stop or (epochs is not None and self.epoch >= epochs)
+
+    def settle(self) -> None:
+        """The hooks of the step have run."""
+        self.settled, self.asked = True, len(self.results)
+
+    def notes(self) -> dict[str, Any]:
+        return {
+            "loop": self.loop,
+            "epoch": self.epoch,
+            "index": self.index,
+            "stop": self.stop,
+            "ended": self.ended,
+            "settled": self.settled,
+            "asked": self.asked,
+            "results": list(self.results),
+            "metrics": {name: value.hex() for name, value in self.metrics.items()},
+        }
+
+    @classmethod
+    def of(cls, notes: dict[str, Any]) -> Position:
+        metrics = {name: float.fromhex(text) for name, text in notes["metrics"].items()}
+        return cls(**{**notes, "results": list(notes["results"]), "metrics": metrics})

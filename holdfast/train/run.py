@@ -1,0 +1,227 @@
+"""What a training script holds in its hand.
+
+    def main(run: train.Run) -> None:
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=run.settings.lr)
+        run.track(model=model, optimizer=optimizer)
+        for batch in run.batches(dataset, lane_batch=32, epochs=3):
+            loss = F.cross_entropy(model(batch.x), batch.y)
+            run.step(loss)
+        run.publish(model)
+
+The loop's body sees one lane's batch of the current step. `run.step` after the last lane that this
+worker holds completes the step for everybody. When a worker dies in the middle, the body sees the
+lanes that were lost again; when this worker was behind, it goes on at the new step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from holdfast.train.async_mode.rounds import AsyncRounds
+from holdfast.train.batch import Batch
+from holdfast.train.evaluation import Evaluation, evaluate
+from holdfast.train.fetching import Collate, Samples
+from holdfast.train.loop import Loop
+from holdfast.train.publishing import Published, publish
+from holdfast.train.rounds import Hook, Rounds
+from holdfast.train.settings import Settings
+from holdfast.train.sharded import Sharded
+from holdfast.train.source import Source
+from holdfast.wire.errors import Usage
+
+
+class Run:
+    """One worker's part of a training run. Made by `train.launch`."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._loops = 0
+        self._parts = 1
+
+    # --- what it is ----------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The job's hyper-parameters, as they are for the step under way."""
+        return self._rounds.settings
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes the job has. Never changes."""
+        return self._rounds.lanes
+
+    @property
+    def first(self) -> bool:
+        """Whether this worker holds lane 0: for what one worker shall print. It may be another
+        worker after a death; for what must happen exactly once there is `once`."""
+        return 0 in self._rounds.member.lanes
+
+    @property
+    def seed(self) -> int:
+        return self._rounds.seed
+
+    @property
+    def device(self) -> torch.device:
+        """Where to put models; batches come there by themselves."""
+        return self._rounds.device
+
+    @property
+    def completed(self) -> int:
+        """Steps that are complete: updates that the model has had."""
+        return self._rounds.member.step
+
+    @property
+    def epoch(self) -> int:
+        """Epochs of the present loop that are complete."""
+        return self._rounds.position.epoch
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last completed step's loss and whatever was logged, as means over its samples. The
+        same on every worker."""
+        return self._rounds.position.metrics
+
+    # --- before the loop -----------------------------------------------------------------------
+
+    def track(
+        self, *, every: Literal["step", "epoch", "never"] = "step", **objects: object
+    ) -> None:
+        """Keep these: checkpoints hold them, and whoever joins receives them.
+
+        Modules, optimizers, schedulers, a `GradScaler`, and whatever has `state_dict` and
+        `load_state_dict`. Optimizers are stepped by `run.step`; schedulers after every step, or
+        with `every="epoch"` after every epoch, or never (then call them in a hook).
+        """
+        self._rounds.track(objects, every)
+
+    def clip(self, norm: float | None) -> None:
+        """Scale the gradient of every step down to this norm. None: leave it."""
+        self._rounds.clip = norm
+
+    def compress(self, how: str) -> None:
+        """How gradients travel: "none", "bf16", "int8", "topk:0.01" (a share of them) or
+        "powersgd:4" (a rank). The job's setting `compress` has the last word. See docs/modes.md."""
+        self._rounds.compress = self._rounds.settings.get("compress", how)
+
+    def accumulate(self, parts: int) -> None:
+        """A lane's batch comes in so many parts, one after the other, and `run.step` is called for
+        each: the step has `lanes * parts * lane_batch` samples in the memory of one part."""
+        if parts < 1:
+            raise Usage(f"accumulate({parts})", fix="give a number from 1 on")
+        self._parts = parts
+
+    def every_epoch(self, hook: Hook) -> Hook:
+        """Call `hook(run)` when an epoch is complete, on every worker, once. Also a decorator.
+
+        It may evaluate, log, change tracked objects and call `stop_early`. Let it change tracked
+        objects only after its last `evaluate`.
+        """
+        self._rounds.hooks.append((None, hook, self))
+        return hook
+
+    def every(self, steps: int, hook: Hook) -> Hook:
+        """The same after every so many steps."""
+        if steps < 1:
+            raise Usage(f"every({steps}, ...)", fix="give a number from 1 on")
+        self._rounds.hooks.append((steps, hook, self))
+        return hook
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    def batches(
+        self,
+        data: Samples | Sharded | Any,
+        *,
+        lane_batch: int,
+        epochs: int | None = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        loader_workers: int = 0,
+        collate: Collate | None = None,
+    ) -> Iterator[Batch]:
+        """The batches of the lanes that this worker holds, step after step.
+
+        A step has `lanes * lane_batch` samples, however many workers there are. The last step of an
+        epoch has what is left, evenly over the lanes; `drop_last` leaves it out. Without `epochs`
+        it goes on until `stop_early`. With `loader_workers` processes fetch ahead.
+        """
+        number, self._loops = self._loops, self._loops + 1
+        rounds = self._rounds
+        source = Source(
+            data,
+            lanes=self.lanes,
+            lane_batch=lane_batch,
+            parts=self._parts,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=rounds.seed_of("loop", number),
+            loader_workers=loader_workers,
+            collate=collate,
+            device=self.device,
+            held=lambda: rounds.member.lanes,
+            local_steps=rounds.local_steps,
+        )
+        if isinstance(rounds, AsyncRounds):
+            rounds.prepare(number, source, epochs, loader_workers=loader_workers)
+        return Loop(rounds, source, number, epochs)
+
+    def step(
+        self,
+        loss: torch.Tensor,
+        *more: torch.Tensor,
+        only: Optimizer | Iterable[Optimizer] | None = None,
+    ) -> None:
+        """This batch's loss, a mean over its samples: backward, and with the last lane of the step
+        combine, clip, update, report.
+
+        Several losses are added up. `only`: in this step update what these optimizers hold, and
+        nothing else (say the same for every batch of a step).
+        """
+        rounds = self._rounds
+        total = torch.stack([loss, *more]).sum() if more else loss
+        chosen = [only] if isinstance(only, Optimizer) else only
+        rounds.backward(total, None if chosen is None else rounds.tracked.names_of(chosen))
+
+    def log(self, name: str, value: float | torch.Tensor) -> None:
+        """Show people a number beside the loss: in the loop's body its mean over all lanes of the
+        step; in a hook the number itself."""
+        self._rounds.log(name, value)
+
+    def stop_early(self) -> None:
+        """End the loop: from a hook at once, from the loop's body when the step is complete.
+        Enough if one lane asks for it."""
+        self._rounds.stop()
+
+    # --- together ------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        fn: Callable[[Batch], Mapping[str, Any] | torch.Tensor | float],
+        data: Samples | Sharded | Any,
+        *,
+        batch: int = 256,
+        collate: Collate | None = None,
+    ) -> Evaluation:
+        """Go once through the data, divided over all workers, models in eval mode, no gradients.
+
+        `fn(batch)` gives sums over the batch's samples, by name; what comes back are their means
+        over all samples. Every worker gets the same numbers, bit for bit, however many there are.
+        Call it in a hook or outside the loop, on every worker.
+        """
+        return evaluate(self._rounds, fn, data, batch, collate)
+
+    def once(self, fn: Callable[[], Any]) -> Any:
+        """Let one worker do it, and give everyone what it returned (as JSON keeps it). If that
+        worker dies before, another one does it."""
+        return self._rounds.together(lambda _lane: fn(), lanes=(0,))[0]
+
+    def publish(self, model: nn.Module, name: str = "model") -> Published:
+        """Write the model's weights as a safetensors file to the job's store (without a store: to
+        the working folder), and say where. One worker writes, all know."""
+        return publish(self._rounds, model, name)

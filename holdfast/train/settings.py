@@ -1,0 +1,92 @@
+"""The job's settings, as the script sees them: typed, with defaults, live.
+
+    lr = run.settings.get("lr", 1e-3)      # the default also says of which type it is
+    run.settings.lr                        # what the job says; an error with a hint if it does not
+
+A value that is changed while the job runs (`holdfast set JOB lr=0.01`) is seen by every lane from
+the same step on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.wire.errors import Usage
+
+
+class Settings(Mapping[str, Any]):
+    """Values by name. What is written `true`, `3`, `1e-3` is a truth, a whole number, a number."""
+
+    def __init__(self, defaults: Mapping[str, Any] | None = None) -> None:
+        self._defaults = dict(defaults or {})
+        self._texts: dict[str, str] = {}
+
+    def take(self, texts: Mapping[str, str]) -> None:
+        """These are in effect now."""
+        self._texts = dict(texts)
+
+    def typed(self, name: str, text: str) -> Any:
+        """What this text would be as the value of this setting."""
+        return _typed(name, text, self._defaults.get(name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or the default. The default's type is the value's type from then on."""
+        if default is not None:
+            self._defaults.setdefault(name, default)
+        return super().get(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self:
+            near = difflib.get_close_matches(name, list(self), n=1)
+            hint = f" (it has {near[0]!r})" if near else ""
+            raise Usage(
+                f"the job has no setting {name!r}{hint}",
+                why="neither the job nor train.launch(..., settings={...}) gives it a value",
+                fix=f"give it a default: run.settings.get({name!r}, VALUE)",
+            )
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._texts:
+            return self._defaults[name]
+        return self.typed(name, self._texts[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._texts or name in self._defaults
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._defaults, **self._texts})
+
+    def __len__(self) -> int:
+        return len({**self._defaults, **self._texts})
+
+
+def _typed(name: str, text: str, like: Any) -> Any:
+    if isinstance(like, str):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if isinstance(value, str):
+        # `1e-3` is no JSON of its own accord in every spelling; Python's rule is wider.
+        try:
+            value = float(text)
+        except ValueError:
+            value = {"true": True, "yes": True, "false": False, "no": False}.get(text.lower(), text)
+    if isinstance(like, bool) and isinstance(value, bool):
+        return value
+    if isinstance(like, float) and isinstance(value, (int, float)):
+        return float(value)
+    if like is None or (type(like) is type(value)):
+        return value
+    raise Usage(
+        f"the setting {name}={text!r} is not a {type(like).__name__}",
+        why=f"its default is {like!r}",
+        fix=f"holdfast set JOB {name}=VALUE, with a {type(like).__name__}",
+    )

@@ -1,0 +1,101 @@
+"""What a worker says of the lanes that it computed in a step, beside their gradients.
+
+Everyone hears everyone's words with the sum, so all conclude the same: how many samples the step
+had, its loss, whether somebody asked to stop, whether the epoch is over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.wire.errors import BugError
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of the step."""
+
+    count: int = 0
+    values: dict[str, float] = field(default_factory=dict)  # sums over its samples
+    untouched: list[int] = field(default_factory=list)  # parameters without a gradient
+    only: list[str] | None = None  # the optimizers that step; None: all
+    stop: bool = False
+    more: bool = True
+
+    def add(self, name: str, value: float, count: int) -> None:
+        self.values[name] = self.values.get(name, 0.0) + value * count
+
+
+@dataclass(slots=True)
+class Step:
+    """All lanes of the step, in their order."""
+
+    lanes: dict[int, Lane]
+    buffers: bytes
+
+    @property
+    def count(self) -> int:
+        return sum(lane.count for lane in self.lanes.values())
+
+    @property
+    def stop(self) -> bool:
+        return any(lane.stop for lane in self.lanes.values())
+
+    @property
+    def more(self) -> bool:
+        return any(lane.more for lane in self.lanes.values())
+
+    @property
+    def only(self) -> list[str] | None:
+        return next((lane.only for lane in self.lanes.values() if lane.count), None)
+
+    def untouched(self) -> set[int]:
+        """The parameters that had a gradient in no lane."""
+        found = [set(lane.untouched) for lane in self.lanes.values() if lane.count]
+        return set.intersection(*found) if found else set()
+
+    def means(self) -> dict[str, float]:
+        """Means over the samples of the lanes that gave a value, summed in the lanes' order."""
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for lane in self.lanes.values():
+            for name, value in lane.values.items():
+                sums[name] = sums.get(name, 0.0) + value
+                counts[name] = counts.get(name, 0) + lane.count
+        return {name: sums[name] / counts[name] for name in sorted(sums)}
+
+
+def spell(lanes: Mapping[int, Lane], buffers: bytes | None) -> bytes:
+    """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's."""
+    rows = {
+        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more]
+        for lane, it in lanes.items()
+    }
+    text = json.dumps([rows, buffers is not None]).encode()
+    return len(text).to_bytes(4, "little") + text + (buffers or b"")
+
+
+def gather(everyone: Iterable[bytes], lanes: int) -> Step:
+    """Everyone's words as one; every lane must be in them once."""
+    found: dict[int, Lane] = {}
+    buffers = b""
+    for said in everyone:
+        size = int.from_bytes(said[:4], "little")
+        rows, has_buffers = json.loads(said[4 : 4 + size])
+        for lane, row in rows.items():
+            if int(lane) in found:
+                raise BugError(f"lane {lane} was computed by two workers in one step")
+            found[int(lane)] = Lane(*_typed(row))
+        if has_buffers:
+            buffers = said[4 + size :]
+    if sorted(found) != list(range(lanes)):
+        raise BugError(f"a step has the lanes {sorted(found)} of {lanes}")
+    return Step(dict(sorted(found.items())), buffers)
+
+
+def _typed(row: list[Any]) -> list[Any]:
+    count, values, *rest = row
+    return [int(count), {name: float(value) for name, value in values.items()}, *rest]
