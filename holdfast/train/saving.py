@@ -76,10 +76,10 @@ class Saver:
     def _write(self, attempt: int, copies: list[memoryview], unwanted: threading.Event) -> None:
         try:
             parts = self._put(attempt, copies, unwanted)
+            if parts is not None:
+                self._done(attempt, parts)
         finally:
-            self.busy = False
-        if parts is not None:
-            self._done(attempt, parts)
+            self.busy = False  # only now: whoever sees it may rely on `done`
         self._free()
 
     def _put(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -121,8 +122,12 @@ class Solo:
         saver.take(self.step, 0, 1, State(self.step, held.entries, held.notes))
 
     def _wait(self, saver: Saver) -> None:
-        if saver.busy:
-            self._free.wait(SOLO_SAVE_S)
+        deadline_s = time.monotonic() + SOLO_SAVE_S
+        while saver.busy and (left_s := deadline_s - time.monotonic()) > 0:
+            # The sign may be that of the share before: it comes a moment after `busy` has ended.
+            self._free.clear()
+            if saver.busy:
+                self._free.wait(left_s)
 
     def _commit(self, step: int, parts: tuple[Part, ...]) -> None:
         """In the saver's thread: the parts are durable; make them the last checkpoint."""

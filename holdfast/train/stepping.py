@@ -180,8 +180,9 @@ class Stepping:
             for device, host in zip(self._device, self._host, strict=True):
                 device.copy_(host, non_blocking=True)
             total = self._device
-        for bucket in total:
-            bucket.div_(divisor)
+        if divisor != 1:  # a whole step: dividing would pass over memory and change nothing
+            for bucket in total:
+                bucket.div_(divisor)
         found = [self.layout.view(total, number) for number in range(len(self.parameters))]
         if self._code is None:
             return found
