@@ -11,9 +11,9 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo services lint format test proofs simulate mutants proto bench clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants proto bench clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
-	proof-coordinator
+	proof-control proof-preemption proof-training
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -28,7 +28,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup ## watch a leader die and nothing get lost (about 20 s)
+demo: setup ## train while everything is killed; the bits are the same (about a minute)
+	@$(PY) examples/training_demo.py
+
+demo-coordination: setup ## watch a leader die and nothing get lost (about 20 s)
 	@$(PY) examples/coordination_demo.py
 
 services: ## install the real servers that tests need (as root; otherwise says how)
@@ -48,7 +51,8 @@ format: setup ## let ruff put the code in order
 test: setup services lint ## everything: lint and all tests, in parallel
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 --dist loadgroup $(TEST_OPTIONS)
 
-proofs: proof-kazoo proof-differential proof-linearizability proof-crash proof-fuzz ## all long proofs
+PROOFS := kazoo differential linearizability crash fuzz control preemption training
+proofs: $(PROOFS:%=proof-%) ## all long proofs
 
 proof-kazoo: setup services ## kazoo's own test suite against the embedded server
 	$(PY) -m tests.proofs.kazoo_suite
@@ -65,8 +69,17 @@ proof-fuzz: setup ## ten million hostile bytes
 proof-linearizability: setup ## registers under concurrent clients and kills
 	$(PY) -m tests.proofs.linearizability --seconds 60 --clients 6 --kills --seed $(SEED)
 
-proof-coordinator: setup services ## a coordinator killed and paused at any write (not reliable yet)
-	$(PY) -m pytest -n 2 tests/contract/proof_control_plane_failover.py
+# KILLS=300 SEED=… PLANE=embedded|ensemble STORE=folder|moto|rclone
+proof-control: setup services ## kill a whole cluster everywhere, 300 times, and check its history
+	$(PY) -m tests.proofs.control --kills $(or $(KILLS),300) --seed $(SEED) \
+		--plane $(or $(PLANE),embedded) --store $(or $(STORE),folder)
+
+proof-preemption: setup ## ten slots: an experiment shrinks for production, and grows back
+	$(PY) -m pytest -n 0 -s tests/faults/test_preemption.py
+
+# SCHEDULES=30 SEED=…
+proof-training: setup ## train under kills, pauses and resizes; every SHA-256 must be the same
+	$(PY) -m tests.proofs.training --schedules $(or $(SCHEDULES),30) --seed $(SEED)
 
 simulate: setup ## look for trouble in the simulated world (SEEDS=20000)
 	$(PY) -m simulation --seeds $(or $(SEEDS),20000)

@@ -1,6 +1,6 @@
 """A leader dies, another is paused, the server is killed: and nothing is lost.
 
-    make demo
+    make demo-coordination
     python examples/coordination_demo.py [FOLDER]
 
 Everything here is real: processes, sockets, files, SIGKILL and SIGSTOP. Each claim is checked; the

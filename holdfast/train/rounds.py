@@ -57,7 +57,7 @@ class Rounds:
         self.hooks: list[tuple[int | None, Hook, Any]] = []
         self.clip: float | None = None
         # What the job began with: all members have to do the same, also those that join later.
-        self.compress = str(settings.get("compress", "none"))
+        self.compress = str(settings["compress"]) if "compress" in settings else "none"
         self._code: Code | None = None
         self._every: dict[str, str] = {}
         self._applied = dict(texts)  # the settings that the tracked objects know

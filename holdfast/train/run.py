@@ -106,8 +106,10 @@ class Run:
 
     def compress(self, how: str) -> None:
         """How gradients travel: "none", "bf16", "int8", "topk:0.01" (a share of them) or
-        "powersgd:4" (a rank). The job's setting `compress` has the last word. See docs/modes.md."""
-        self._rounds.compress = self._rounds.settings.get("compress", how)
+        "powersgd:4" (a rank). Say it before the first loop. The job's setting `compress` has the
+        last word. See docs/modes.md."""
+        if "compress" not in self.settings:
+            self._rounds.compress = how
 
     def accumulate(self, parts: int) -> None:
         """A lane's batch comes in so many parts, one after the other, and `run.step` is called for
