@@ -100,8 +100,8 @@ ASYNC_LEASE_MAX: Final = 8
 ASYNC_LATELY_MAX: Final = 1_024
 # Batches that a worker goes on with alone while a server is away; then it waits for it.
 ASYNC_ALONE_BATCHES_MAX: Final = 64
-# A request between members: longer than a busy machine needs for a large push, shorter than it takes
-# to find that a process is frozen.
+# A request between members: longer than a busy machine needs for a large push, shorter than it
+# takes to find that a process is frozen.
 ASYNC_CALL_S: Final = 5.0
 # A member that did not answer is left alone for so long, then twice as long, up to the second.
 ASYNC_AWAY_S: Final = 0.02
