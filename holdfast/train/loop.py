@@ -10,6 +10,7 @@ from holdfast.train.order import Ticket
 from holdfast.train.rounds import Rounds
 from holdfast.train.sharded import Read
 from holdfast.train.source import Source
+from holdfast.wire.reports import SAMPLES_METRIC, TOTAL_METRIC
 
 
 class Loop(Iterator[Batch]):
@@ -28,6 +29,7 @@ class Loop(Iterator[Batch]):
         rounds = self._rounds
         if not self._entered:
             self._entered = True
+            rounds.outlook = self._outlook
             rounds.enter(self._number)
         rounds.between_batches()
         while not self._over():
@@ -52,6 +54,15 @@ class Loop(Iterator[Batch]):
         batch = self._source.get(ticket)
         self._rounds.before_batch(ticket)
         return batch
+
+    def _outlook(self) -> dict[str, float]:
+        """What people are told of the way ahead, as far as it is known."""
+        position, steps = self._rounds.position, self._source.steps
+        if steps is None or self._epochs is None:
+            return {}
+        left = steps * (self._epochs - position.epoch) - position.index
+        total = float(self._rounds.member.step + left)
+        return {TOTAL_METRIC: total, SAMPLES_METRIC: float(self._source.samples)}
 
     def _over(self) -> bool:
         """Settle what the last step has left to do; whether that was all."""

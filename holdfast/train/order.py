@@ -57,26 +57,27 @@ class Order:
         if not self.steps:
             raise Usage(
                 f"the data has {self.size} samples, not enough for one step",
-                why=f"a whole step takes {self._step_samples}, and drop_last drops a smaller one"
+                why=f"a whole step takes {self.step_samples}, and drop_last drops a smaller one"
                 if self.size
                 else "it is empty",
                 fix="give a smaller lane_batch, or drop_last=False" if self.size else "give data",
             )
 
     @property
-    def _step_samples(self) -> int:
+    def step_samples(self) -> int:
+        """Samples of a whole step, of all lanes together."""
         return self.lanes * self.parts * self.lane_batch
 
     @cached_property
     def steps(self) -> int:
         """How many steps an epoch has."""
-        whole, left = divmod(self.size, self._step_samples)
+        whole, left = divmod(self.size, self.step_samples)
         return whole + (1 if left and not self.drop_last else 0)
 
     def places(self, index: int, lane: int) -> range:
         """The lane's places in the epoch's order."""
-        begin = index * self._step_samples
-        count = min(self._step_samples, self.size - begin)
+        begin = index * self.step_samples
+        count = min(self.step_samples, self.size - begin)
         return range(begin + lane * count // self.lanes, begin + (lane + 1) * count // self.lanes)
 
     def tickets(self, epoch: int, index: int, lane: int) -> list[Ticket]:

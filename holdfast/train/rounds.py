@@ -55,6 +55,7 @@ class Rounds:
         self.tracked = Tracked()
         self.position = Position()
         self.hooks: list[tuple[int | None, Hook, Any]] = []
+        self.outlook: Callable[[], Mapping[str, float]] = dict  # for people: the way ahead
         self.clip: float | None = None
         # What the job began with: all members have to do the same, also those that join later.
         self.compress = str(settings["compress"]) if "compress" in settings else "none"
@@ -321,7 +322,7 @@ class Rounds:
             except Replaced:
                 continue  # the position is that of the new state
             self.position.settle()
-            self.member.boundary(self.position.metrics)
+            self.member.boundary({**self.position.metrics, **self.outlook()})
             self._asked = self.position.asked
             self._after_meeting()
 

@@ -77,6 +77,11 @@ class Source:
         """Steps of an epoch; None: it ends when every lane has read all its files."""
         return -(-self._order.steps // self._together) if self._order else None
 
+    @property
+    def samples(self) -> int:
+        """Samples of a whole step; 0: not known beforehand."""
+        return self._order.step_samples * self._together if self._order else 0
+
     def tickets(self, epoch: int, index: int, lane: int) -> Sequence[Ticket | Read]:
         first, found = index * self._together, list[Ticket | Read]()
         for each in range(first, first + self._together):

@@ -32,6 +32,8 @@ def answer(household: Household, request: State) -> State:
         if said["loop"] is None or said["loop"][0] == ledger.loop:
             ledger.recall(worker, said["held"], said["lately"])
             credit = ledger.acknowledge(worker, said["done"]) if said["done"] else None
+            if worker not in household.view.lanes:
+                ledger.settled(worker)  # it is about to leave: nobody waits for its hooks
         else:
             credit = None  # it speaks of a loop that is over
         ledger.stop = ledger.stop or said["stop"]
