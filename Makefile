@@ -5,7 +5,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # Which Python makes the virtual environment; empty: the first below that is 3.11 or newer.
 PYTHON ?=
-TEST_WORKERS ?= auto
+# Most tests wait for processes, not for a core.
+TEST_WORKERS ?= 4
 TEST_OPTIONS ?=
 SEED ?= $(shell date +%Y%m%d)
 
