@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,7 @@ SAVE_EVERY_STEPS: Final = 50
 END_S: Final = 20.0
 
 
-class Contestant:
+class Contestant(ABC):
     """A training job with its processes. `begun_s`: when its command was started."""
 
     name = ""
@@ -39,13 +40,15 @@ class Contestant:
         self.begun_s = time.monotonic()
         self.start()
 
+    @abstractmethod
     def start(self) -> None:
-        raise NotImplementedError
+        """Start its command."""
 
+    @abstractmethod
     def helper(self, kind: str) -> int | None:
         """The process of the `agent` or the `coordinator`; None: it has no such thing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mind(self) -> None:
         """Start again what a supervisor of the machine would start again."""
 
@@ -120,6 +123,9 @@ class Ours(Contestant):
     def helper(self, kind: str) -> int | None:
         cluster = opened(self.folder / "cluster")
         return next((one.pid for one in seen.processes(cluster) if one.kind == kind), None)
+
+    def mind(self) -> None:
+        """Nothing: `holdfast run` does it itself."""
 
 
 class Torchrun(Contestant):

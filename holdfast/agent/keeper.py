@@ -146,7 +146,7 @@ class Keeper:
         self._reason = "it is still importing"
         assert child.stdout is not None
         with child.stdout as said:
-            await _until_readable(said.fileno())
+            await processes.readable(said.fileno())
             return os.read(said.fileno(), len(READY)) == READY
 
     def _execute(self) -> subprocess.Popen[bytes]:
@@ -166,7 +166,7 @@ class Keeper:
     async def _bury(self) -> None:
         """Wait for its end, and take note of it."""
         if self._nursery is not None:
-            await _until_readable(self._nursery)
+            await processes.readable(self._nursery)
             os.close(self._nursery)
             self._nursery = None
         if self._child is not None:
@@ -211,14 +211,3 @@ def nursery_of(home: Path) -> int | None:
         return processes.hold(Identity(*fields))
     except (OSError, ValueError, TypeError):
         return None
-
-
-async def _until_readable(handle: int) -> None:
-    """Until the held process has ended, or the pipe has something to say."""
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(handle, ended.set_result, None)
-    try:
-        await ended
-    finally:
-        loop.remove_reader(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -92,3 +93,14 @@ def _held(pid: int) -> Iterator[int | None]:
         yield handle
     finally:
         os.close(handle)
+
+
+async def readable(handle: int) -> None:
+    """Until the held process has ended, or the pipe has something to say."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(handle, ended.set_result, None)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(handle)

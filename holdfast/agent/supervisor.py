@@ -266,7 +266,7 @@ class Supervisor:
             if held is not None:
                 log.warning("a worker that the journal does not know is ended", worker=str(key))
                 processes.send(held, signal.SIGUSR1)
-                await _readable(held)
+                await processes.readable(held)
                 os.close(held)
             await asyncio.to_thread(self._sweep, key)
         group = self._folders.launch(key).get("cgroup")
@@ -291,14 +291,3 @@ class Supervisor:
         if self._chores:
             await asyncio.wait(list(self._chores))
         await self._launcher.close()
-
-
-async def _readable(handle: int) -> None:
-    """Return when the held process has ended."""
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(handle, ended.set_result, None)
-    try:
-        await ended
-    finally:
-        loop.remove_reader(handle)

@@ -6,25 +6,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+
+from holdfast.wire import process
 
 
-def main() -> int:
-    # For tracebacks that we never print, structlog would load rich: five megabytes in every such
-    # process. What is None here cannot be imported.
-    modules: dict[str, Any] = sys.modules
-    modules.setdefault("rich", None)
-    from holdfast.control.main import parsed, serve  # noqa: PLC0415
-    from holdfast.wire import logs  # noqa: PLC0415
-    from holdfast.wire.errors import HoldfastError  # noqa: PLC0415
+def serve(arguments: Sequence[str]) -> int:
+    from holdfast.control import main  # noqa: PLC0415
 
-    logs.set_up()
-    try:
-        return serve(parsed(sys.argv[1:]))
-    except HoldfastError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
+    return main.serve(main.parsed(arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(process.main(serve))

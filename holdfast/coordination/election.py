@@ -197,7 +197,7 @@ class Leadership:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except Exception:  # somebody's own code: the others are told all the same
                 _log.exception("a callback for the end of term %d failed", self.term)
 
 

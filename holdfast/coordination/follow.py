@@ -92,5 +92,5 @@ class Follow(Generic[T]):
     def _tell(self, present: T) -> None:
         try:
             self._callback(present)
-        except Exception:
+        except Exception:  # somebody's own code: we go on following, and the log has it
             _log.exception("a callback that follows %s failed", self._what)

@@ -81,5 +81,5 @@ class Listeners:
             for listener in listeners:
                 try:
                     listener(state)
-                except Exception:
+                except Exception:  # somebody's own code: the others are told all the same
                     _log.exception("a listener of the session's state failed")

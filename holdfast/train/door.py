@@ -20,8 +20,9 @@ from typing import Final
 
 from holdfast.train.bell import Bell
 from holdfast.train.hello import Epoch, Hello, Line, answer, stranger
+from holdfast.train.wires import listening
 from holdfast.wire import logs
-from holdfast.wire.errors import Occupied, PeerLost, Refused
+from holdfast.wire.errors import PeerLost, Refused
 from holdfast.wire.limits import CALLERS_MAX, DOOR_BEAT_S, HELLO_S
 
 log = logs.get(__name__)
@@ -56,7 +57,8 @@ class Door:
         self._callers: dict[int, _Caller] = {}
         self._closed = False
         self._wake = Bell()
-        self._listener = _listen(host, port)
+        self._listener = listening(host, port)
+        self._listener.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="holdfast-door", daemon=True)
         self._thread.start()
         _open.add(self)
@@ -260,20 +262,6 @@ class Door:
         for caller in self._callers.values():
             with suppress(OSError):
                 os.close(caller.line.sock.detach())
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=512)
-    except OSError as error:
-        raise Occupied(
-            f"this worker cannot listen at {host}:{port}",
-            why=str(error),
-            fix=f"see who does: ss -ltnp 'sport = :{port}'",
-        ) from error
-    listener.setblocking(False)
-    return listener
 
 
 def _close_in_child() -> None:

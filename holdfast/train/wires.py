@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.wire.errors import Occupied
 from holdfast.wire.limits import BUFFERS_PER_CALL, PEER_SILENCE_S
 
 _KEEPALIVE_S: Final = max(1, int(PEER_SILENCE_S / 3))
@@ -124,3 +125,16 @@ def _advance(views: list[memoryview], at: int, count: int) -> int:
         count -= size
         at += 1
     return at
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket on which this worker is called. `Occupied`: a stranger has the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise Occupied(
+            f"this worker cannot listen at {host}:{port}",
+            why=str(error),
+            fix=f"see who does: ss -ltnp 'sport = :{port}'",
+        ) from error

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.coordination import Session, connect
 from tests.contract.actors import Actor
+from tests.contract.cutting import CuttingProxy
 from tests.contract.planes import TIMEOUT_S, Plane
 
 
@@ -41,3 +42,16 @@ def actor(plane: Plane, closing: ExitStack) -> Callable[..., Actor]:
         return closing.enter_context(Actor(plane.address(timeout_s)))
 
     return make
+
+
+@pytest.fixture
+def proxy(plane: Plane, session: Session) -> Iterator[CuttingProxy]:
+    """In front of one server of the plane (`session` has started it)."""
+    with CuttingProxy(plane.a_port()) as made:
+        yield made
+
+
+@pytest.fixture
+def through(plane: Plane, proxy: CuttingProxy, closing: ExitStack) -> Session:
+    """A session that loses replies when the proxy is told to."""
+    return closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8)))

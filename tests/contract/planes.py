@@ -100,7 +100,7 @@ class EnsemblePlane:
     disturbances: tuple[str, ...] = ("kill the leader", "pause the leader", "pause a follower")
 
     def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
-        self._ensemble = ensemble
+        self._ensemble = ensemble.whole()
         self._root = f"/test-{uuid.uuid4().hex[:8]}"
 
     def address(self, timeout_s: float = TIMEOUT_S) -> str:
@@ -137,4 +137,8 @@ class EnsemblePlane:
             leading = [port for port, mode in modes.items() if "Mode: leader" in mode]
             return len(leading) == 1 and suits(leading[0])
 
-        eventually(there, "the ensemble has a leader")
+        try:
+            eventually(there, "the ensemble has a leader")
+        except AssertionError as error:
+            error.add_note(self._ensemble.output())
+            raise

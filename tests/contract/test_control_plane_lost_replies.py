@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -11,12 +9,11 @@ import pytest
 from holdfast.control.commands import Drain, Unplace
 from holdfast.control.facts import Exit, ExitKind, Phase
 from holdfast.control.plane import ControlPlane
-from holdfast.coordination import Session, connect
+from holdfast.coordination import Session
 from holdfast.coordination.embedded import protocol
 from holdfast.wire.errors import Conflict
 from tests.contract.cutting import CuttingProxy
 from tests.contract.leading import SPEC, Leading, decided, place, status
-from tests.contract.planes import Plane
 
 SEED = 20_303
 
@@ -29,17 +26,6 @@ def control(session: Session) -> ControlPlane:
 @pytest.fixture
 def leading(session: Session) -> Leading:
     return Leading(session)
-
-
-@pytest.fixture
-def proxy(plane: Plane, session: Session) -> Iterator[CuttingProxy]:
-    with CuttingProxy(plane.a_port()) as made:
-        yield made
-
-
-@pytest.fixture
-def through(plane: Plane, proxy: CuttingProxy, closing: ExitStack) -> Session:
-    return closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8)))
 
 
 def test_a_submission_and_a_removal_whose_replies_are_lost_are_done_once(

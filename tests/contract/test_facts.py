@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 
-from holdfast.coordination import Fact, Facts, Session, connect
+from holdfast.coordination import Fact, Facts, Session
 from holdfast.coordination.embedded import protocol
 from holdfast.wire.errors import Conflict
 from holdfast.wire.limits import READS_IN_FLIGHT
@@ -17,17 +16,6 @@ from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
 
 Sessions = Callable[..., Session]
-
-
-@pytest.fixture
-def proxy(plane: Plane, session: Session) -> Iterator[CuttingProxy]:
-    with CuttingProxy(plane.a_port()) as made:
-        yield made
-
-
-@pytest.fixture
-def through(plane: Plane, proxy: CuttingProxy, closing: ExitStack) -> Session:
-    return closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8)))
 
 
 def never() -> bool:

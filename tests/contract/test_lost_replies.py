@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -28,19 +28,6 @@ from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
 
 SEED = 20_240
-
-
-@pytest.fixture
-def proxy(plane: Plane, session: Session) -> Iterator[CuttingProxy]:
-    """In front of one server of the plane (`session` has started it)."""
-    with CuttingProxy(plane.a_port()) as made:
-        yield made
-
-
-@pytest.fixture
-def through(plane: Plane, proxy: CuttingProxy, closing: ExitStack) -> Session:
-    """A session that loses replies when the proxy is told to."""
-    return closing.enter_context(connect(plane.by_port(proxy.port, timeout_s=8)))
 
 
 def test_a_contender_finds_its_node_again(

@@ -6,12 +6,9 @@ says, and hears what they say. Nothing is decided here except by the test.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,20 +24,11 @@ from holdfast.wire import talk
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import Part
 from tests.faults.agent_end import AgentEnd
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 JOB = "count"
-
-
-def free_port() -> int:
-    """A port that nobody listens at; below those that the system gives to outgoing connections, so
-    that none of these takes it before the worker does."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 class Worker(AgentEnd):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from holdfast.agent.holding import Holding
 from holdfast.control.facts import Phase
@@ -17,26 +14,7 @@ from holdfast.coordination import Membership
 from holdfast.launch import local
 from holdfast.wire.rpc import NODES_PATH
 from tests.contract.waiting import eventually
-from tests.integration.clusters import PATIENT, PLANE, Home, holdfast
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path / "cluster")
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture
-def patient(tmp_path: Path) -> Iterator[Home]:
-    """One in which no session ends while something is started again."""
-    made = Home(tmp_path / "cluster", PATIENT)
-    try:
-        yield made
-    finally:
-        made.end()
+from tests.integration.clusters import PLANE, Home, holdfast
 
 
 def test_a_job_runs_between_up_and_down_and_nothing_is_left(home: Home) -> None:

@@ -22,15 +22,6 @@ from tests.integration.clusters import Home, holdfast, running
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path / "cluster")
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture
 def there(tmp_path: Path) -> Iterator[Path]:
     """The folder of the machine that joins."""
     folder = tmp_path / "there"

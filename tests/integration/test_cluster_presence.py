@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from holdfast.agent.presence import Presence
 from holdfast.control.facts import Phase
@@ -16,15 +13,6 @@ from holdfast.launch import local
 from holdfast.wire.rpc import CONTACT_PATH, NODES_PATH, Contact
 from tests.contract.waiting import eventually
 from tests.integration.clusters import PLANE, Home
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path / "cluster")
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def nodes(session: Session) -> set[str]:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 READY_S = 60.0
 
 
+# Below what the kernel gives to outgoing connections: a port that a server is to have again after
+# a kill must not be lent to somebody's connection meanwhile.
+PORTS = range(12_000, 32_000)
+_claims: list[IO[bytes]] = []
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that no other test process is given while this lives."""
+    folder = Path(tempfile.gettempdir()) / "holdfast-test-ports"
+    folder.mkdir(exist_ok=True)
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        claim = (folder / str(port)).open("wb")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
 
 
 def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:

@@ -101,8 +101,13 @@ class ZooKeeperEnsemble:
         return ",".join(server.hosts for server in self.servers)
 
     def start(self) -> Self:
+        return self.whole()
+
+    def whole(self) -> Self:
+        """Start again who is not there, so that a test begins with all of them."""
         for server in self.servers:
-            server.launch()
+            if server.process is None or server.process.poll() is not None:
+                server.launch()
         for server in self.servers:
             server.wait_ready(READY_S)
         return self
@@ -110,6 +115,10 @@ class ZooKeeperEnsemble:
     def stop(self) -> None:
         for server in self.servers:
             server.kill()
+
+    def output(self) -> str:
+        """The end of what each of them said."""
+        return "\n".join(f"--- {one.hosts}\n{one.output()}" for one in self.servers)
 
     def leader(self) -> ZooKeeperServer:
         """The server that leads now."""

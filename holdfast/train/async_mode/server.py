@@ -16,8 +16,9 @@ from typing import Any
 
 from holdfast.train.async_mode.messages import message, receive, send
 from holdfast.train.state import State
+from holdfast.train.wires import listening
 from holdfast.wire import logs
-from holdfast.wire.errors import Occupied, Refused
+from holdfast.wire.errors import Refused
 from holdfast.wire.limits import ASYNC_CALLERS_MAX
 
 log = logs.get(__name__)
@@ -42,15 +43,7 @@ class Server:
         self._answers = answers
         self._closed = False
         self._lines: set[socket.socket] = set()
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listener = socket.create_server((host, port), family=family, backlog=512)
-        except OSError as error:
-            raise Occupied(
-                f"this worker cannot listen at {host}:{port}",
-                why=str(error),
-                fix=f"see who does: ss -ltnp 'sport = :{port}'",
-            ) from error
+        self._listener = listening(host, port)
         self._thread = threading.Thread(target=self._run, name="holdfast-serve", daemon=True)
         self._thread.start()
         _open.add(self)

@@ -23,9 +23,7 @@ from holdfast.control.facts import (
     NodeFacts,
     Observed,
     Part,
-    Phase,
     Placement,
-    Status,
     View,
     WorkerFacts,
     WorkerPhase,
@@ -33,7 +31,7 @@ from holdfast.control.facts import (
 from holdfast.control.plans import Plan
 from holdfast.control.reconcile import reconcile
 from holdfast.control.sight import Reports, Sight, by_job, look
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.spec import CheckpointPolicy, Resources
 from holdfast.wire.limits import (
     CHECKPOINT_ATTEMPT_S,
     CHECKPOINT_LEAD_STEPS,
@@ -41,30 +39,15 @@ from holdfast.wire.limits import (
     CHECKPOINT_RETRY_S,
     VIEW_WAIT_S,
 )
+from tests.unit.control.pair import pair
 
 ATTEMPT = Attempt(4, 20, 7, 100.0)
 PART = Part("key", 1, "digest")
 DURABLE = {4: (PART,)}
 
 
-def job_with(**changes: object) -> Job:
-    policy = CheckpointPolicy(every_steps=None, every_s=None, keep=2)
-    spec = JobSpec("train", ("python",), lanes=2, workers_max=2, checkpoint=policy)
-    made = Job(
-        spec,
-        0.0,
-        Status(Phase.RUNNING, "on 2 workers", 1.0),
-        next_worker=3,
-        placements=(Placement(1, "n1"), Placement(2, "n1")),
-        view=View(7, {1: (0,), 2: (1,)}),
-        attempts=4,
-        checkpoints=(Checkpoint(10, "m", 1, 90.0),),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
 def with_policy(policy: CheckpointPolicy, **changes: object) -> Job:
-    return job_with(spec=replace(job_with().spec, checkpoint=policy), **changes)
+    return pair(spec=replace(pair().spec, checkpoint=policy), **changes)
 
 
 def worker(number: int, **changes: object) -> WorkerFacts:
@@ -102,20 +85,20 @@ def test_a_checkpoint_is_due_by_steps_or_by_time(
 
 
 def test_a_checkpoint_is_due_when_the_user_asks_or_all_are_about_to_leave() -> None:
-    sight, _, _ = seen(job_with(checkpoint_asked=True), worker(1), worker(2))
+    sight, _, _ = seen(pair(checkpoint_asked=True), worker(1), worker(2))
     assert due(sight, False, 100.0) == "its user asked"
-    sight, _, _ = seen(job_with(), worker(1), worker(2))
+    sight, _, _ = seen(pair(), worker(1), worker(2))
     assert due(sight, True, 100.0) == "the workers are about to leave"
 
 
 def test_nothing_is_due_when_the_newest_checkpoint_says_it_all() -> None:
-    job = job_with(checkpoint_asked=True, checkpoints=(Checkpoint(15, "m", 1, 90.0),))
+    job = pair(checkpoint_asked=True, checkpoints=(Checkpoint(15, "m", 1, 90.0),))
     sight, _, _ = seen(job, worker(1), worker(2))
     assert due(sight, True, 1e9) == ""
 
 
 def test_an_attempt_names_a_step_ahead_of_the_most_advanced_member() -> None:
-    sight, _, _ = seen(job_with(checkpoint_asked=True), worker(1, step=15), worker(2, step=16))
+    sight, _, _ = seen(pair(checkpoint_asked=True), worker(1, step=15), worker(2, step=16))
     decision = begin(sight, False, 1_000.0)
     assert decision is not None
     assert decision.command == BeginCheckpoint(
@@ -124,10 +107,10 @@ def test_an_attempt_names_a_step_ahead_of_the_most_advanced_member() -> None:
 
 
 def test_a_fast_job_gets_a_longer_lead_and_each_missed_attempt_a_longer_one() -> None:
-    fast, _, _ = seen(job_with(), worker(1, step=10_010), worker(2, step=10_010))
+    fast, _, _ = seen(pair(), worker(1, step=10_010), worker(2, step=10_010))
     assert lead(fast, 100.0) == CHECKPOINT_LEAD_STEPS + 500  # a thousand steps a second
     leads = [
-        lead(seen(job_with(attempts_missed=missed), worker(1), worker(2))[0], 1_000.0)
+        lead(seen(pair(attempts_missed=missed), worker(1), worker(2))[0], 1_000.0)
         for missed in range(40)
     ]
     assert leads[:3] == [2, 8, 32]
@@ -149,18 +132,18 @@ def test_a_fast_job_gets_a_longer_lead_and_each_missed_attempt_a_longer_one() ->
 def test_no_attempt_begins_unless_every_member_can_take_part(
     changes: dict[str, object], facts: list[WorkerFacts]
 ) -> None:
-    sight, _, _ = seen(job_with(checkpoint_asked=True, **changes), *facts)
+    sight, _, _ = seen(pair(checkpoint_asked=True, **changes), *facts)
     assert begin(sight, False, 101.0) is None
 
 
 def test_after_a_given_up_attempt_there_is_a_pause() -> None:
-    job = job_with(checkpoint_asked=True, abandoned_s=100.0)
+    job = pair(checkpoint_asked=True, abandoned_s=100.0)
     sight, _, _ = seen(job, worker(1), worker(2))
     assert begin(sight, False, 100.0 + CHECKPOINT_RETRY_S) is not None
 
 
 def test_each_member_is_told_its_share_until_it_has_reported_it() -> None:
-    job = job_with(attempt=ATTEMPT)
+    job = pair(attempt=ATTEMPT)
     sight, _, _ = seen(job, worker(1, parts=DURABLE), worker(2))
     assert [decision.command for decision in shares(sight)] == [
         TakeShare("n1", "train", 2, ATTEMPT, 1, 2)
@@ -168,7 +151,7 @@ def test_each_member_is_told_its_share_until_it_has_reported_it() -> None:
 
 
 def test_an_attempt_is_committed_when_all_shares_are_durable() -> None:
-    job = job_with(attempt=ATTEMPT)
+    job = pair(attempt=ATTEMPT)
     assert concluded(job, worker(1, parts=DURABLE), worker(2)) is None
     decision = concluded(job, worker(1, parts=DURABLE), worker(2, parts={4: ()}))
     assert decision is not None
@@ -176,18 +159,18 @@ def test_an_attempt_is_committed_when_all_shares_are_durable() -> None:
 
 
 def test_parts_of_another_attempt_do_not_count() -> None:
-    job = job_with(attempt=ATTEMPT)
+    job = pair(attempt=ATTEMPT)
     assert concluded(job, worker(1, parts=DURABLE), worker(2, parts={3: (PART,)})) is None
 
 
 def test_an_attempt_is_committed_even_if_all_members_died_since() -> None:
     dead = [worker(n, parts=DURABLE, phase=WorkerPhase.GONE) for n in (1, 2)]
-    decision = concluded(job_with(attempt=ATTEMPT), *dead)
+    decision = concluded(pair(attempt=ATTEMPT), *dead)
     assert decision is not None and isinstance(decision.command, CommitCheckpoint)
 
 
 def test_the_commit_goes_alone_so_that_no_view_starts_from_what_may_fail() -> None:
-    job = job_with(attempt=ATTEMPT, placements=(*job_with().placements, Placement(3, "n1")))
+    job = pair(attempt=ATTEMPT, placements=(*pair().placements, Placement(3, "n1")))
     job = replace(job, next_worker=4)
     dead = [worker(n, parts=DURABLE, phase=WorkerPhase.GONE) for n in (1, 2)]
     fresh = worker(3, phase=WorkerPhase.READY, view=0, step=None)
@@ -200,7 +183,7 @@ def test_the_commit_goes_alone_so_that_no_view_starts_from_what_may_fail() -> No
 
 
 def test_survivors_do_not_wait_for_ever_for_a_commit_that_fails() -> None:
-    job = job_with(attempt=ATTEMPT)
+    job = pair(attempt=ATTEMPT)
     facts = worker(1, parts=DURABLE), worker(2, parts=DURABLE, phase=WorkerPhase.GONE)
     _, _, observed = seen(job, *facts)
 
@@ -227,14 +210,14 @@ def test_survivors_do_not_wait_for_ever_for_a_commit_that_fails() -> None:
 def test_an_attempt_is_given_up(
     changes: dict[str, object], facts: list[WorkerFacts], now_s: float, missed: bool
 ) -> None:
-    decision = concluded(job_with(attempt=ATTEMPT, **changes), *facts, now_s=now_s)
+    decision = concluded(pair(attempt=ATTEMPT, **changes), *facts, now_s=now_s)
     assert decision is not None
     assert decision.command == AbandonCheckpoint("train", ATTEMPT, missed)
     assert "given up" in decision.reason
 
 
 def test_an_attempt_of_an_older_view_is_not_committed_though_its_parts_are_all_there() -> None:
-    job = job_with(attempt=ATTEMPT, view=View(8, {1: (0,), 2: (1,)}))
+    job = pair(attempt=ATTEMPT, view=View(8, {1: (0,), 2: (1,)}))
     decision = concluded(job, worker(1, parts=DURABLE), worker(2, parts=DURABLE))
     assert decision is not None and isinstance(decision.command, AbandonCheckpoint)
 
@@ -247,21 +230,21 @@ def steps_dropped(job: Job, *facts: WorkerFacts) -> list[int]:
 def test_old_checkpoints_are_dropped_but_not_the_newest() -> None:
     committed = tuple(Checkpoint(step, "m", 1, 1.0) for step in (1, 2, 3, 4))
     everyone = worker(1), worker(2)
-    assert steps_dropped(job_with(checkpoints=committed), *everyone) == [1, 2]
+    assert steps_dropped(pair(checkpoints=committed), *everyone) == [1, 2]
     none = CheckpointPolicy(keep=0)
     assert steps_dropped(with_policy(none, checkpoints=committed), *everyone) == [1, 2, 3]
 
 
 def test_a_checkpoint_is_not_dropped_while_somebody_may_be_reading_it() -> None:
     committed = tuple(Checkpoint(step, "m", 1, 1.0) for step in (1, 2, 3, 4))
-    job = job_with(checkpoints=committed, view=View(7, {1: (0,), 2: (1,)}, restore_step=2))
+    job = pair(checkpoints=committed, view=View(7, {1: (0,), 2: (1,)}, restore_step=2))
     assert steps_dropped(job, worker(1), worker(2, step=None)) == [1]
     assert steps_dropped(job, worker(1), worker(2)) == [1, 2]
 
 
 def test_a_checkpoint_that_nobody_can_read_is_condemned() -> None:
     view = View(7, {1: (0,), 2: (1,)}, restore_step=10)
-    job = job_with(view=view, checkpoints=(Checkpoint(5, "m", 1, 1.0), Checkpoint(10, "m", 1, 2.0)))
+    job = pair(view=view, checkpoints=(Checkpoint(5, "m", 1, 1.0), Checkpoint(10, "m", 1, 2.0)))
     bad = [worker(n, step=None, unreadable=frozenset({10})) for n in (1, 2)]
     decision = condemn(seen(job, *bad)[0])
     assert decision is not None
@@ -270,7 +253,7 @@ def test_a_checkpoint_that_nobody_can_read_is_condemned() -> None:
 
 
 def test_a_checkpoint_that_one_could_read_is_not_condemned() -> None:
-    job = job_with(view=View(7, {1: (0,), 2: (1,)}, restore_step=10))
+    job = pair(view=View(7, {1: (0,), 2: (1,)}, restore_step=10))
     bad = worker(1, step=None, unreadable=frozenset({10}))
     for other in (worker(2, step=10), worker(2, step=None)):
         assert condemn(seen(job, bad, other)[0]) is None

@@ -32,7 +32,6 @@ from holdfast.control.facts import (
     Placement,
     Setting,
     Status,
-    View,
     WorkerFacts,
     WorkerPhase,
 )
@@ -40,28 +39,12 @@ from holdfast.control.invariants import check_job
 from holdfast.control.plans import Add, JobPlan, Plan
 from holdfast.control.reconcile import reconcile
 from holdfast.control.records import apply_record
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.spec import Resources
 from holdfast.wire.errors import BugError, Conflict
+from tests.unit.control.pair import pair
 
 NOW_S = 100.0
 LAST = 20
-
-
-def job_with(**changes: object) -> Job:
-    """Two workers in view 7; step 10 is committed."""
-    policy = CheckpointPolicy(every_steps=None, every_s=None)
-    spec = JobSpec("train", ("python",), lanes=2, workers_max=3, checkpoint=policy)
-    made = Job(
-        spec,
-        0.0,
-        Status(Phase.RUNNING, "on 2 workers", 1.0),
-        next_worker=3,
-        placements=(Placement(1, "n1"), Placement(2, "n1")),
-        view=View(7, {1: (0,), 2: (1,)}),
-        attempts=4,
-        checkpoints=(Checkpoint(10, "m", 1, 90.0),),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def ender(number: int, **changes: object) -> WorkerFacts:
@@ -84,11 +67,11 @@ def of(kind: type[Command], decisions: list[Decision]) -> list[Command]:
 
 
 def committed(**changes: object) -> Job:
-    return job_with(checkpoints=(Checkpoint(LAST, "m", 1, 95.0),), **changes)
+    return pair(3, checkpoints=(Checkpoint(LAST, "m", 1, 95.0),), **changes)
 
 
 def test_the_attempt_names_the_last_step_itself_however_soon_after_another() -> None:
-    job = job_with(abandoned_s=NOW_S - 0.01, attempts_missed=3)
+    job = pair(3, abandoned_s=NOW_S - 0.01, attempts_missed=3)
     assert of(BeginCheckpoint, decide(job, ender(1), ender(2))) == [
         BeginCheckpoint("train", Attempt(5, LAST, 7, NOW_S))
     ]
@@ -96,9 +79,9 @@ def test_the_attempt_names_the_last_step_itself_however_soon_after_another() -> 
 
 def test_it_waits_until_every_member_has_the_state() -> None:
     for other in (ender(2, view=6), ender(2, step=None, ending=False)):
-        assert not of(BeginCheckpoint, decide(job_with(), ender(1), other))
+        assert not of(BeginCheckpoint, decide(pair(3), ender(1), other))
     behind = ender(2, step=LAST - 1, ending=False)
-    assert of(BeginCheckpoint, decide(job_with(), ender(1), behind))
+    assert of(BeginCheckpoint, decide(pair(3), ender(1), behind))
 
 
 @pytest.mark.parametrize(("step", "given_up"), [(LAST - 1, False), (LAST, False), (LAST + 1, True)])
@@ -106,18 +89,18 @@ def test_an_attempt_at_a_step_that_never_comes_is_given_up_and_does_not_count_as
     step: int, given_up: bool
 ) -> None:
     attempt = Attempt(4, step, 7, NOW_S - 1.0)
-    found = of(AbandonCheckpoint, decide(job_with(attempt=attempt), ender(1), ender(2)))
+    found = of(AbandonCheckpoint, decide(pair(3, attempt=attempt), ender(1), ender(2)))
     assert found == ([AbandonCheckpoint("train", attempt, missed=False)] if given_up else [])
 
 
 def test_one_that_says_that_it_ends_behind_the_others_does_not_end_the_job() -> None:
-    decisions = decide(job_with(), ender(1, step=15), ender(2, step=16, ending=False))
+    decisions = decide(pair(3), ender(1, step=15), ender(2, step=16, ending=False))
     assert not of(BeginCheckpoint, decisions)
     assert not of(Finish, decisions)
 
 
 def test_the_job_is_finished_when_its_last_step_is_committed_and_not_before() -> None:
-    assert not of(Finish, decide(job_with(), ender(1), ender(2)))
+    assert not of(Finish, decide(pair(3), ender(1), ender(2)))
     decisions = decide(committed(), ender(1), ender(2))
     records = [type(decision.command) for decision in decisions]
     assert records == [Finish, Drain, Drain, SetStatus]
@@ -143,9 +126,10 @@ def test_a_finished_job_starts_nobody_though_all_its_workers_died() -> None:
 
 
 def test_nobody_is_placed_joins_or_meets_for_a_setting_while_the_job_ends() -> None:
-    job = job_with(
+    job = pair(
+        3,
         next_worker=4,
-        placements=(*job_with().placements, Placement(3, "n1")),
+        placements=(*pair(3).placements, Placement(3, "n1")),
         settings=(Setting("lr", "1", 0),),
     )
     plan = JobPlan(add=(Add("n1", "room"),))
@@ -157,7 +141,7 @@ def test_nobody_is_placed_joins_or_meets_for_a_setting_while_the_job_ends() -> N
 
 
 def test_when_the_enders_die_before_the_commit_the_job_goes_on() -> None:
-    decisions = decide(job_with(), *(gone(number, ExitKind.SIGNAL) for number in (1, 2)))
+    decisions = decide(pair(3), *(gone(number, ExitKind.SIGNAL) for number in (1, 2)))
     assert not of(Finish, decisions)
     assert not of(BeginCheckpoint, decisions)
     assert len(of(Unplace, decisions)) == 2
@@ -166,16 +150,16 @@ def test_when_the_enders_die_before_the_commit_the_job_goes_on() -> None:
 @pytest.mark.parametrize(
     ("job", "facts", "finishes"),
     [
-        (job_with(), gone(1, ExitKind.DONE, ending=False), True),  # a plain command
-        (job_with(), gone(1, ExitKind.DONE), False),  # the last step is not committed
+        (pair(3), gone(1, ExitKind.DONE, ending=False), True),  # a plain command
+        (pair(3), gone(1, ExitKind.DONE), False),  # the last step is not committed
         (committed(), gone(1, ExitKind.DONE), True),
         (
-            job_with(placements=(Placement(1, "n1", draining=True), Placement(2, "n1"))),
+            pair(3, placements=(Placement(1, "n1", draining=True), Placement(2, "n1"))),
             gone(1, ExitKind.DONE, ending=False),  # what it said last was not heard
             False,
         ),
         (
-            job_with(placements=(Placement(1, "n1", draining=True), Placement(2, "n1"))),
+            pair(3, placements=(Placement(1, "n1", draining=True), Placement(2, "n1"))),
             gone(1, ExitKind.DONE, ending=False, step=None),  # a plain command without a state
             True,
         ),
@@ -192,13 +176,13 @@ def test_a_worker_that_says_done_before_the_last_step_is_committed_does_not_fini
 
 
 def test_a_job_without_steps_ends_without_a_checkpoint() -> None:
-    job = job_with(checkpoints=())
+    job = pair(3, checkpoints=())
     assert of(Finish, decide(job, ender(1, step=0), ender(2, step=0))) == [Finish("train", 0)]
 
 
 def test_the_end_is_written_once_and_only_upon_the_commit() -> None:
     with pytest.raises(Conflict):
-        apply_record(job_with(), Finish("train", LAST), now_s=NOW_S)
+        apply_record(pair(3), Finish("train", LAST), now_s=NOW_S)
     once = apply_record(committed(), Finish("train", LAST), now_s=NOW_S)
     assert once.finished_step == LAST
     assert apply_record(once, Finish("train", LAST), now_s=NOW_S) is once
@@ -207,6 +191,6 @@ def test_the_end_is_written_once_and_only_upon_the_commit() -> None:
 def test_success_without_a_finished_job_is_a_bug() -> None:
     status = SetStatus("train", Status(Phase.SUCCEEDED, "so they say", NOW_S))
     with pytest.raises(BugError, match="cannot have succeeded"):
-        apply_record(job_with(placements=()), status, now_s=NOW_S)
+        apply_record(pair(3, placements=()), status, now_s=NOW_S)
     with pytest.raises(BugError, match="invariant 2"):
-        check_job(job_with(finished_step=LAST))
+        check_job(pair(3, finished_step=LAST))

@@ -187,7 +187,7 @@ def test_the_order_in_which_facts_are_given_does_not_matter(
 
 def _must_move(of: JobPlan) -> bool:
     """Whether somebody has to leave a machine, which is a reason of its own to go and come."""
-    return any("drained" in leave.reason or "too small" in leave.reason for leave in of.drain)
+    return any("drained" in leave.reason or "must leave" in leave.reason for leave in of.drain)
 
 
 def _told(made: Plan) -> dict[str, object]:

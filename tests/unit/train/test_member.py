@@ -16,7 +16,7 @@ from holdfast.wire import talk
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.orders import View
 from tests.faults.agent_end import AgentEnd
-from tests.faults.members_stage import free_port
+from tests.servers import free_port
 from tests.unit.train.meshes import JOB, Thread
 
 
