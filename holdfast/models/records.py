@@ -1,0 +1,115 @@
+"""A model's versions and aliases as values, and where they lie in the coordination plane.
+
+    /holdfast/models/MODEL                   the model
+        /versions/N                          a version: its existence IS the publication
+        /aliases/ALIAS                       which version the alias names, and which it named before
+
+A version never changes but for being retired. An alias moves by compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from holdfast.wire.reports import Part
+
+MODELS: Final = "/holdfast/models"
+
+# The files of a version that have a meaning for every kind.
+WEIGHTS: Final = "weights.safetensors"
+ONNX: Final = "model.onnx"
+# One batch: tensors `input.NAME` and `output.NAME`. What a replica must reproduce to be ready.
+EXAMPLE: Final = "example.safetensors"
+
+
+def versions_path(model: str) -> str:
+    return f"{MODELS}/{model}/versions"
+
+
+def version_path(model: str, number: int) -> str:
+    return f"{MODELS}/{model}/versions/{number}"
+
+
+def aliases_path(model: str) -> str:
+    return f"{MODELS}/{model}/aliases"
+
+
+def alias_path(model: str, alias: str) -> str:
+    return f"{MODELS}/{model}/aliases/{alias}"
+
+
+class Kind(Enum):
+    """How a version is loaded."""
+
+    TORCH = "torch"  # `entry` builds an nn.Module, which takes WEIGHTS; called with the inputs
+    PYTHON = "python"  # `entry` is a class: `load(folder, **arguments)` and `predict(inputs)`
+    FUNCTION = "function"  # `entry` is a function: inputs as a dict of arrays in, outputs out
+    ONNX = "onnx"  # the file ONNX, by onnxruntime; no bundle
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor by name. `datatype` is the Open Inference Protocol's (FP32, INT64, BYTES, ...); a
+    dimension of -1 may have any size. The first dimension is the batch's."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives. `batches`: rows of several requests may be computed together,
+    because each row of an output depends only on the same row of the inputs."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A published version. `publication` is the same for everybody who publishes the same thing
+    again (after a lost reply, from another worker): it becomes one version."""
+
+    model: str
+    number: int
+    kind: Kind
+    signature: Signature
+    files: Mapping[str, Part]
+    publication: str
+    published_s: float
+    by: str = ""
+    bundle: str = ""
+    entry: str = ""  # MODULE:NAME in the bundle
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    job: str = ""
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    retired: str = ""  # why nobody may serve it any more; empty: it may be
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An alias was moved: who did it, when, why, from which version to which."""
+
+    at_s: float
+    by: str
+    before: int | None
+    after: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name for a version. `moves`: the newest ones, oldest first."""
+
+    version: int
+    moves: tuple[Move, ...] = ()
