@@ -2,7 +2,7 @@
 
     /holdfast/models/MODEL                   the model
         /versions/N                          a version: its existence IS the publication
-        /aliases/ALIAS                       which version the alias names, and which it named before
+        /aliases/ALIAS                       which version it names, and which it named before
 
 A version never changes but for being retired. An alias moves by compare-and-set.
 """
