@@ -38,6 +38,8 @@ NODE = "local"
 _COORDINATION: Final = (
     f"embedded:coordination?linger_s={TIED_LINGER_S:g}&timeout_s={RUN_SESSION_S:g}"
 )
+# Somebody outside did it.
+_KILLED: Final = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
 @dataclass
@@ -48,7 +50,8 @@ class _Kept:
     start: Callable[[], Started]
     started: Started
     since_s: float
-    failures: int = 0
+    deaths: int = 0  # in a row, each soon after its start
+    faults: int = 0  # those among them that were its own doing
     again_s: float | None = None  # when it is started again; None: it lives
 
 
@@ -89,7 +92,8 @@ class Stage:
     def mind(self) -> list[str]:
         """Start again what has died; sentences about it.
 
-        Raises the last words of a process that cannot live: it ended early too often.
+        Raises the last words of a process that cannot live: it ended early by itself too often.
+        Whoever kills it from outside may do so for ever.
         """
         said, now_s = [], time.monotonic()
         for kept in self._kept:
@@ -99,10 +103,11 @@ class Stage:
                     kept.started, kept.since_s, kept.again_s = kept.start(), now_s, None
             elif child is not None and child.poll() is not None:
                 steady = now_s >= kept.since_s + RUN_STEADY_S
-                kept.failures = 1 if steady else kept.failures + 1
-                if kept.failures >= RUN_RESTARTS_MAX:
+                kept.deaths = 1 if steady else kept.deaths + 1
+                kept.faults = (0 if steady else kept.faults) + (child.returncode not in _KILLED)
+                if kept.faults >= RUN_RESTARTS_MAX:
                     kept.started.check()
-                pause_s = min(RUN_RESTART_S * 2 ** (kept.failures - 1), RUN_RESTART_S_MAX)
+                pause_s = min(RUN_RESTART_S * 2 ** (kept.deaths - 1), RUN_RESTART_S_MAX)
                 kept.again_s = now_s + pause_s
                 self.died.append(kept.what)
                 said.append(f"the {kept.what} {_end(child.returncode)}; it is started again")
