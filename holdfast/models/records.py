@@ -1,7 +1,8 @@
 """A model's versions and aliases as values, and where they lie in the coordination plane.
 
-    /holdfast/models/MODEL                   the model
+    /holdfast/models/MODEL                   Model: changes with whatever is below; watch it
         /versions/N                          a version: its existence IS the publication
+        /publications/DIGEST                 which version it became: the same again is the same one
         /aliases/ALIAS                       which version it names, and which it named before
 
 A version never changes but for being retired. An alias moves by compare-and-set.
@@ -23,6 +24,14 @@ WEIGHTS: Final = "weights.safetensors"
 ONNX: Final = "model.onnx"
 # One batch: tensors `input.NAME` and `output.NAME`. What a replica must reproduce to be ready.
 EXAMPLE: Final = "example.safetensors"
+
+
+def model_path(model: str) -> str:
+    return f"{MODELS}/{model}"
+
+
+def publication_path(model: str, publication: str) -> str:
+    return f"{MODELS}/{model}/publications/{publication.rpartition(':')[2]}"
 
 
 def versions_path(model: str) -> str:
@@ -94,6 +103,25 @@ class Version:
     @property
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model. Every change of its versions and aliases is one transaction that also adds one to
+    `changes`: this node is the announcement, and what makes the changes come one after the other.
+    `last` says in words what the newest change was."""
+
+    newest: int = 0
+    changes: int = 0
+    last: str = ""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Which version a publication became."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

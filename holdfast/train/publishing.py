@@ -1,48 +1,67 @@
-"""The weights that a run leaves behind, as one safetensors file."""
+"""What a run leaves behind: a version of a model, or its weights as one safetensors file."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from holdfast.models.names import check_alias, check_model
 from holdfast.storage import open_store
 from holdfast.train.memory import entry
 from holdfast.train.rounds import Rounds
 from holdfast.train.state import spell
-from holdfast.wire import logs
+from holdfast.wire import logs, talk
 
 log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where the weights are: in which store (or folder), under which name, with which digest."""
+    """Where the weights are: in which store (or folder), under which name, with which digest; and
+    as which version of the model, if it became one."""
 
     where: str
     key: str
     digest: str
+    model: str = ""
+    version: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.where}/{self.key}"
+        at = f"{self.where}/{self.key}"
+        return at if self.version is None else f"{self.model}@{self.version} ({at})"
 
 
-def publish(rounds: Rounds, model: nn.Module, name: str) -> Published:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was said of a version besides its model and its name; see `Run.publish`."""
+
+    example: Any = None
+    metrics: Mapping[str, float] | None = None
+    build: Callable[..., Any] | str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    alias: str | None = None
+
+
+def publish(rounds: Rounds, model: nn.Module, name: str, wish: Wish) -> Published:
     """See `Run.publish`."""
-    found = rounds.together(lambda _lane: _write(rounds, model, name), lanes=(0,))[0]
+    if wish.example is not None:
+        check_model(name)
+    if wish.alias is not None:
+        check_alias(wish.alias)
+    found = rounds.together(lambda _lane: _write(rounds, model, name, wish), lanes=(0,))[0]
     return Published(**found)
 
 
 def weights(model: nn.Module) -> bytes:
     """The model's `state_dict` as a safetensors file: what `safetensors.torch.load_file` reads."""
-    tensors = {
-        name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)
-    }
-    return b"".join(spell([entry(name, tensor) for name, tensor in sorted(tensors.items())]))
+    return b"".join(buffers(model))
 
 
 def digest_of(model: nn.Module) -> str:
@@ -50,18 +69,39 @@ def digest_of(model: nn.Module) -> str:
     return f"sha256:{hashlib.sha256(weights(model)).hexdigest()}"
 
 
-def _write(rounds: Rounds, model: nn.Module, name: str) -> dict[str, Any]:
+def buffers(model: nn.Module) -> list[memoryview]:
+    """The same file in pieces, as views of the tensors."""
+    tensors = {
+        name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)
+    }
+    return spell([entry(name, tensor) for name, tensor in sorted(tensors.items())])
+
+
+def _write(rounds: Rounds, model: nn.Module, name: str, wish: Wish) -> dict[str, Any]:
+    plane = os.environ.get(talk.COORDINATION_VARIABLE)
+    if rounds.store and plane and wish.example is not None:
+        # Not at the top: few workers publish, and all of them would wait for these imports.
+        from holdfast.train.versioning import write_version  # noqa: PLC0415
+
+        found = write_version(rounds, rounds.store, plane, model, name, wish)
+    else:
+        found = _write_file(rounds, model, name)
+        if wish.example is None and rounds.store:
+            log.info("only the weights were written: a version that can be served needs example=")
+    log.info("published", **asdict(found))
+    return asdict(found)
+
+
+def _write_file(rounds: Rounds, model: nn.Module, name: str) -> Published:
     data = weights(model)
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if rounds.store:
         blobs = open_store(rounds.store)
         key = f"published/{rounds.job}/{name}.safetensors"
         blobs.put(key, data, expect_digest=digest)
-        where = blobs.address
-    else:
-        where, key = str(Path.cwd()), f"{name}.safetensors"
-        unfinished = Path(f"{key}.tmp")
-        unfinished.write_bytes(data)
-        unfinished.rename(key)
-    log.info("published", where=where, key=key, digest=digest)
-    return {"where": where, "key": key, "digest": digest}
+        return Published(blobs.address, key, digest)
+    key = f"{name}.safetensors"
+    unfinished = Path(f"{key}.tmp")
+    unfinished.write_bytes(data)
+    unfinished.rename(key)
+    return Published(str(Path.cwd()), key, digest)

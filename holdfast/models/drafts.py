@@ -1,0 +1,100 @@
+"""What is about to become a version: checked, and known again when it comes twice. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.models.names import check_model
+from holdfast.models.records import EXAMPLE, ONNX, WEIGHTS, Kind, Signature
+from holdfast.wire.documents import plain_of
+from holdfast.wire.errors import Usage
+from holdfast.wire.limits import MODEL_FILES_MAX
+from holdfast.wire.reports import Part
+
+Content = bytes | memoryview | Path
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A version that is to be published. A file is its bytes, or a path."""
+
+    model: str
+    kind: Kind
+    signature: Signature
+    files: Mapping[str, Content]
+    bundle: str = ""
+    entry: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    job: str = ""
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def check(draft: Draft) -> Draft:
+    """The draft, if a version can be made of it; else `Usage` with what is wrong."""
+    check_model(draft.model)
+    _check_names("inputs", [spec.name for spec in draft.signature.inputs])
+    _check_names("outputs", [spec.name for spec in draft.signature.outputs])
+    if len(draft.files) > MODEL_FILES_MAX:
+        raise Usage(
+            f"{draft.model}: {len(draft.files)} files are too many",
+            why=f"a version has at most {MODEL_FILES_MAX}",
+            fix="put them into one archive, or into the code's folder",
+        )
+    needed = {Kind.TORCH: WEIGHTS, Kind.ONNX: ONNX}.get(draft.kind)
+    if needed is not None and needed not in draft.files:
+        raise Usage(
+            f"{draft.model}: a version of the kind {draft.kind.value} needs the file {needed}",
+            fix="give it: --onnx FILE" if draft.kind is Kind.ONNX else "give it: --weights FILE",
+        )
+    if draft.kind is not Kind.ONNX and not (draft.bundle and draft.entry):
+        raise Usage(
+            f"{draft.model}: a version of the kind {draft.kind.value} needs code and an entry",
+            why="a replica builds it from its bundle",
+            fix="give both: --code DIR --entry MODULE:NAME",
+        )
+    try:
+        json.dumps([plain_of(draft.arguments), plain_of(draft.metrics)], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Usage(
+            f"{draft.model}: its arguments or metrics cannot be written down",
+            why=str(error),
+            fix="use what JSON can say: texts, finite numbers, lists, objects",
+        ) from error
+    return draft
+
+
+def publication(draft: Draft, parts: Mapping[str, Part]) -> str:
+    """The same for whoever publishes the same thing again. Metrics do not count; nor does what a
+    job's step made of its example, whose last bits another machine may round differently."""
+    plain = {
+        "model": draft.model,
+        "kind": draft.kind.value,
+        "entry": draft.entry,
+        "arguments": plain_of(draft.arguments),
+        "files": {
+            name: part.digest
+            for name, part in parts.items()
+            if name != EXAMPLE or draft.step is None
+        },
+        "bundle": draft.bundle,
+        "signature": plain_of(draft.signature),
+        "job": draft.job,
+        "step": draft.step,
+    }
+    spelled = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    return f"sha256:{hashlib.sha256(spelled).hexdigest()}"
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    if not names or len(set(names)) != len(names) or not all(names):
+        raise Usage(
+            f"the {what} of the signature are {names}",
+            why="each has a name of its own, and there is at least one",
+            fix="give an example whose tensors have names",
+        )

@@ -1,0 +1,162 @@
+"""From code, weights and one batch of inputs to a version's signature and example.
+
+Nothing is published that was not loaded once, exactly as a replica will load it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.models import examples, kinds
+from holdfast.models.examples import Arrays, Example
+from holdfast.models.records import ONNX, Kind, Signature, TensorSpec, Version
+from holdfast.wire.errors import BadModel, Full, HoldfastError, Usage
+from holdfast.wire.extras import require_extra
+from holdfast.wire.limits import EXAMPLE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a model is built: `files` is a folder with its files, `code` one with its modules."""
+
+    model: str
+    kind: Kind
+    files: Path
+    code: Path
+    entry: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def version(self, signature: Signature) -> Version:
+        """A version that was never published, to be loaded."""
+        name, kind, entry = self.model, self.kind, self.entry
+        return Version(name, 0, kind, signature, {}, "", 0.0, entry=entry, arguments=self.arguments)
+
+    def load(self, signature: Signature, device: str | None = None) -> kinds.Servable:
+        return kinds.load(self.version(signature), self.files, self.code, device)
+
+
+def described(recipe: Recipe, inputs: Arrays) -> tuple[Signature, Example]:
+    """Load the model, let it predict, and say what it takes and gives."""
+    given = Example(inputs, {})
+    servable = recipe.load(Signature(examples.signature_of(given).inputs, ()))
+    try:
+        example = Example(inputs, _predicted(recipe, servable, inputs))
+        return examples.signature_of(example, servable.predict), example
+    finally:
+        servable.close()
+
+
+def checked(
+    recipe: Recipe, signature: Signature, example: Example, device: str | None = None
+) -> None:
+    """Load the model, and compare what it gives with the example: `BadModel` with what differs."""
+    servable = recipe.load(signature, device)
+    try:
+        found = _predicted(recipe, servable, example.inputs)
+        examples.compare(recipe.model, signature, example.outputs, found)
+    finally:
+        servable.close()
+
+
+def onnx_signature(path: Path) -> Signature:
+    """What an ONNX file says of itself. A dimension without a number may have any size."""
+    ort = require_extra("onnxruntime", "onnx")
+    try:
+        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise BadModel(
+            f"{path.name} cannot be loaded", why=str(error), fix="give a whole ONNX file"
+        ) from error
+    inputs = tuple(_onnx_spec(each) for each in session.get_inputs())
+    outputs = tuple(_onnx_spec(each) for each in session.get_outputs())
+    free = all(spec.shape[:1] == (-1,) for spec in (*inputs, *outputs))
+    return Signature(inputs, outputs, batches=free)
+
+
+def example_file(example: Example) -> bytes:
+    """The bytes of `EXAMPLE`; `Full` if nobody would want to compute it."""
+    data = examples.to_bytes(example)
+    if len(data) > EXAMPLE_BYTES_MAX:
+        raise Full(
+            f"the example has {len(data)} bytes",
+            why=f"every replica computes it before it serves; it may have {EXAMPLE_BYTES_MAX}",
+            fix="give fewer rows",
+        )
+    return data
+
+
+def read_inputs(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Inputs from a file: `.npz`, or `.json` as `{"NAME": nested lists}`. Floats of JSON are FP32,
+    whole numbers INT64, texts BYTES."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        if path.suffix == ".json":
+            return inputs_from(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise Usage(
+            f"the example {path} cannot be read", why=str(error), fix="look at the file"
+        ) from error
+    raise Usage(f"{path} is not an example", fix="give a .npz or a .json file")
+
+
+def inputs_from(plain: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The same from what JSON says; `ValueError` if it is something else."""
+    if not isinstance(plain, dict) or not plain:
+        raise ValueError("it is not an object of names and values")
+    return {name: _array(value) for name, value in plain.items()}
+
+
+# --- private --------------------------------------------------------------------------------------
+
+_ONNX_TYPES: Final = {
+    "bool": "BOOL",
+    "float16": "FP16",
+    "float": "FP32",
+    "double": "FP64",
+    "string": "BYTES",
+    **{kind: kind.upper() for kind in ("int8", "int16", "int32", "int64")},
+    **{kind: kind.upper() for kind in ("uint8", "uint16", "uint32", "uint64")},
+}
+
+
+def _onnx_spec(found: Any) -> TensorSpec:
+    kind = found.type.removeprefix("tensor(").removesuffix(")")
+    if kind not in _ONNX_TYPES:
+        raise BadModel(
+            f"{ONNX} has the tensor {found.name!r} of the type {found.type}",
+            why="it cannot be served",
+            fix="convert it in the model",
+        )
+    shape = tuple(size if isinstance(size, int) else -1 for size in found.shape)
+    return TensorSpec(found.name, _ONNX_TYPES[kind], shape)
+
+
+def _predicted(recipe: Recipe, servable: kinds.Servable, inputs: Arrays) -> Arrays:
+    try:
+        return servable.predict(inputs)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise BadModel(
+            f"{recipe.model} fails on its example",
+            why=f"{type(error).__name__}: {error}",
+            fix="correct the model, or the example",
+            story=kinds.last_lines(error),
+        ) from error
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    found = np.asarray(value)
+    if found.dtype.kind == "f":
+        return found.astype(np.float32)
+    if found.dtype.kind == "U":
+        return found.astype(np.object_)
+    return found

@@ -1,0 +1,1 @@
+"""Models: importing, loading, examples, the registry, differences."""
