@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants proto bench clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training
 export PYTHONPATH := $(CURDIR)
@@ -93,6 +93,15 @@ proto: setup ## make the code of the schema again
 
 bench: setup services ## measure beside a real ZooKeeper
 	$(PY) -m bench
+
+# Needs wrk (Debian: apt-get install wrk). .ci/peers installs about 6 GB below bench/results.
+bench-serving: setup ## measure serving beside Ray Serve, LitServe, BentoML, MLServer, Triton
+	@command -v wrk >/dev/null || { echo "wrk is missing: apt-get install wrk" >&2; exit 1; }
+	.ci/peers rayserve litserve bentoml mlserver triton
+	$(PY) -m bench.serving.throughput
+	$(PY) -m bench.serving.throughput --format binary
+	$(PY) -m bench.serving.throughput --model heavy
+	$(PY) -m bench.serving.loading
 
 clean: ## remove caches and what the demo left
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

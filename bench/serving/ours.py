@@ -1,0 +1,74 @@
+"""Ours among the contestants, and servers that answer fixed bytes: the most that could be reached.
+
+- one replica, asked directly; two replicas behind the gateway
+- the same HTTP server answering fixed bytes; the same gateway before two of them
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench.serving.contestants import SCRIPTS, Contestant, free_port
+from bench.serving.house import House
+from bench.serving.lines import Address
+
+
+class OneReplica(Contestant):
+    name = "ours, one replica"
+    binary = True
+    version = "1"
+    replicas = 1
+    _house: House | None = None
+
+    def start(self) -> None:
+        self._house = House(self.folder)
+        self._house.start_all()
+        self._house.serve_work(self.model, self.replicas)
+        self.address = self._address(self._house)
+
+    def _address(self, house: House) -> Address:
+        return house.replicas(self.model)[0]
+
+    def close(self) -> None:
+        if self._house is not None:
+            self._house.close()
+
+
+class Gateway(OneReplica):
+    name = "ours, gateway and two replicas"
+    replicas = 2
+
+    def _address(self, house: House) -> Address:
+        return house.gateway
+
+
+class Fixed(Contestant):
+    name = "fixed bytes"
+    models = ("small",)
+    version = "1"
+
+    def start(self) -> None:
+        self._serve(self.address)
+
+    def _serve(self, address: Address) -> None:
+        words = [str(SCRIPTS / "fixed.py"), address[0], str(address[1]), self.model]
+        self.spawn([sys.executable, *words])
+
+
+class FixedGateway(Fixed):
+    name = "fixed bytes, gateway and two"
+    _house: House | None = None
+
+    def start(self) -> None:
+        self._house = House(self.folder)
+        servers = [(self.address[0], free_port()) for _ in range(2)]
+        for server in servers:
+            self._serve(server)
+        self._house.start_gateway()
+        self._house.stand_in(self.model, servers)
+        self.address = self._house.gateway
+
+    def close(self) -> None:
+        if self._house is not None:
+            self._house.close()
+        super().close()

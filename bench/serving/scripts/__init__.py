@@ -1,0 +1,1 @@
+"""What the contestants run: the same models, each served in its own way."""
