@@ -14,7 +14,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
-	proof-control proof-preemption proof-training
+	proof-control proof-preemption proof-training proof-serving
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -29,14 +29,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup ## train while everything is killed; the bits are the same (about a minute)
+demo: setup ## train while everything is killed, then serve it while versions change (two minutes)
 	@$(PY) examples/training_demo.py
+	@$(PY) examples/serving_demo.py
 
 demo-coordination: setup ## watch a leader die and nothing get lost (about 20 s)
 	@$(PY) examples/coordination_demo.py
 
-services: ## install the real servers that tests need (as root; otherwise says how)
+services: setup ## install the real servers and clients that tests need (servers as root)
 	@sh .ci/services
+	@VENV="$(VENV)" sh .ci/clients
 
 lint: setup ## ruff, mypy --strict, import direction
 	$(PY) -m ruff check .
@@ -52,7 +54,7 @@ format: setup ## let ruff put the code in order
 test: setup services lint ## everything: lint and all tests, in parallel
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 --dist loadgroup $(TEST_OPTIONS)
 
-PROOFS := kazoo differential linearizability crash fuzz control preemption training
+PROOFS := kazoo differential linearizability crash fuzz control preemption training serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs
 
 proof-kazoo: setup services ## kazoo's own test suite against the embedded server
@@ -81,6 +83,9 @@ proof-preemption: setup ## ten slots: an experiment shrinks for production, and 
 # SCHEDULES=30 SEED=…
 proof-training: setup ## train under kills, pauses and resizes; every SHA-256 must be the same
 	$(PY) -m tests.proofs.training --schedules $(or $(SCHEDULES),30) --seed $(SEED)
+
+proof-serving: setup services ## 200,000 requests while replicas die and versions come and go
+	$(PY) -m tests.proofs.serving --requests $(or $(REQUESTS),200000) --seed $(SEED)
 
 simulate: setup ## look for trouble in the simulated world (SEEDS=20000)
 	$(PY) -m simulation --seeds $(or $(SEEDS),20000)

@@ -66,7 +66,7 @@ def main(run: train.Run) -> None:
         loss = functional.cross_entropy(model(batch.x), batch.y)
         run.step(loss)
 
-    found = run.publish(model, "digits")
+    found = run.publish(model, "digits", example={"pixels": test[:4][0]}, build=network)
     if run.first:
         print(f"accuracy {run.metrics['accuracy']:.2%}", flush=True)
         print(f"weights  {found.digest}", flush=True)

@@ -44,6 +44,8 @@ from holdfast.cli.run_picture import Pace, Picture
 from holdfast.control.facts import Phase, WorkerPhase
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
+from holdfast.models.records import WEIGHTS
+from holdfast.models.registry import Registry
 from holdfast.train.restoring import restore
 from holdfast.train.state import State
 from holdfast.wire.errors import HoldfastError
@@ -204,7 +206,9 @@ class Demo:
         state = restore(blobs, last.manifest, JOB, last.step)
         self.weights = (
             _sha256((self.alone.folder / "digits.safetensors").read_bytes()),
-            _sha256(blobs.get(f"published/{JOB}/digits.safetensors")),
+            _sha256(
+                blobs.get(Registry(session, blobs, JOB).version("digits", 1).files[WEIGHTS].key)
+            ),
         )
         self.states = (_bits(self.alone.state()), _bits(state))
         self.accuracies = (_accuracy(self.alone.words()), _accuracy(self.crew.words()))

@@ -2,7 +2,7 @@
 
     python examples/transformer.py                                # small, alone
     holdfast run examples/transformer.py --workers 2 --lanes 4    # the same bits on two workers
-    holdfast run examples/transformer.py --workers 2 --lanes 4 --gpu 1 \\
+    holdfast run examples/transformer.py --workers 2 --lanes 4 --gpu 1 --gpu-share 2 \\
         --set width=768 --set depth=14 --set lane_batch=8         # about 100 M parameters
 
 On a GPU it computes in bf16. Workers that share one GPU give the same bits as one worker alone.

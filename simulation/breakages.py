@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Room
-from holdfast.control import checkpoints, life, membership, reconcile, records
+from holdfast.control import checkpoints, life, membership, reconcile, records, serving
 from holdfast.control.commands import AbandonCheckpoint, Decision, DropCheckpoint
-from holdfast.control.facts import Checkpoint, Observed, WorkerPhase
+from holdfast.control.facts import Checkpoint, Observed, Phase, WorkerPhase
 from holdfast.coordination.embedded.transactions import Check, SetData
 from simulation import decide
 from simulation.coordinator import Coordinator
@@ -237,6 +237,19 @@ def _checkpoint_in_the_past(old: Any) -> Any:
     return commit
 
 
+def _holds_back_for_ever(old: Any) -> Any:
+    return lambda job, wanted, now_s: max(0, wanted - len(job.failures))
+
+
+def _fails_services(old: Any) -> Any:
+    def departure(sight: Any, *rest: Any) -> Any:
+        if sight.job.spec.serves and sight.job.failures:
+            return life.Departure("failed", Phase.FAILED, "failed", saves=False)
+        return old(sight, *rest)
+
+    return departure
+
+
 MUTANTS: Final = (
     Mutant(
         "no fence",
@@ -341,6 +354,21 @@ MUTANTS: Final = (
         "turn not checked",
         "a late request of a dead agent may replace the node of its successor",
         ((Agent, "_take_turn", _any_turn),),
+    ),
+    Mutant(
+        "failed replica stays away",
+        "a replica that failed by its own fault is never started again",
+        ((serving, "may_start", _holds_back_for_ever),),
+    ),
+    Mutant(
+        "replica may end the job",
+        "failures of replicas end their job, as those of a training do",
+        ((life, "departure", _fails_services),),
+    ),
+    Mutant(
+        "replica never leaves",
+        "a replica that is to leave waits for others whether any come or not",
+        ((serving, "stays_yet", _always),),
     ),
     Mutant(
         "committed step goes back",

@@ -133,6 +133,8 @@ class Checks:
 
     def _viewed(self, before: View | None, after: Job) -> None:
         view = after.view
+        if after.spec.serves:
+            raise Violation(LANES, f"{after.name} serves, and has {view}")
         if view is None or view.number != (before.number if before else 0) + 1:
             raise Violation(LANES, f"{view} does not follow {before}")
         held = sorted(lane for lanes in view.lanes.values() for lane in lanes)
@@ -261,6 +263,14 @@ class Checks:
             if host.processes:
                 raise Violation(ROOM, f"{sorted(map(str, host.processes))} run on {host.name}")
         world.plane.tree.validate()
+
+    def serves(self, name: str, replicas: int) -> bool:
+        """Whether so many processes of a service are there and ready, and are those placed."""
+        placed = {placement.worker: placement for placement in self.jobs[name].placements}
+        processes = [self._world.process(Key(name, worker)) for worker in placed]
+        ready = [one for one in processes if one is not None and one.ready]
+        leaving = any(placement.draining for placement in placed.values())
+        return len(ready) == len(placed) == replicas and not leaving
 
     def _ended_well(self, job: Job) -> None:
         phase, intent = job.status.phase, job.intent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
+from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
 from simulation.arithmetic import undisturbed
 
 STORM_S: Final = 10.0
@@ -15,7 +15,7 @@ STORM_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A job and the states that it must go through."""
+    """A job and the states that it must go through; of a job that serves: none."""
 
     spec: JobSpec
     steps: int
@@ -47,6 +47,15 @@ class Settings:
     trainings: Mapping[str, Training]
     wishes: tuple[Wish, ...]
 
+    @property
+    def services(self) -> dict[str, int]:
+        """The jobs that serve, and how many replicas each is to have."""
+        return {
+            name: training.spec.workers_max
+            for name, training in self.trainings.items()
+            if training.spec.serves
+        }
+
 
 def drawn(seed: int) -> Settings:
     """The world of a seed."""
@@ -65,6 +74,15 @@ def drawn(seed: int) -> Settings:
         training = _training(random, number, room)
         trainings[training.spec.name] = training
     wishes = _wishes(random, list(trainings), list(hosts))
+    # Of its own chance: the rest of the world is the same with it and without it.
+    more = Random(f"{seed}/serving")  # noqa: S311 - chance, not secrets
+    # What it may have is never what a training cannot do without.
+    spare = room - max(training.spec.workers_min for training in trainings.values())
+    if spare and more.random() < _SERVES:
+        trainings["serve"] = _service(more, min(spare, 3))
+        if more.random() < _SCALED:
+            scaled = Wish(STORM_S * more.random(), "scale", "serve")
+            wishes = tuple(sorted((*wishes, scaled), key=lambda wish: (wish.at_s, wish.what)))
     return Settings(coordinators, hosts, trainings, wishes)
 
 
@@ -90,6 +108,20 @@ def _training(random: Random, number: int, room: int) -> Training:
     return Training(spec, steps, number)
 
 
+def _service(random: Random, most: int) -> Training:
+    spec = JobSpec(
+        name="serve",
+        command=("serve",),
+        priority=random.choice((0, 100)),
+        workers_max=random.randint(1, most),
+        resources=Resources(cpu=1.0),
+        mode=Mode.SERVE,
+        checkpoint=CheckpointPolicy(every_s=None),
+        restart=RestartPolicy(failures_max=1, backoff_s=0.2, backoff_s_max=2.0),
+    )
+    return Training(spec, 0, 0)
+
+
 def _wishes(random: Random, jobs: list[str], hosts: list[str]) -> tuple[Wish, ...]:
     wishes = []
     for what, chance in _WISHES:
@@ -99,6 +131,9 @@ def _wishes(random: Random, jobs: list[str], hosts: list[str]) -> tuple[Wish, ..
     return tuple(sorted(wishes, key=lambda wish: (wish.at_s, wish.what)))
 
 
+# The chance that a world serves something, and that its users change how much of it.
+_SERVES: Final = 0.4
+_SCALED: Final = 0.5
 _WISHES: Final = (
     ("checkpoint", 0.3),
     ("drain", 0.25),

@@ -11,6 +11,8 @@ does not know take effect at their step, or at the one after the agreed, if that
 
 The end: whoever has made the last step says so, and waits until it is asked to leave. A peer that
 is silent for too long is suspected.
+
+A replica has none of this: it says that it is ready, and stays until it is asked to leave.
 """
 
 from __future__ import annotations
@@ -83,7 +85,17 @@ class Worker(Being):
     def _introduce(self) -> None:
         self.ready = True
         self._say()
-        self.after(ASK_AGAIN_S, self._ask_again)
+        if self.training.spec.serves:
+            self._serve()
+        else:
+            self.after(ASK_AGAIN_S, self._ask_again)
+
+    def _serve(self) -> None:
+        """Answer, until somebody ends it or its own code fails."""
+        if self.world.faults.strikes("user error"):
+            self.end(Ending(code=1, stderr_tail="ValueError: the model's own"))
+        else:
+            self.after(ASK_AGAIN_S, self._serve)
 
     def end(self, ending: Ending) -> None:
         """The process is gone, and its parent has seen how."""

@@ -29,7 +29,7 @@ EVENTS_MAX: Final = 60_000
 PEACE_S_MAX: Final = 900.0
 PAUSE_S: Final = (0.2, 5.0)
 
-LIVE = "every job ends once nothing goes wrong any more"
+LIVE = "every job ends, and every service is whole, once nothing goes wrong any more"
 BUG = "the code under test found itself broken"
 
 
@@ -145,6 +145,10 @@ class World:
             self._begin()
             self._until(lambda: self.kernel.now_s >= STORM_S or self._all_over())
             self._make_peace()
+            self._until(self._all_trained)
+            self._until(self._all_served)
+            for name in self.settings.services:
+                self._change(name, lambda job: _wants(job, Intent.STOP))
             self._until(self._all_over)
             self.checks.ended()
         except Violation as violation:
@@ -189,6 +193,19 @@ class World:
     def _all_over(self) -> bool:
         return not self.checks.unfinished and not any(
             host.processes for host in self.hosts.values()
+        )
+
+    def _all_trained(self) -> bool:
+        return self.checks.unfinished <= self.settings.services.keys()
+
+    def _all_served(self) -> bool:
+        """Whether every service that nobody has stopped has as many replicas as it wants: there is
+        room for all of them now."""
+        jobs = self.checks.jobs
+        return all(
+            jobs[name].intent is Intent.STOP
+            or self.checks.serves(name, jobs[name].workers_wanted or most)
+            for name, most in self.settings.services.items()
         )
 
     def _state_of_jobs(self) -> str:

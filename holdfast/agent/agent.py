@@ -97,14 +97,17 @@ class Agent:
         bundle_folder: BundleFolder,
         *,
         store: str = "",
+        coordination: str = "",
+        region: str = "",
         warm: bool = False,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
-        `store` is the address of the blobs, which workers are told. `warm`: torch is imported for
-        them from now on, not only when the first of them wants it.
+        `store` and `coordination` are the addresses of the blobs and of the plane, `region` is
+        where this machine is: workers are told all of it. `warm`: torch is imported for them from
+        now on, not only when the first wants it.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -124,7 +127,7 @@ class Agent:
         state.validate()
         found = cgroups.find()
         log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
-        place = Place(machine.host, store, warm)
+        place = Place(machine.host, store, warm, region, coordination)
         launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
         agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock

@@ -45,7 +45,7 @@ def doubt(program: Mapping[str, Any], environment: Mapping[str, str], cwd: str) 
 
     A module that is imported already comes from elsewhere than it would from these folders.
     """
-    if program["module"] in sys.modules:
+    if program["module"] in sys.modules and not _is_our_package(program["module"]):
         return f"{program['module']} is imported already"
     loaded = {name for name in sys.modules if "." not in name}
     for folder in _front(program, environment, cwd):
@@ -57,6 +57,11 @@ def doubt(program: Mapping[str, Any], environment: Mapping[str, str], cwd: str) 
             if _is_other(name, folder):
                 return f"{folder} has a {name} of its own"
     return ""
+
+
+def _is_our_package(module: str) -> bool:
+    """A package of ours: what is run is its `__main__`, which nobody imports."""
+    return module.startswith("holdfast.") and hasattr(sys.modules[module], "__path__")
 
 
 def _front(program: Mapping[str, Any], environment: Mapping[str, str], cwd: str) -> list[str]:

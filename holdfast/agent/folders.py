@@ -12,6 +12,7 @@ workers/J.N/      the scratch folder of worker N of job J; removed after its end
     agent.sock    where it talks to its agent
     shim.log      what went wrong with the shim
     tmp/  work/   its TMPDIR, and where it runs when it has no bundle
+serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """
 

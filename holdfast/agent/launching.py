@@ -25,6 +25,7 @@ from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
     AGENT_LOOK_S,
+    REPLICA_AWAY_S,
     WORKER_LOG_BYTES_MAX,
 )
 from holdfast.wire.orders import StartWorker
@@ -36,9 +37,10 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long workers go on without an agent, and how much they may write."""
+    """How long workers go on without an agent (replicas: longer), and how much they may write."""
 
     away_s: float = AGENT_AWAY_S
+    serving_away_s: float = REPLICA_AWAY_S
     away_notice_s: float = AGENT_AWAY_NOTICE_S
     log_bytes_max: int = WORKER_LOG_BYTES_MAX
 
@@ -51,6 +53,8 @@ class Place:
     host: str = "127.0.0.1"
     store: str = ""
     warm: bool = False
+    region: str = ""
+    coordination: str = ""
 
 
 class Born(NamedTuple):
@@ -102,6 +106,10 @@ class Launcher:
             os.close(handle)
         if program is None:
             return False
+        if _serves(order):
+            # It does not wait for the nursery. Whoever comes in its place will find it warm.
+            self._keeper.begin()
+            return self._keeper.is_ready
         return self._keeper.is_ready or wants_torch(program, order.environment, cwd)
 
     async def warmth(self, key: Key) -> bool:
@@ -139,7 +147,7 @@ class Launcher:
             "cpus": list(slots.cpus),
             "agent": str(self._folders.agent),
             "look_s": AGENT_LOOK_S,
-            "away_s": bounds.away_s,
+            "away_s": bounds.serving_away_s if _serves(order) else bounds.away_s,
             "away_notice_s": bounds.away_notice_s,
         }
 
@@ -155,15 +163,22 @@ class Launcher:
         return {
             **ours,
             **order.environment,
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, slots.gpus)),
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, sorted(set(slots.gpus)))),
             talk.JOB_VARIABLE: key.job,
             talk.WORKER_VARIABLE: str(key.worker),
             talk.PORTS_VARIABLE: ",".join(map(str, slots.ports)),
             talk.HOST_VARIABLE: self._place.host,
             talk.STORE_VARIABLE: self._place.store,
+            talk.REGION_VARIABLE: self._place.region,
+            talk.COORDINATION_VARIABLE: self._place.coordination,
+            talk.BUNDLE_VARIABLE: order.bundle,
             "TMPDIR": str(folder / "tmp"),
             processes.MARK: str(folder),
         }
+
+
+def _serves(order: StartWorker) -> bool:
+    return order.environment.get(talk.MODE_VARIABLE) == talk.SERVES
 
 
 def _execute(folder: Path) -> subprocess.Popen[bytes]:

@@ -36,7 +36,9 @@ from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
     DOWN_NOTICE_S,
+    GPU_SHARE_MAX,
     KILL_AGAIN_S,
+    REPLICA_AWAY_S,
     TIED_END_S,
     UP_LOOK_S,
 )
@@ -62,6 +64,8 @@ class Options:
     stop_workers: bool = False
     warm: bool = False
     tied: bool = False
+    region: str = ""
+    gpu_share: int = 1
 
 
 def parsed(arguments: Sequence[str]) -> Options:
@@ -71,6 +75,7 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--cpu", type=float, help="cores to give away; may be more than there are")
     parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to give away")
     parser.add_argument("--gpu", type=int, help="GPUs to give away; all that are free by default")
+    parser.add_argument("--gpu-share", type=int, default=1, help="workers that share each GPU")
     parser.add_argument("--host", help="where workers listen, and where others reach them")
     parser.add_argument("--ports", metavar="FIRST-LAST", help="a range of its own for workers")
     parser.add_argument("--away", type=float, default=AGENT_AWAY_S, metavar="SECONDS")
@@ -78,6 +83,7 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--notice", type=float, default=DOWN_NOTICE_S, metavar="SECONDS")
     parser.add_argument("--stop-workers", action="store_true", help="SIGTERM ends workers too")
     parser.add_argument("--warm", action="store_true", help="import torch for workers beforehand")
+    parser.add_argument("--region", default="", help="where this machine is: replicas are told")
     parser.add_argument("--tied", action="store_true", help="end with the parent (its pipe: stdin)")
     given = parser.parse_args(arguments)
     return Options(
@@ -94,6 +100,8 @@ def parsed(arguments: Sequence[str]) -> Options:
         stop_workers=given.stop_workers,
         warm=given.warm,
         tied=given.tied,
+        region=checked_name("region", given.region) if given.region else "",
+        gpu_share=_share(given.gpu_share),
     )
 
 
@@ -133,8 +141,10 @@ class _Main:
                 machine,
                 _bundles(cluster),
                 store=cluster.store,
+                coordination=cluster.coordination_for_others,
+                region=options.region,
                 warm=options.warm,
-                bounds=Bounds(away_s=options.away_s, away_notice_s=options.away_notice_s),
+                bounds=_bounds(options),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -192,9 +202,9 @@ class _Main:
         gpus = holding.gpus(devices.gpus(), options.gpu)
         cpu = devices.cpu() if options.cpu is None else options.cpu
         memory = devices.memory_bytes() if options.memory_bytes is None else options.memory_bytes
-        capacity = Resources(cpu, memory, len(gpus))
+        capacity = Resources(cpu, memory, len(gpus) * options.gpu_share)
         first, last = options.ports or self._ports(holding)
-        return Machine(capacity, devices.cores(), gpus, self._host, first, last)
+        return Machine(capacity, devices.cores(), gpus, self._host, first, last, options.gpu_share)
 
     def _ports(self, holding: Holding) -> tuple[int, int]:
         """The same range as last time, if it can be: adopted workers have ports of it."""
@@ -211,7 +221,8 @@ class _Main:
     def _data(self, capacity: Resources, address: str) -> dict[str, Any]:
         """What everybody may know of this node."""
         room = {"cpu": capacity.cpu, "memory_bytes": capacity.memory_bytes, "gpu": capacity.gpu}
-        return {"address": address, "host": self._host, "capacity": room}
+        region = {"region": self._options.region} if self._options.region else {}
+        return {"address": address, "host": self._host, "capacity": room, **region}
 
     # --- stopping -------------------------------------------------------------------------------
 
@@ -233,6 +244,12 @@ class _Main:
             ties.watch(parent_ended, options.notice_s + KILL_AGAIN_S + TIED_END_S)
 
 
+def _bounds(options: Options) -> Bounds:
+    """One that was told how long workers go on without it means replicas too."""
+    replicas_s = REPLICA_AWAY_S if options.away_s == AGENT_AWAY_S else options.away_s
+    return Bounds(options.away_s, replicas_s, options.away_notice_s)
+
+
 def _bundles(cluster: Cluster) -> BundleFolder:
     blobs = cluster.blobs()
     return lambda digest: bundles.unpack(blobs, digest, cluster.bundles_folder)
@@ -251,6 +268,12 @@ def _papers(cluster: Cluster, node: str) -> wallet.Wallet:
     if authority.now_s() >= found.renewal_s:
         return wallet.made_by(authority, folder, node)
     return found
+
+
+def _share(count: int) -> int:
+    if not 1 <= count <= GPU_SHARE_MAX:
+        raise Usage(f"--gpu-share {count} is not from 1 to {GPU_SHARE_MAX}", fix="--gpu-share 2")
+    return count
 
 
 def _range(text: str) -> tuple[int, int]:

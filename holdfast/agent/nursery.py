@@ -43,7 +43,9 @@ SOCKET_NAME: Final = "nursery.sock"
 READY: Final = b"ready\n"
 LOCK_NAME: Final = "nursery.lock"  # who holds it is written in it
 _HEAVY: Final = ("torch", "torch._dynamo", "torch.distributed")
-_OURS: Final = ("holdfast.agent", "holdfast.wire", "holdfast.train")
+_OURS: Final = ("holdfast",)
+# What a replica is made of, by name: it stands above an agent.
+_SERVING: Final = ("holdfast.serve.replica.main",)
 
 Launch = Mapping[str, Any]
 
@@ -71,11 +73,12 @@ def warm_up() -> None:
         # The first optimizer of a process imports more, for more than a second.
         torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
     train = importlib.import_module("holdfast.train")
-    for module in pkgutil.iter_modules(train.__path__, "holdfast.train."):
+    found = pkgutil.iter_modules(train.__path__, "holdfast.train.")
+    for name in (*(module.name for module in found), *_SERVING):
         try:
-            importlib.import_module(module.name)
+            importlib.import_module(name)
         except ImportError as error:  # without torch some of them cannot be; a worker will say so
-            sys.stderr.write(f"{module.name} is not imported: {error}\n")
+            sys.stderr.write(f"{name} is not imported: {error}\n")
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ class Machine:
     """What the agent may give away. `cpus` and `gpus` are the system's own numbers.
 
     `capacity.cpu` may be more than there are cores: then none of them is given to one worker.
+    `gpu_share`: so many workers may have the same GPU, so `capacity.gpu` is that often `gpus`.
     """
 
     capacity: Resources
@@ -25,6 +27,7 @@ class Machine:
     host: str = "127.0.0.1"  # where workers listen, and where others reach them
     port_first: int = WORKER_PORT_FIRST
     port_last: int = WORKER_PORT_LAST
+    gpu_share: int = 1
 
 
 class Room:
@@ -46,14 +49,12 @@ class Room:
         )
 
     def slots_for(self, order: StartWorker, living: Sequence[Slots]) -> Slots | None:
-        """Devices and ports that no living worker has; None: there are not enough."""
-        used_gpus = {gpu for slots in living for gpu in slots.gpus}
+        """Devices and ports that no living worker has (a shared device: that not too many have);
+        None: there are not enough."""
         used_ports = {port for slots in living for port in slots.ports}
-        free_gpus = [gpu for gpu in self.machine.gpus if gpu not in used_gpus]
-        ports = self._ports(used_ports)
-        if order.resources.gpu > len(free_gpus) or len(ports) < WORKER_PORTS:
+        gpus, ports = self._gpus(order.resources.gpu, living), self._ports(used_ports)
+        if order.resources.gpu > len(gpus) or len(ports) < WORKER_PORTS:
             return None
-        gpus = tuple(free_gpus[: order.resources.gpu])
         return Slots(self._cpus(order.resources.cpu, living), gpus, ports)
 
     def moved(self, slots: Slots, taken: Sequence[int], living: Sequence[Slots]) -> Slots | None:
@@ -77,6 +78,20 @@ class Room:
                 break
         return tuple(found)
 
+    def _gpus(self, wanted: int, living: Sequence[Slots]) -> tuple[int, ...]:
+        """So many shares of devices, as far as there are: of different ones, and those that the
+        fewest have."""
+        used = Counter(gpu for slots in living for gpu in slots.gpus)
+        mine: Counter[int] = Counter()
+        for _ in range(wanted):
+            there = [gpu for gpu in self.machine.gpus if used[gpu] < self.machine.gpu_share]
+            if not there:
+                break
+            chosen = min(there, key=lambda gpu: (mine[gpu], used[gpu], gpu))
+            mine[chosen] += 1
+            used[chosen] += 1
+        return tuple(sorted(mine.elements()))
+
     def _cpus(self, wanted: float, living: Sequence[Slots]) -> tuple[int, ...]:
         """Whole cores for a worker that asks for whole cores; none where cores are shared."""
         count = int(wanted)
@@ -91,12 +106,18 @@ class Room:
         if not sum(living, Resources()).fits(self.machine.capacity):
             raise BugError(f"more is promised than {_said(self.machine.capacity)}")
 
-    def validate(self, slots: Sequence[Slots]) -> None:
-        """Nothing is given twice."""
-        for what in ("cpus", "gpus", "ports"):
-            given = [one for each in slots for one in getattr(each, what)]
+    def validate(self, slots: Sequence[Slots], inherited: Sequence[Slots] = ()) -> None:
+        """Nothing is given twice; a device no more often than it may be shared. Those that an agent
+        before this one has started may have had more of it."""
+        everyone = [*slots, *inherited]
+        for what in ("cpus", "ports"):
+            given = [one for each in everyone for one in getattr(each, what)]
             if len(given) != len(set(given)):
                 raise BugError(f"{what} are given to two workers: {sorted(given)}")
+        shares = Counter(gpu for each in everyone for gpu in each.gpus)
+        for gpu in {gpu for each in slots for gpu in each.gpus}:
+            if shares[gpu] > self.machine.gpu_share:
+                raise BugError(f"GPU {gpu} is given to {shares[gpu]} workers")
 
 
 def _said(room: Resources) -> str:

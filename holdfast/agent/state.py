@@ -120,9 +120,12 @@ class AgentState:
             worker.validate()
         if len(self._workers) > AGENT_WORKERS_MAX or len(self._forgotten) > FORGOTTEN_KEPT_MAX:
             raise BugError("the agent holds more workers than it may")
-        self._room.validate(self._living_slots())
         # A machine may have become smaller while its workers went on without an agent.
         living = [worker for worker in self._workers.values() if not worker.gone]
+        self._room.validate(
+            [worker.slots for worker in living if not worker.inherited],
+            [worker.slots for worker in living if worker.inherited],
+        )
         if not all(worker.inherited for worker in living):
             self._room.validate_promises(self._living_resources())
 

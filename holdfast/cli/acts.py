@@ -23,6 +23,10 @@ SCALE_EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast scale counter 2[/]      no more than 2 workers; the others leave at a step boundary
 
   [cyan]holdfast scale counter max[/]    as many as its file allows, as room is free
+
+  [cyan]holdfast scale digits 3[/]       so many replicas of a service
+
+  [cyan]holdfast scale digits auto[/]    as many as its load asks for, from --min to --max
 """
 SET_EXAMPLES = """[bold]Examples[/]
 
@@ -55,11 +59,18 @@ def scale(
     workers: Annotated[str, typer.Argument(metavar="N", help="A number, or `max`.")],
     cluster: ClusterOption = None,
 ) -> None:
-    """Have so many workers at most. Those above it leave at a step boundary; none restarts."""
-    if workers != "max" and not (workers.isascii() and workers.isdecimal()):
+    """Have so many workers at most, or of a service so many replicas. Those above it leave at a
+    step boundary, or when they have answered; none restarts."""
+    if workers not in ("max", "auto") and not (workers.isascii() and workers.isdecimal()):
         raise Usage(f"{workers!r} is not a number of workers", fix=f"holdfast scale {name} 2")
-    count = None if workers == "max" else int(workers)
+    count = None if workers in ("max", "auto") else int(workers)
     with opened(cluster) as found:
+        service = _service_of(found, name)
+        if service:
+            from holdfast.cli import services
+
+            services.scaled(found, service, count)
+            return
         found.job(name)
         found.plane.scale(name, count)
     many = "as many workers as its file allows" if count is None else times.many(count, "worker")
@@ -166,12 +177,36 @@ def remove(
     """Forget jobs that have ended: their history, their checkpoints. Their names are free again."""
     with opened(cluster) as found:
         for name in names:
+            _check_no_service(found, name)
             found.job(name)
             found.plane.remove(name)
             _done(f"{name} is removed")
 
 
+def _service_of(found: Opened, name: str) -> str:
+    """The service that `SERVICE` or its job's name names; empty: it is a job like any other."""
+    from holdfast.cli import serving
+    from holdfast.serve.records import job_name
+
+    known = serving.services_of(found).services()
+    if name in known and name not in found.plane.jobs():
+        return name
+    return next((each for each in known if job_name(each) == name), "")
+
+
+def _check_no_service(found: Opened, name: str) -> None:
+    """A service's job is its conductor's: people change the service."""
+    service = _service_of(found, name)
+    if service:
+        raise Refused(
+            f"{name} is what serves {service}",
+            why="its replicas are started and ended with the service",
+            fix=f"holdfast unserve {service}   or fewer replicas: holdfast scale {service} 1",
+        )
+
+
 def _intend(found: Opened, name: str, intent: Intent) -> None:
+    _check_no_service(found, name)
     found.job(name)
     found.plane.set_intent(name, intent)
 

@@ -29,6 +29,13 @@ GpuOption = Annotated[
     int | None,
     typer.Option(help="GPUs each agent gives away; otherwise all that are free.", min=0),
 ]
+GpuShareOption = Annotated[
+    int | None,
+    typer.Option(help="Workers that share each GPU: it counts as that many.", min=1),
+]
+RegionOption = Annotated[
+    str | None, typer.Option(help="Where this machine is: gateways prefer replicas of their own.")
+]
 
 UP_EXAMPLES = """[bold]Examples[/]
 
@@ -85,6 +92,8 @@ def up(
     cpu: CpuOption = None,
     memory: MemoryOption = None,
     gpu: GpuOption = None,
+    gpu_share: GpuShareOption = None,
+    region: RegionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.
@@ -99,7 +108,7 @@ def up(
     given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
     wanted = {key: value for key, value in given.items() if value is not None}
     found = _made(folder, wanted)
-    room = local.Room(cpu, _bytes(memory), gpu)
+    room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
     with _progress() as look:
         done = local.up(
             found,
@@ -202,6 +211,8 @@ def join(
     cpu: CpuOption = None,
     memory: MemoryOption = None,
     gpu: GpuOption = None,
+    gpu_share: GpuShareOption = None,
+    region: RegionOption = None,
 ) -> None:
     """Join this machine to a cluster, with a token, and start its agent."""
     from holdfast.launch import joining, local
@@ -209,7 +220,7 @@ def join(
 
     text = sys.stdin.read() if token == "-" else token  # noqa: S105 (a dash, not a token)
     joined = joining.join(default_folder(cluster), text.strip(), node)
-    room = local.Room(cpu, _bytes(memory), gpu)
+    room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
     if foreground:
         _serve_here(joined.cluster, joined.node, room)
         return
@@ -232,7 +243,15 @@ def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
     from holdfast.wire import logs
 
     logs.set_up("info")
-    options = Options(cluster.folder, node, room.cpu, room.memory_bytes, room.gpu)
+    options = Options(
+        cluster.folder,
+        node,
+        room.cpu,
+        room.memory_bytes,
+        room.gpu,
+        region=room.region or "",
+        gpu_share=room.gpu_share or 1,
+    )
     raise typer.Exit(serve(options))
 
 
@@ -306,6 +325,10 @@ def _said(process: Process) -> str:
     if process.kind == "coordinator":
         leads = f"leads (term {facts['term']})" if facts.get("term") else "stands by"
         return f"{facts.get('address', 'starting')}  {leads}" if facts else "starting"
+    if process.kind == "conductor":
+        return f"conducts (term {facts['term']})" if facts.get("term") else "stands by"
+    if process.kind in ("gateway", "envoy"):
+        return str(facts.get("address", ""))
     if facts.get("term"):
         room = facts.get("capacity", {})
         size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
@@ -328,7 +351,8 @@ def _next(cluster: Cluster) -> None:
         console.print(f"  [cyan]holdfast {command}{option}[/]  [dim]{what}[/]")
 
 
-def _bytes(text: str | None) -> int | None:
+def memory_bytes(text: str | None) -> int | None:
+    """`--memory 16GiB` as bytes."""
     from holdfast.control import units
     from holdfast.wire.errors import Usage
 

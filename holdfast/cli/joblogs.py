@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.cli import listing
-from holdfast.cli.opening import ClusterOption, JobArgument, opened
+from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast logs counter --worker 3 --stderr[/]
 
   [cyan]holdfast logs counter -n all > counter.log[/]
+
+  [cyan]holdfast logs digits -f[/]                  the replicas of a service
 """
 
 # Clocks of machines differ: logs so much older than the job may still be its own.
@@ -48,7 +50,8 @@ def logs(
     count = _count(lines or "100")
     outputs = (OUT,) if stdout and not stderr else (ERR,) if stderr and not stdout else (OUT, ERR)
     with opened(cluster) as found:
-        job = found.job(name)
+        job = _job(found, name)
+        name = job.name
         query = Query(name, worker, outputs, count, job.submitted_s - _CLOCKS_S)
         # One worker of one: nobody needs to be told which.
         alone = worker is not None or job.spec.workers_max == 1
@@ -60,6 +63,14 @@ def logs(
             raise
     if not printer.lines:
         listing.note(_nothing(job, worker))
+
+
+def _job(found: Opened, name: str) -> Job:
+    """The job; of a service, the one of its replicas."""
+    from holdfast.cli.service_why import is_service
+    from holdfast.serve.records import job_name
+
+    return found.job(job_name(name) if is_service(found, name) else name)
 
 
 def _count(lines: str) -> int | None:

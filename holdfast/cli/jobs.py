@@ -133,6 +133,7 @@ def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[s
         "intent": wanted.intent.value,
         "queue": spec.queue,
         "priority": spec.priority,
+        "mode": spec.mode.value,
         "workers_have": len(wanted.placements),
         "workers_want": wants(wanted),
         "workers_min": spec.workers_min,
@@ -174,7 +175,7 @@ def _row(
         wanted.spec.queue,
         wanted.spec.priority,
         f"{have}/{want}" if have or want else "-",
-        _number(step_of(wanted, working)),
+        "serves" if wanted.spec.serves else _number(step_of(wanted, working)),
         _number(wanted.committed_step if wanted.checkpoints else None),
         times.ago(status.since_s, now_s),
         listing.one_line(why),
@@ -213,17 +214,24 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         ("submitted", f"{times.day(wanted.submitted_s)} {times.clock(wanted.submitted_s)}"),
         ("queue", f"{spec.queue}, priority {spec.priority}"),
         ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {room}"),
-        ("lanes", f"{spec.lanes:,}, mode {spec.mode.value}"),
-        ("step", _number(step_of(wanted, working))),
-        (
-            "checkpoints",
-            f"{saved} ({' or '.join(every) or 'only when asked'}, keeps {policy.keep})",
+        *(
+            [("mode", "serve: each worker is a replica")]
+            if spec.serves
+            else [
+                ("lanes", f"{spec.lanes:,}, mode {spec.mode.value}"),
+                ("step", _number(step_of(wanted, working))),
+                (
+                    "checkpoints",
+                    f"{saved} ({' or '.join(every) or 'only when asked'}, keeps {policy.keep})",
+                ),
+            ]
         ),
         ("settings", ", ".join(settings)),
         ("command", _shown(spec.command)),
         ("bundle", spec.bundle),
         ("failures", len(wanted.failures) or ""),
         ("view", _view(wanted)),
+        ("slowest", _slowest(wanted, working)),
     ]
 
 
@@ -238,6 +246,14 @@ def _view(wanted: Job) -> str:
     if view is None:
         return ""
     return f"{view.number}, of {times.many(len(view.lanes), 'worker')}"
+
+
+def _slowest(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> str:
+    from holdfast.control import pace
+
+    told = {worker: facts for worker, (_, facts) in working.items()}
+    slow = pace.slowest(pace.paces(wanted.view, told))
+    return "" if slow is None else f"worker {slow.worker}, {slow.text}"
 
 
 def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ def panel(
         ("step", _progress(picture, width)),
         ("metrics", _metrics(picture)),
         ("workers", _workers(picture.cells)),
+        ("slow", _slow(picture)),
         ("checkpoint", _checkpoint(picture)),
         ("", _reason(picture)),
     ):
@@ -108,6 +109,11 @@ def _metrics(picture: Picture) -> Text | None:
         text.append(f"and {len(shown) - _METRICS_MAX} more", "dim")
     text.rstrip()
     return text
+
+
+def _slow(picture: Picture) -> Text | None:
+    slow = picture.slowest
+    return None if slow is None else Text(f"worker {slow.worker}: {slow.text}", "yellow")
 
 
 def _workers(cells: Sequence[Cell]) -> Text:
@@ -189,6 +195,8 @@ def progress_line(picture: Picture) -> str:
         parts.append(f"{number(picture.rate)} steps/s")
     working = sum(1 for cell in picture.cells if cell.phase is WorkerPhase.RUNNING)
     parts.append(many(working, "worker"))
+    if picture.slowest is not None:
+        parts.append(f"worker {picture.slowest.worker} slow ({picture.slowest.ratio:.1f}x)")
     if picture.committed_step is not None:
         parts.append(f"checkpoint {picture.committed_step}")
     if picture.phase is not Phase.RUNNING:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from holdfast import __version__
-from holdfast.cli import cluster, coord, output, verbs
+from holdfast.cli import cluster, coord, models, output, verbs
 from holdfast.cli import run as running
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 
@@ -53,6 +53,7 @@ app = typer.Typer(
 )
 cluster.register(app)
 verbs.register(app)
+app.add_typer(models.app, name="models", rich_help_panel="Models and services")
 app.add_typer(coord.app, name="coord")
 app.command(
     epilog=running.EXAMPLES,

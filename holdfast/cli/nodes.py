@@ -44,7 +44,7 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     if not rows:
         listing.note("no machine is here. Start an agent: holdfast up   or: holdfast join TOKEN")
         return
-    shown = [
+    shown: list[tuple[object, ...]] = [
         (
             row["name"],
             Text(row["state"], style="" if row["state"] == "ready" else "yellow"),
@@ -52,12 +52,17 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
             _memory(row),
             _part(row, "gpu"),
             row["workers"],
+            row["region"] or "-",
             ", ".join(row["jobs"]) or "-",
             times.ago(row["since_s"]) if row["since_s"] else "-",
         )
         for row in rows
     ]
-    columns = ["node", "state", "cpu", "memory", "gpu", "workers", "jobs", "since"]
+    columns = ["node", "state", "cpu", "memory", "gpu", "workers", "region", "jobs", "since"]
+    if not any(row["region"] for row in rows):
+        at = columns.index("region")
+        shown = [(*cells[:at], *cells[at + 1 :]) for cells in shown]
+        columns.remove("region")
     listing.show(columns, shown, right=("cpu", "memory", "gpu", "workers"))
     if trouble:
         listing.note(f"no coordinator says which are connected: {trouble}")
@@ -124,6 +129,7 @@ def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
                 "jobs": sorted(jobs.get(name, ())),
                 "since_s": None if member is None else member.since_ms / 1000,
                 "address": _data(member).get("address"),
+                "region": _data(member).get("region", ""),
             }
         )
     return rows, trouble

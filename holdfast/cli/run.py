@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,10 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast run train.py --set lr=0.1 --epochs 3[/] --epochs is the script's
 
   [cyan]holdfast run train.py -- --name x[/]             all after -- is the script's
+
+  [cyan]holdfast run train.py --workers 4 --mode local[/] workers talk once in some steps
+
+  [cyan]holdfast run train.py --workers 2 --gpu 1 --gpu-share 2[/] two workers on one GPU
 
   [cyan]holdfast run train.py --json | jq .[/]           one JSON object a line
 
@@ -60,6 +65,16 @@ Cpu = Annotated[
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for each worker, such as 4GiB.")]
 Gpu = Annotated[int, typer.Option(help="GPUs for each worker.")]
+GpuShare = Annotated[
+    int | None,
+    typer.Option(help="So many workers share each GPU.", show_default="1", min=1),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        help="How lanes are combined: sync, local or async (docs/modes.md).", show_default="sync"
+    ),
+]
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -85,6 +100,8 @@ def run(
     cpu: Cpu = None,
     memory: Memory = None,
     gpu: Gpu = 0,
+    gpu_share: GpuShare = None,
+    mode: Mode = None,
     folder: Folder = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -107,9 +124,11 @@ def run(
         None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
         run_plan.resources_of(cpu, memory, gpu),
         fresh,
+        None if mode is None else run_plan.mode_of(mode),
     )
     run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
+    room = replace(room, gpu_share=gpu_share)
     raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, shared, as_json))
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from holdfast.control.facts import Job, Phase, WorkerFacts, WorkerPhase
 from holdfast.control.observing import Observation
+from holdfast.control.pace import Slowest, paces, slowest
 from holdfast.wire.limits import RUN_RATE_S, RUN_SAMPLES_MAX
-from holdfast.wire.reports import SAMPLES_METRIC, TOTAL_METRIC
+from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, TOTAL_METRIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Picture:
     committed_s: float = 0.0
     saving: bool = False
     trouble: str = ""
+    slowest: Slowest | None = None  # of several, if it is clearly slower than the others
 
     @property
     def left_s(self) -> float | None:
@@ -139,6 +141,8 @@ def picture_of(
     seen = seen_of(observation)
     metrics = _metrics(seen)
     total, samples = metrics.pop(TOTAL_METRIC, None), metrics.pop(SAMPLES_METRIC, None)
+    metrics.pop(LANE_METRIC, None)
+    slow = slowest(paces(job.view, {worker: facts for worker, (_, facts) in seen.items()}))
     rate = pace.rate(now_s) if any(facts.step is not None for _, facts in seen.values()) else None
     last = job.checkpoints[-1] if job.checkpoints else None
     return Picture(
@@ -158,6 +162,7 @@ def picture_of(
         committed_s=last.committed_s if last else 0.0,
         saving=job.attempt is not None,
         trouble=trouble,
+        slowest=slow if slow is not None and slow.notable else None,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.control import units
 from holdfast.control.facts import Intent, Job, Phase
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX, RUN_CHECKPOINT_S
 
@@ -28,7 +28,7 @@ _SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The command's options, checked. `lanes`, `checkpoint` None: not said."""
+    """The command's options, checked. `lanes`, `checkpoint`, `mode` None: not said."""
 
     script: Path
     arguments: tuple[str, ...]
@@ -39,6 +39,7 @@ class Wanted:
     checkpoint: CheckpointPolicy | None = None
     resources: Resources = _ONE_CORE
     fresh: bool = False
+    mode: Mode | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -115,6 +116,7 @@ def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:
         workers_min=1,
         workers_max=lanes,
         resources=wanted.resources,
+        mode=wanted.mode or Mode.SYNC,
         checkpoint=wanted.checkpoint or CheckpointPolicy(every_s=RUN_CHECKPOINT_S),
         settings=dict(wanted.settings),
     )
@@ -156,6 +158,9 @@ def _check_same(job: Job, wanted: Wanted) -> None:
     if wanted.lanes not in (None, job.spec.lanes):
         why = "its data order and its sums belong to lanes, so their number is fixed"
         raise Usage(f"job {job.name} has {job.spec.lanes} lanes", why=why, fix=fix)
+    if wanted.mode not in (None, job.spec.mode):
+        why = "its mode decides what a step is"
+        raise Usage(f"job {job.name} began in mode {job.spec.mode.value}", why=why, fix=fix)
     if wanted.workers > job.spec.workers_max:
         raise Usage(
             f"job {job.name} cannot have {wanted.workers} workers",
@@ -221,6 +226,16 @@ def settings_from(pairs: list[str]) -> dict[str, str]:
             raise Usage(f"--set {pair!r} is not NAME=VALUE", fix="for example --set lr=0.1")
         found[name] = value
     return found
+
+
+def mode_of(text: str) -> Mode:
+    """A way to train; serving has commands of its own."""
+    known = [mode.value for mode in (Mode.SYNC, Mode.LOCAL, Mode.ASYNC)]
+    if text not in known:
+        raise Usage(
+            f"--mode {text!r} is not {', '.join(known[:-1])} or {known[-1]}", fix="--mode sync"
+        )
+    return Mode(text)
 
 
 def check_counts(workers: int, lanes: int | None) -> None:

@@ -7,7 +7,20 @@ from typing import Final
 
 import typer
 
-from holdfast.cli import acts, bundle, checkpoints, joblogs, jobs, nodes, queues, submit, why
+from holdfast.cli import (
+    acts,
+    bundle,
+    checkpoints,
+    joblogs,
+    jobs,
+    nodes,
+    predict,
+    queues,
+    serve,
+    services,
+    submit,
+    why,
+)
 
 _Command = tuple[Callable[..., None], str, str]  # the function, its name, its examples
 
@@ -25,6 +38,15 @@ _JOBS: Final[Sequence[_Command]] = (
     (acts.stop, "stop", acts.STOP_EXAMPLES),
     (acts.remove, "remove", acts.STOP_EXAMPLES),
 )
+_SERVING: Final[Sequence[_Command]] = (
+    (serve.serve, "serve", serve.EXAMPLES),
+    (services.services, "services", services.SERVICES_EXAMPLES),
+    (services.rollout, "rollout", services.ROLLOUT_EXAMPLES),
+    (services.rollback, "rollback", services.ROLLBACK_EXAMPLES),
+    (services.split, "split", services.SPLIT_EXAMPLES),
+    (predict.predict, "predict", predict.EXAMPLES),
+    (services.unserve, "unserve", services.UNSERVE_EXAMPLES),
+)
 _MACHINES: Final[Sequence[_Command]] = (
     (nodes.nodes, "nodes", nodes.NODES_EXAMPLES),
     (nodes.drain, "drain", nodes.DRAIN_EXAMPLES),
@@ -37,6 +59,7 @@ def register(app: typer.Typer) -> None:
     """Add them to the root."""
     for panel, commands, group in (
         ("Jobs", _JOBS, (bundle.app, "bundle")),
+        ("Serving", _SERVING, (services.keys, "key")),
         ("Machines and queues", _MACHINES, (queues.app, "queue")),
     ):
         for command, name, examples in commands:

@@ -1,11 +1,12 @@
-"""`holdfast why JOB`: what was decided about it and why, and what it waits for now."""
+"""`holdfast why JOB`: what was decided about it and why, and what it waits for now. Of a service
+the same: what was asked, what the conductor decided, and how far a rollout is."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,6 +27,8 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast why counter --follow[/]      and what happens next, as it happens
 
   [cyan]holdfast why counter -n 500 --all[/]  also every order to agents and every checkpoint
+
+  [cyan]holdfast why digits[/]                a service; its replicas: holdfast why serve.digits
 """
 
 # What a decision is called for people: a word, and its colour.
@@ -42,6 +45,11 @@ _WORDS: Final = {
     "DropCheckpoint": ("dropped", "dim"),
     "CondemnCheckpoint": ("damaged", "bold red"),
     "StopWorker": ("ending", "yellow"),
+    "Starting": ("starting", "cyan"),
+    "Steady": ("steady", "green"),
+    "Loading": ("loading", "cyan"),
+    "Shifting": ("shifting", "cyan"),
+    "Split": ("split", "cyan"),
     "Trouble": ("trouble", "bold red"),
 }
 # Orders that follow from a decision that has its own line.
@@ -77,21 +85,34 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Why a job is as it is: every decision with its reason, and what it waits for."""
+    from holdfast.cli import service_why
+
     with opened(cluster) as found:
+        if service_why.is_service(found, name):
+            service_why.why(found, name, count, follow=follow, as_json=as_json)
+            return
         job = found.job(name)
         entries = found.plane.history(name)
         if as_json:
             output.show_json(document(job, entries[-count:]))
             return
-        lines = told(entries, every=every)
-        if len(lines) > count:
-            listing.note(f"{len(lines) - count} earlier lines: holdfast why {name} -n {len(lines)}")
-        _show(lines[-count:])
+        show_last(told(entries, every=every), count, name)
         if follow:
-            _follow(found, name, entries)
+            followed(name, entries, lambda: found.plane.history(name), lambda: _ended(found, name))
             job = found.plane.job(name)
             entries = found.plane.history(name)
     _now(job, entries)
+
+
+def show_last(lines: Sequence[Line], count: int, name: str) -> None:
+    """The last `count` of them, and how to see the rest."""
+    if len(lines) > count:
+        listing.note(f"{len(lines) - count} earlier lines: holdfast why {name} -n {len(lines)}")
+    _show(lines[-count:])
+
+
+def _ended(found: Opened, name: str) -> bool:
+    return found.plane.job(name).status.phase.final
 
 
 def document(job: Job, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -206,14 +227,19 @@ def _indented(rows: Sequence[str]) -> None:
         output.out().print(Text(f"{'':{_INDENT}}{row}"))
 
 
-def _follow(found: Opened, name: str, known: Sequence[Entry]) -> None:
-    """Print what is added to the history until the job has ended."""
+def followed(
+    name: str,
+    known: Sequence[Entry],
+    read: Callable[[], Sequence[Entry]],
+    over: Callable[[], bool],
+) -> None:
+    """Print what is added to the history until it is over."""
     last = known[-1] if known else None
     term = last.term if last else None
     try:
         while True:
-            ended = found.plane.job(name).status.phase.final
-            entries = found.plane.history(name)
+            ended = over()
+            entries = read()
             fresh = _after(entries, last)
             if fresh:
                 _show(told(fresh, every=True), times.day(fresh[0].at_s), term)

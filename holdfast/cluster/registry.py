@@ -114,9 +114,7 @@ class Registration:
         self.close()
 
     def _write(self) -> None:
-        draft = self._path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps(asdict(self.process)) + "\n")
-        draft.replace(self._path)
+        _write(self._path, self.process)
 
 
 def register(cluster: Cluster, kind: str, name: str) -> Registration:
@@ -172,6 +170,16 @@ def forget(cluster: Cluster, process: Process) -> None:
         path.unlink(missing_ok=True)
 
 
+def write_record(cluster: Cluster, process: Process) -> None:
+    """Keep the record of a process that cannot do so itself."""
+    _write(record_path(cluster, process.kind, process.name), process)
+
+
+def recorded(cluster: Cluster, kind: str, name: str) -> Process | None:
+    """The process of that record; it may have ended. None: there is no record."""
+    return _read(record_path(cluster, kind, name))
+
+
 def identified(
     kind: str, name: str, pid: int, *, log: str = "", facts: Mapping[str, Any] | None = None
 ) -> Process | None:
@@ -184,6 +192,12 @@ def identified(
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         command = tuple(word.decode(errors="replace") for word in words if word)
     return Process(kind, name, pid, started, _boot(), command, _since_s(pid), log, facts or {})
+
+
+def _write(path: Path, process: Process) -> None:
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(json.dumps(asdict(process)) + "\n")
+    draft.replace(path)
 
 
 def _read(path: Path) -> Process | None:

@@ -6,7 +6,7 @@ each entry, so it is small; a full one is closed, and the oldest goes when there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.control import codec
@@ -21,6 +21,9 @@ from holdfast.wire.limits import (
     REASON_CHARACTERS_MAX,
 )
 
+Where = Callable[[str], str]
+"""The path of a thing's history, by its name. Services have theirs elsewhere than jobs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -31,16 +34,16 @@ class Ring:
     last: tuple[Entry, ...] = ()
 
 
-def entry_path(job: str, page: int) -> str:
-    return f"{history_path(job)}/{page:010d}"
+def entry_path(job: str, page: int, where: Where = history_path) -> str:
+    return f"{where(job)}/{page:010d}"
 
 
-def read_ring(facts: Facts, job: str) -> Ring:
+def read_ring(facts: Facts, job: str, where: Where = history_path) -> Ring:
     """What the next entry is added to."""
-    pages = tuple(sorted(int(name) for name in facts.names(history_path(job))))
+    pages = tuple(sorted(int(name) for name in facts.names(where(job))))
     if not pages:
         return Ring()
-    path = entry_path(job, pages[-1])
+    path = entry_path(job, pages[-1], where)
     fact = facts.read(path)
     if fact is None:
         return Ring()
@@ -59,7 +62,13 @@ def read_history(facts: Facts, job: str) -> list[Entry]:
     ]
 
 
-def add(transaction: Transaction, job: str, ring: Ring, entries: Sequence[Entry]) -> Ring:
+def add(
+    transaction: Transaction,
+    job: str,
+    ring: Ring,
+    entries: Sequence[Entry],
+    where: Where = history_path,
+) -> Ring:
     """Write the entries as a part of the transaction; the ring after it."""
     pages, version, last = list(ring.pages), ring.version, list(ring.last)
     number = pages[-1] if pages else 0
@@ -67,15 +76,15 @@ def add(transaction: Transaction, job: str, ring: Ring, entries: Sequence[Entry]
         grown = [*last, entry]
         full = len(grown) > HISTORY_PAGE_ENTRIES
         if last and (full or len(codec.entries_to(grown)) > HISTORY_PAGE_BYTES_MAX):
-            _write(transaction, entry_path(job, number), last, version)
+            _write(transaction, entry_path(job, number, where), last, version)
             pages = pages if version >= 0 else [*pages, number]
             number, version, grown = number + 1, -1, [entry]
         last = grown
-    _write(transaction, entry_path(job, number), last, version)
+    _write(transaction, entry_path(job, number, where), last, version)
     if version < 0:
         pages.append(number)
     for old in pages[:-HISTORY_PAGES_KEPT]:
-        transaction.remove(entry_path(job, old))
+        transaction.remove(entry_path(job, old, where))
     return Ring(tuple(pages[-HISTORY_PAGES_KEPT:]), version + 1, tuple(last))
 
 

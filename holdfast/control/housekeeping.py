@@ -1,9 +1,9 @@
 """The leader's house-keeping: blobs that nothing needs are removed, now and then, on a thread.
 
 What is needed is read anew from the coordination plane for each decision of the sweeper: the
-manifests of the commit records of all jobs, the parts that attempts in flight have reported, and
-the bundles of all jobs and names. A job that cannot be read may need anything: then nothing is
-removed.
+manifests of the commit records of all jobs, the parts that attempts in flight have reported, the
+bundles of all jobs and names, and the parts and bundles of all models' versions. A job or a version
+that cannot be read may need anything: then nothing is removed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from holdfast.control.bundles import BundlesInPlane
 from holdfast.control.facts import Observed
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
+from holdfast.models.catalogue import Catalogue
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.bundles import BUNDLES
 from holdfast.storage.garbage import References, Sweeper
@@ -47,7 +48,10 @@ def references(session: Session, observed: Observed) -> References:
     digests = {job.spec.bundle for job in jobs if job.spec.bundle}
     digests |= {version.digest for name in names for version in name.versions}
     bundles = frozenset(content_key(BUNDLES, digest) for digest in digests)
-    return References(frozenset(manifests), frozenset(in_flight), bundles)
+    model_parts, model_bundles = Catalogue(session).roots()
+    return References(
+        frozenset(manifests), frozenset(in_flight) | model_parts, bundles | model_bundles
+    )
 
 
 class Housekeeping:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.control.commands import Decision, Order
 from holdfast.control.facts import Desired, Job, NodeFacts, Observed, WorkerFacts
-from holdfast.control.life import pause_s
+from holdfast.control.life import rest_ends_s
 from holdfast.control.plans import JobPlan, Plan
 from holdfast.control.reconcile import reconcile_job, strays
 from holdfast.wire.limits import (
@@ -24,6 +24,7 @@ from holdfast.wire.limits import (
     DEPARTURE_S,
     FINISH_S,
     GATHER_S,
+    REPLICA_READY_S,
     VIEW_WAIT_S,
 )
 
@@ -121,7 +122,7 @@ def clocks(job: Job) -> Iterator[float]:
         last_s = job.checkpoints[-1].committed_s if job.checkpoints else job.submitted_s
         yield last_s + spec.checkpoint.every_s
     if job.failures:
-        yield job.failures[-1].at_s + pause_s(job)
+        yield rest_ends_s(job)
     if job.attempt is not None:
         yield job.attempt.since_s + VIEW_WAIT_S
         yield job.attempt.since_s + CHECKPOINT_ATTEMPT_S
@@ -129,5 +130,6 @@ def clocks(job: Job) -> Iterator[float]:
         yield job.abandoned_s + CHECKPOINT_RETRY_S
     for pause in (GATHER_S, DEPARTURE_S, FINISH_S):
         yield job.status.since_s + pause
+    patience_s = REPLICA_READY_S if spec.serves else GATHER_S
     for placement in job.placements:
-        yield placement.since_s + GATHER_S
+        yield placement.since_s + patience_s

@@ -60,6 +60,8 @@ def check_job(job: Job) -> None:
     """What is true of a job at any time."""
     if job.view is not None:
         check_view(job, job.view)
+    if job.spec.serves and (job.view or job.checkpoints or job.status.phase is Phase.SUCCEEDED):
+        raise broken(4, f"{job.name} serves", "it has a view, a checkpoint or an end of its own")
     numbers = [placement.worker for placement in job.placements]
     if len(set(numbers)) != len(numbers) or any(n >= job.next_worker for n in numbers):
         raise broken(7, f"workers of {job.name}", f"{numbers}, the next is {job.next_worker}")

@@ -263,8 +263,8 @@ def parse(text: str, source: str) -> JobSpec:
             why = "every job needs a name and a command"
             raise _usage(source, root, f"`{key}` is missing", why, f"add a line: {key}: ...")
     least, most = found.pop("workers", (1, 1))
-    lanes = found.pop("lanes", most)
-    if lanes < most:
+    lanes = found.pop("lanes", most if found.get("mode") is not Mode.SERVE else 1)
+    if lanes < most and found.get("mode") is not Mode.SERVE:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise _usage(source, root, "there are fewer lanes than workers", why, fix)

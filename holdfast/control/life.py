@@ -18,12 +18,15 @@ leader comes to the same conclusions.
   round nothing is started for a pause that doubles; `failures_max` rounds in a row end the job. A
   row is broken by time (`forgiven_after_s`) together with progress: a job that fails at the same
   step every hour is not forgiven.
+
+Replicas (mode `serve`) have no end of their own, and fail one by one: see `serving`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from holdfast.control import serving
 from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, Status
 from holdfast.control.plans import JobPlan
 from holdfast.control.sentences import cause as cause_of
@@ -68,9 +71,26 @@ def resting(job: Job, now_s: float) -> bool:
     return bool(job.failures) and now_s < job.failures[-1].at_s + pause_s(job)
 
 
+def rest_ends_s(job: Job) -> float:
+    """When the pause after the last failure is over."""
+    if job.spec.serves:
+        return serving.rest_ends_s(job)
+    return job.failures[-1].at_s + pause_s(job)
+
+
+def may_start(job: Job, wanted: int, now_s: float) -> int:
+    """How many of so many new workers may be placed now."""
+    if job.spec.serves:
+        return serving.may_start(job, wanted, now_s)
+    return 0 if resting(job, now_s) else wanted
+
+
 def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure | None:
     """What a worker's end adds to the job's failures: nothing within a round that has begun, and
     nothing if it was asked to leave."""
+    if sight.job.spec.serves:
+        failure = serving.failure_of(sight, worker, exit_, now_s)
+        return failure and replace(failure, reason=bounded(failure.reason))
     if not exit_.kind.is_failure or sight.gone[worker].draining or resting(sight.job, now_s):
         return None
     return Failure(worker, bounded(exit_.detail or exit_.kind.value), now_s, sight.step)
@@ -90,6 +110,8 @@ def unfinished(sight: Sight, worker: int, exit_: Exit) -> bool:
     job, facts = sight.job, sight.facts.get(worker)
     if exit_.kind is not ExitKind.DONE or job.finished_step is not None:
         return False
+    if job.spec.serves:
+        return True
     if facts is None or facts.step is None:
         return False
     return sight.gone[worker].draining or (facts.ending and facts.step > job.committed_step)
@@ -106,7 +128,7 @@ def departure(sight: Sight, plan: JobPlan, now_s: float) -> Departure | None:
         text = f"worker {job.finished_by} finished the job"
         return Departure(f"{text}; the others end too", Phase.SUCCEEDED, text, saves=False)
     spec, count = job.spec, rounds(job)
-    if job.failures and count >= spec.restart.failures_max:
+    if job.failures and count >= spec.restart.failures_max and not spec.serves:
         last = job.failures[-1]
         times = "once" if count == 1 else f"{count} times in a row"
         text = bounded(f"{last.reason}\n(worker {last.worker}; the job failed {times})")
@@ -159,7 +181,8 @@ def status_of(sight: Sight, plan: JobPlan, cause: Departure | None, now_s: float
     """What people are told. The same situation gives the same sentence: no times, no steps."""
     job = sight.job
     if cause is None:
-        phase, reason = _going(sight, plan, now_s)
+        tell = serving.going if job.spec.serves else _going
+        phase, reason = tell(sight, plan, now_s)
     elif job.placements:
         phase, reason = Phase.SHRINKING, cause.reason
     else:

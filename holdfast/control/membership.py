@@ -13,6 +13,8 @@ When the next view is written:
 - *A setting was changed*: with the same members, so that they meet, and take it at one step. It
   waits for a checkpoint under way as a joiner does, unless it names a step to take effect at.
 - *A member cannot be reached by others* (`outcasts`): at once, without it.
+- *A member is slower than the others* (`pace`): with the same members, and fewer lanes for it. It
+  waits for a checkpoint under way.
 
 Nobody joins once the job's last step is made: what is left to do is to commit it.
 
@@ -34,11 +36,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.control import pace
 from holdfast.control.commands import Decision, GiveView, StopWorker, WriteView
 from holdfast.control.facts import Job, Setting, View, WorkerPhase
 from holdfast.control.sight import Sight
 from holdfast.control.views import assign
-from holdfast.wire.limits import GATHER_S, NOTICE_S, VIEW_WAIT_S
+from holdfast.wire.limits import GATHER_S, NOTICE_S, REPLICA_NOTICE_S, VIEW_WAIT_S
 
 ABLE = (WorkerPhase.READY, WorkerPhase.RUNNING)
 # Settings in one sentence; the rest is counted.
@@ -97,8 +100,11 @@ def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | 
     if not wanted or sight.all_leave or job.finished_step is not None:
         return None
     news = _new_settings(sight)
+    deal = None
     if wanted == members and not news and not _start_elsewhere(sight):
-        return None
+        deal = _uneven(sight)
+        if deal is None:
+            return None
     lost = members - survivors
     if job.finished_by is not None and now_s < job.status.since_s + GATHER_S:
         return None  # most of them end now: a view for each end would be one for each worker
@@ -112,11 +118,12 @@ def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | 
     restore = None if sight.holders else job.committed_step
     if restore is not None and _some_leave(sight, wanted):
         return None
-    lanes = assign(job.spec.lanes, wanted, held, settle=not lost and not outcasts(sight))
+    settle, counts = not lost and not outcasts(sight), deal and deal.counts
+    lanes = assign(job.spec.lanes, wanted, held, settle=settle, counts=counts)
     manifest = job.checkpoints[-1].manifest if restore else ""
     known = len(settings_of(job))
     view = View(number, lanes, restore, manifest, _addresses(sight, wanted), known)
-    return Decision(WriteView(job.name, view), _why(sight, view, lost, news))
+    return Decision(WriteView(job.name, view), _why(sight, view, lost, news, deal))
 
 
 def settings_of(job: Job) -> tuple[Setting, ...]:
@@ -131,6 +138,14 @@ def _new_settings(sight: Sight) -> tuple[Setting, ...]:
     if job.view is None or not job.settings or sight.last_step is not None:
         return ()
     return job.settings[max(job.view.settings - len(job.spec.settings), 0) :]
+
+
+def _uneven(sight: Sight) -> pace.Deal | None:
+    """Another deal of the lanes, if some are slower than others and nothing else is going on."""
+    job = sight.job
+    if job.view is None or not sight.adopted or sight.leaving or sight.last_step is not None:
+        return None
+    return pace.deal(job.view.lanes, pace.paces(job.view, sight.facts))
 
 
 def _addresses(sight: Sight, wanted: frozenset[int]) -> dict[int, str]:
@@ -173,7 +188,13 @@ def _may_wait(
     return bool(wanted - sight.members) and _others_come(sight, wanted, now_s)
 
 
-def _why(sight: Sight, view: View, lost: frozenset[int], news: tuple[Setting, ...]) -> str:
+def _why(
+    sight: Sight,
+    view: View,
+    lost: frozenset[int],
+    news: tuple[Setting, ...],
+    deal: pace.Deal | None,
+) -> str:
     members, wanted = sight.members, frozenset(view.lanes)
     said = []
     if lost:
@@ -188,6 +209,8 @@ def _why(sight: Sight, view: View, lost: frozenset[int], news: tuple[Setting, ..
     said += [setting_text(setting) for setting in news[:SETTINGS_SAID]]
     if len(news) > SETTINGS_SAID:
         said.append(f"{len(news) - SETTINGS_SAID} more settings")
+    if deal is not None:
+        return f"view {view.number}: {deal.why}"
     text = f"view {view.number}: " + (", ".join(said) or "another start")
     if view.restore_step is None:
         return f"{text}; {_names(sight.holders & wanted)} holding the state"
@@ -228,7 +251,9 @@ def tell(sight: Sight) -> Iterator[Decision]:
                     f"worker {worker} is in view {view.number} and has adopted {facts.view}",
                 )
         elif placement.draining:
-            if view is None or facts is None or facts.view == 0:
+            if job.spec.serves:
+                yield _stop(sight, worker, f"worker {worker} leaves; it answers what it has begun")
+            elif view is None or facts is None or facts.view == 0:
                 yield _stop(sight, worker, f"worker {worker} leaves and was never in a view")
             elif adopted:
                 yield _stop(sight, worker, f"worker {worker} is in view {view.number} no more")
@@ -241,4 +266,5 @@ def tell(sight: Sight) -> Iterator[Decision]:
 
 def _stop(sight: Sight, worker: int, reason: str) -> Decision:
     node = sight.living[worker].node
-    return Decision(StopWorker(node, sight.job.name, worker, NOTICE_S), reason)
+    notice_s = REPLICA_NOTICE_S if sight.job.spec.serves else NOTICE_S
+    return Decision(StopWorker(node, sight.job.name, worker, notice_s), reason)

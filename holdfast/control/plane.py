@@ -40,12 +40,13 @@ class ControlPlane:
 
     # --- jobs -------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec) -> Job:
-        """A new job, queued. `Conflict` if there is one of that name."""
+    def submit(self, spec: JobSpec, workers: int | None = None) -> Job:
+        """A new job, queued, to have so many workers (None: as many as its spec allows).
+        `Conflict` if there is one of that name."""
         name = filing.check_name("job", spec.name)
         filing.check_name("queue", spec.queue)
         now_s = self._now_s()
-        wish = Wish(spec, now_s, uuid.uuid4().hex)
+        wish = Wish(spec, now_s, uuid.uuid4().hex, workers_wanted=workers)
         first, retired = self._retired.first(name)
         state = State(Status(Phase.QUEUED, "it was just submitted", now_s), next_worker=first)
         transaction = self._facts.transaction(lambda: self._submission(name) == wish.submission)
@@ -59,13 +60,12 @@ class ControlPlane:
             transaction.create(path, settings.encoded(path))
             for parent in (filing.placements_path, filing.checkpoints_path, filing.history_path):
                 transaction.create(parent(name), b"")
-            self._asked.note_in(
-                transaction, name, f"run on {_workers(spec)}", now_s, wish.submission
-            )
+            said = f"run on {_workers(spec) if workers is None else many(workers)}"
+            self._asked.note_in(transaction, name, said, now_s, wish.submission)
             transaction.commit()
         except Conflict as error:
             if self._submission(name) is None and self._retired.moved(retired):
-                return self.submit(spec)  # another job was removed at that moment
+                return self.submit(spec, workers)  # another job was removed at that moment
             raise Conflict(
                 f"there is a job {name} already",
                 why="a name is free again when its job has ended and was removed",
@@ -105,7 +105,15 @@ class ControlPlane:
 
     def ask_checkpoint(self, job: str) -> None:
         """A checkpoint as soon as can be. Asked again before it is made, it is the same one."""
-        self._change(job, lambda wish: replace(wish, checkpoint_asked=True), "checkpoint")
+
+        def change(wish: Wish) -> Wish:
+            if wish.spec.serves:
+                raise Refused(
+                    f"job {job} has nothing to save", why="its workers serve, and hold no state"
+                )
+            return replace(wish, checkpoint_asked=True)
+
+        self._change(job, change, "checkpoint")
 
     def change_setting(self, job: str, name: str, value: str, at_step: int | None = None) -> None:
         """Every worker takes the value at that step; None, or too late for it: at the first step

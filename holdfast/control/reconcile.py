@@ -28,7 +28,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from holdfast.control import checkpoints, life, membership
+from holdfast.control import checkpoints, life, membership, serving
 from holdfast.control.commands import (
     CommitCheckpoint,
     Decision,
@@ -49,7 +49,7 @@ from holdfast.control.plans import JobPlan, NodeRoom, Plan
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spec import Resources
 from holdfast.wire import talk
-from holdfast.wire.limits import STRAY_NOTICE_S, VIEW_WAIT_S
+from holdfast.wire.limits import REPLICA_NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
 
 
 def reconcile(desired: Desired, observed: Observed, now_s: float, plan: Plan) -> list[Decision]:
@@ -137,11 +137,11 @@ def _unplace(sight: Sight, now_s: float) -> Iterator[Decision]:
     for worker in sight.gone:
         end = life.end_of(sight, worker)
         failure = None if counted else life.failure_of(sight, worker, end, now_s)
-        counted = counted or failure is not None
+        counted = (counted or failure is not None) and not sight.job.spec.serves
         said = f": {life.bounded(end.detail)}" if end.detail else ""
         reason = f"worker {worker} is gone ({end.kind.value}){said}"
         early = life.unfinished(sight, worker, end)
-        if early:
+        if early and not sight.job.spec.serves:
             reason += "; it was asked to leave before the last step was committed"
         yield Decision(Unplace(sight.job.name, worker, end, failure, early), reason)
 
@@ -162,6 +162,8 @@ def _end_and_next(
     A commit goes alone: it may fail, and a view may have to start from what it commits. But those
     who hold the state do not wait for a store that cannot be reached.
     """
+    if sight.job.spec.serves:
+        return None, None
     condemned = checkpoints.condemn(sight)
     if condemned is not None:
         return condemned, None  # the view that starts from the one before follows upon it
@@ -196,15 +198,17 @@ def _place_and_drain(
                 reason = f"worker {worker} leaves: {cause.reason} ({why})"
                 yield Decision(Drain(job.name, worker, cause.reason), reason)
         return
-    if not life.resting(job, now_s) and sight.last_step is None:
+    if sight.last_step is None:
         worker = job.next_worker
-        for add in plan.add:
+        for add in plan.add[: life.may_start(job, len(plan.add), now_s)]:
             if add.node in observed.nodes:
                 placed = Placement(worker, add.node, since_s=now_s)
                 yield Decision(Place(job.name, placed), f"worker {worker}: {add.reason}")
                 worker += 1
     for out in plan.drain:
         found = sight.living.get(out.worker)
+        if job.spec.serves and serving.stays_yet(sight, out.worker, plan, now_s):
+            continue
         if found is not None and not found.draining:
             reason = f"worker {out.worker} leaves: {out.reason}"
             yield Decision(Drain(job.name, out.worker, out.reason), reason)
@@ -271,4 +275,6 @@ def strays(name: str, job: Job | None, reports: Reports) -> Iterator[Decision]:
         elif job is None or worker < job.next_worker:
             # A number that was not given yet: the report is newer than what we read. It can wait.
             reason = f"worker {worker} on {node} is not wanted any more"
-            yield Decision(StopWorker(node, name, worker, STRAY_NOTICE_S), reason)
+            # A replica is still asked by gateways, whoever has placed it.
+            notice_s = REPLICA_NOTICE_S if job and job.spec.serves else STRAY_NOTICE_S
+            yield Decision(StopWorker(node, name, worker, notice_s), reason)

@@ -56,17 +56,18 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
     lanes = job.view.lanes if job.view else NO_LANES
     view_number = job.view.number if job.view else 0
     step, adopted = job.committed_step, 0
+    serves = job.spec.serves  # then a step means nothing
     for placement in job.placements:
         worker, node = placement.worker, placement.node
         reported = reports.get(worker)
         if reported is not None and reported[0] == node:
             said = facts[worker] = reported[1]
-            if said.step is not None and said.step > step:
+            if said.step is not None and said.step > step and not serves:
                 step = said.step
             if said.phase is WorkerPhase.GONE:
                 gone[worker] = placement
                 continue
-            if said.step is not None:
+            if said.step is not None and not serves:
                 holders.append(worker)
                 if said.ending and said.step > last_step:
                     last_step = said.step

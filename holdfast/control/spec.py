@@ -15,11 +15,12 @@ _ONE_CORE: Final = Resources(cpu=1.0)
 
 
 class Mode(Enum):
-    """How lanes are combined."""
+    """How lanes are combined; or that there are none, and each worker serves by itself."""
 
     SYNC = "sync"
     LOCAL = "local"
     ASYNC = "async"
+    SERVE = "serve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,8 @@ class JobSpec:
     deadline_s: float | None = None
     silence_s: float | None = None  # a worker without progress for so long has hung; None: ours
     notify: tuple[str, ...] = ()
+
+    @property
+    def serves(self) -> bool:
+        """Whether its workers are replicas: see `holdfast.control.serving`."""
+        return self.mode is Mode.SERVE

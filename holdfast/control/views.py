@@ -2,7 +2,8 @@
 
 Three wishes, in this order:
 
-1. Balance: the numbers of lanes differ by at most one.
+1. Balance: the numbers of lanes differ by at most one, unless somebody is slower than the others
+   (`pace`): then they are as was said.
 2. Few lanes move. After a death the lanes of the dead are spread and nothing else moves, except
    what balance needs: the survivors' lane sums of the broken step stay valid.
 3. Few pieces. Lane gradients are the leaves of a fixed binary tree, and a worker sums the largest
@@ -26,15 +27,19 @@ def assign(
     previous: Mapping[int, Sequence[int]],
     *,
     settle: bool = False,
+    counts: Mapping[int, int] | None = None,
 ) -> Lanes:
-    """The lanes of each member: every lane exactly once, in ascending order."""
+    """The lanes of each member: every lane exactly once, in ascending order. `counts`: how many
+    each should have, all together; otherwise as many as the others."""
     workers = sorted(set(members))
     if not workers:
         return {}
     kept = {worker: _valid(previous.get(worker, ()), lanes) for worker in workers}
-    near = _spread(lanes, workers, kept)
+    near = _spread(lanes, workers, kept, counts)
     if settle and any(kept.values()):
-        tidy = _matched(_spread(lanes, workers, {}), kept)
+        tidy = _spread(lanes, workers, {}, counts)
+        if counts is None:
+            tidy = _matched(tidy, kept)
         if pieces_of(tidy) < pieces_of(near):
             return tidy
     return near
@@ -72,12 +77,18 @@ def _valid(held: Sequence[int], lanes: int) -> tuple[int, ...]:
     return tuple(sorted(lane for lane in held if 0 <= lane < lanes))
 
 
-def _spread(lanes: int, workers: Sequence[int], kept: Mapping[int, Sequence[int]]) -> Lanes:
+def _spread(
+    lanes: int,
+    workers: Sequence[int],
+    kept: Mapping[int, Sequence[int]],
+    counts: Mapping[int, int] | None = None,
+) -> Lanes:
     """Everyone keeps what balance allows; the rest is handed out in the largest pieces."""
     base, extra = divmod(lanes, len(workers))
     # Whoever holds most keeps most: each extra lane given to another would be one more move.
     by_size = sorted(workers, key=lambda worker: (-len(kept.get(worker, ())), worker))
     quota = {worker: base + (place < extra) for place, worker in enumerate(by_size)}
+    quota.update(counts or {})
     owner: list[int | None] = [None] * lanes
     need: dict[int, int] = {}
     for worker in workers:

@@ -20,6 +20,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -29,7 +30,12 @@ from holdfast.coordination.nodes import Op, Rejected, ReplyLost, Znode
 from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import Conflict, Fenced, HoldfastError, SessionLost, Usage
-from holdfast.wire.limits import NAME_CHARACTERS_MAX, RECONNECT_DELAY_S_MAX, VALUE_BYTES_MAX
+from holdfast.wire.limits import (
+    NAME_CHARACTERS_MAX,
+    READS_IN_FLIGHT,
+    RECONNECT_DELAY_S_MAX,
+    VALUE_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
@@ -253,6 +259,21 @@ class Membership:
     def watch(self, callback: Callable[[Members], None]) -> Follow[Members]:
         """Call `callback(members)` now and after each change, on a thread of its own."""
         return Follow(self._session, f"the members of {self._path}", self._members, callback)
+
+    def tidy(self, kept: int) -> None:
+        """Forget the turns of names that no member has, down to `kept` of them. Only where a name
+        is never used again: a late request is then refused because its turn is missing."""
+        nodes, turns = self._session.nodes, f"{self._path}-turns"
+        names = nodes.children(turns)
+        spare = names[: max(0, min(len(names) - kept, READS_IN_FLIGHT))]
+        if not spare:
+            return
+        found = nodes.read_all([(f"{turns}/{name}", None) for name in spare])
+        here = set(nodes.children(self._path, fresh=True))  # after the turns: who joined since?
+        for node in found:
+            if node is not None and node.path.rpartition("/")[2] not in here:
+                with suppress(Conflict):  # somebody joined with it after all
+                    nodes.delete(node.path, node.version)
 
     def _members(self, wake: Wake | None) -> Members:
         nodes = self._session.nodes

@@ -2,10 +2,11 @@
 
 - `cluster`  what others need of a cluster's folder: `Cluster`, `find`
 - `local`    `up`, `down`, `processes`, `start_server`, `start_coordinator`, `start_agent`
+- `serving`  a conductor and a gateway, where something is served
 - `starting` one process: its command, its log, waiting for it
 - `ending`   ending all of them, and whatever is left
 - `joining`  tokens, and a machine that joins with one
 
-It knows the processes by their commands (`python -m holdfast.control`, `python -m holdfast.agent`)
-and by what they write into `run/`, and decides nothing about jobs.
+It knows the processes by their commands (`python -m holdfast.control`, `python -m holdfast.agent`
+and so on) and by what they write into `run/`, and decides nothing about jobs.
 """

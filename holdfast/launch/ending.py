@@ -16,7 +16,7 @@ from holdfast.cluster import Cluster, Process
 from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import forget
 from holdfast.launch.seen import alone, server_of
-from holdfast.launch.starting import AGENT
+from holdfast.launch.starting import AGENT, GATEWAY
 from holdfast.wire.errors import TerminalError
 from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_S, KILL_AGAIN_S
 
@@ -42,7 +42,8 @@ class Down:
 def down(
     cluster: Cluster, *, force: bool = False, look: Callable[[str], None] = lambda _what: None
 ) -> Down:
-    """End the coordinators, the agents with their workers, and the embedded server.
+    """End gateways, conductors, coordinators, the agents with their workers, and the embedded
+    server.
 
     Workers have a notice to reach a step boundary; with `force` nobody is asked. `look` is told
     what is being ended. When it returns, nothing of the cluster runs on this machine.
@@ -51,8 +52,10 @@ def down(
         living = registered(cluster)
         workers = sum(len(leftovers.living(home)) for home in _homes(cluster))
         stopped = []
-        # Coordinators first: nobody then decides what to do about machines that go.
-        for process in sorted(living, key=lambda one: (one.kind == AGENT, one.name)):
+        # Gateways first: nothing new comes. Agents last: nobody then decides what to do about
+        # machines that go.
+        order = {GATEWAY: 0, AGENT: 2}
+        for process in sorted(living, key=lambda one: (order.get(one.kind, 1), one.name)):
             look(f"{process.kind} {process.name}")
             stopped.append(_end(process, force=force))
         for record in registered(cluster, ended=True):

@@ -29,6 +29,7 @@ from holdfast.cluster import Cluster, Process, create, described, occupied, open
 from holdfast.cluster.ties import Tie
 from holdfast.coordination import Election, Leader, Session
 from holdfast.coordination import launch as servers
+from holdfast.launch import serving
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
 from holdfast.launch.starting import AGENT, COORDINATOR, Started, await_all, start
@@ -67,6 +68,8 @@ class Room:
     memory_bytes: int | None = None
     gpu: int | None = None
     ports: str | None = None
+    region: str | None = None
+    gpu_share: int | None = None
 
     def words(self) -> list[str]:
         given = {
@@ -74,6 +77,8 @@ class Room:
             "--memory": self.memory_bytes,
             "--gpu": self.gpu,
             "--ports": self.ports,
+            "--region": self.region,
+            "--gpu-share": self.gpu_share,
         }
         return [
             word for key, value in given.items() if value is not None for word in (key, f"{value}")
@@ -149,6 +154,7 @@ def up(
         names, nodes = _wanted(cluster, coordinators, agents)
         started = [start_coordinator(cluster, name) for name in names]
         started += [start_agent(cluster, room, node=node) for node in nodes]
+        serving.again(cluster)
     with cluster.session() as session:
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     now = tuple(processes(cluster))

@@ -11,13 +11,14 @@ from holdfast.cluster import Cluster, Process
 from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import identified
 from holdfast.coordination import launch as servers
-from holdfast.launch.starting import AGENT, COORDINATOR, SERVER
+from holdfast.launch.starting import AGENT, CONDUCTOR, COORDINATOR, GATEWAY, SERVER
 
 
 def processes(cluster: Cluster) -> list[Process]:
-    """The processes of this cluster that live on this machine: server, coordinators, agents."""
+    """The processes of this cluster that live on this machine: server, coordinators, agents; and
+    where something is served, conductors and gateways."""
     server = server_of(cluster)
-    order = {SERVER: 0, COORDINATOR: 1, AGENT: 2}
+    order = {SERVER: 0, COORDINATOR: 1, AGENT: 2, CONDUCTOR: 3, GATEWAY: 4}
     found = [*([server] if server is not None else []), *registered(cluster)]
     return sorted(found, key=lambda one: (order.get(one.kind, 9), one.name))
 

@@ -29,6 +29,8 @@ from holdfast.wire.limits import (
 AGENT: Final = "agent"
 COORDINATOR: Final = "coordinator"
 SERVER: Final = "server"
+CONDUCTOR: Final = "conductor"
+GATEWAY: Final = "gateway"
 T = TypeVar("T")
 
 

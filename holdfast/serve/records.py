@@ -6,6 +6,9 @@
         /history                             decisions and their reasons (bounded)
     /holdfast/gateways/GATEWAY               Gateway: ephemeral, written by the gateway itself
 
+Replicas and gateways are members (`holdfast.coordination.Membership`, joined with the document of
+their value): their nodes are read with `Membership.members`, or by `member_of`.
+
 The processes of a service are the workers of the job `job_name(SERVICE)`. Replicas and gateways
 read the course and follow it; while nobody can be read they go on with the last one.
 """
@@ -15,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
+from holdfast.wire import documents
+from holdfast.wire.places import GATEWAYS_PATH
 from holdfast.wire.room import Resources
 
 SERVICES: Final = "/holdfast/services"
-GATEWAYS: Final = "/holdfast/gateways"
+GATEWAYS: Final = GATEWAYS_PATH
 CONDUCTOR: Final = "/holdfast/conductor"  # election of the process that advances rollouts
 WEIGHT_TOTAL: Final = 10_000  # weights of arms are parts of it
 
@@ -47,6 +52,17 @@ def history_path(service: str) -> str:
 
 def gateway_path(gateway: str) -> str:
     return f"{GATEWAYS}/{gateway}"
+
+
+_T = TypeVar("_T")
+
+
+def member_of(path: str, kind: type[_T], data: bytes) -> _T:
+    """The value of a member's node: `Membership` puts a mark of its owner around the document."""
+    plain = documents.parsed(path, data)
+    if not isinstance(plain, dict) or "data" not in plain:
+        raise documents.corrupt(path, "it is not a member's node")
+    return documents.from_document(path, kind, plain["data"])
 
 
 def job_name(service: str) -> str:
@@ -111,6 +127,7 @@ class Service:
     redis: str = ""  # redis://... of a cache that replicas share
     log_predictions: bool = False
     asked: int = 0  # counts the changes by users: a conductor knows that it has seen them
+    wishes: int = 0  # counts those of them that say which version to serve: what failed is retried
     created_s: float = 0.0
 
 
@@ -138,12 +155,23 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A version that is held although nothing is sent to it any more: since the course of this
+    number, and since when. A gateway that has not applied that course may still send to it."""
+
+    course: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """What is decided for a service. `number` grows with every change.
 
     `hold`: what every replica shall have loaded, the most needed first; what is not in it may be
-    unloaded. `arms`: where requests go; empty: nowhere yet. `failed`: versions that were taken
-    back, with the reason; they are not tried again until users ask anew (`asked`).
+    unloaded. `arms`: where requests go; empty: nowhere yet. `since_s`: since when the stage and the
+    arms are these; of a split, since users asked for it. `failed`: versions that were taken back,
+    with the reason; they are not tried again until users ask anew (`wishes`). `leaving`: those in
+    `hold` that nobody needs any more.
     """
 
     number: int
@@ -157,7 +185,9 @@ class Course:
     reason: str = ""
     failed: Mapping[int, str] = field(default_factory=dict)
     asked: int = 0
+    wishes: int = 0
     replicas: int = 1  # how many the job shall have
+    leaving: Mapping[int, Leaving] = field(default_factory=dict)
 
 
 # --- what is observed ----------------------------------------------------------------------------
@@ -197,8 +227,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway, as it says of itself. `applied`: for each service the newest course that its
-    Envoy has taken."""
+    """A gateway, as it says of itself. `address`: a URL, without a path. `applied`: for each
+    service the newest course that its Envoy has taken."""
 
     name: str
     region: str
@@ -224,6 +254,21 @@ LATENCY_BOUNDS_MS: Final = tuple(round(0.25 * 2 ** (half / 2), 3) for half in ra
 
 
 @dataclass(frozen=True, slots=True)
+class CacheCounts:
+    """What a replica's cache has counted. `joined`: got the answer of an equal request that was
+    being computed. `errors`: what Redis failed to do. `shared`: Redis answers now."""
+
+    hits: int = 0
+    shared_hits: int = 0
+    joined: int = 0
+    misses: int = 0
+    errors: int = 0
+    entries: int = 0
+    bytes: int = 0
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStats:
     """The whole answer of `GET /holdfast/stats`."""
 
@@ -232,3 +277,4 @@ class ReplicaStats:
     running: int  # requests that are computed now
     refused: int  # answered 503 because the queue was full
     versions: Mapping[int, Counts] = field(default_factory=dict)
+    cache: CacheCounts = CacheCounts()

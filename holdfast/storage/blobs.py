@@ -60,19 +60,23 @@ class Blobs:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def put(self, key: str, data: Data, *, expect_digest: str | None = None) -> Blob:
+    def put(
+        self, key: str, data: Data, *, expect_digest: str | None = None, still: bool = False
+    ) -> Blob:
         """Write a blob whole, in place of the one that has this key.
 
         A write that fails because the store is away is repeated, except when `data` is an iterator
         that can be gone through only once. With `expect_digest` nothing is written (`Conflict`)
-        when the bytes are others.
+        when the bytes are others; with `still` they are not looked at: the caller has just made
+        the digest of them, and nobody changes them.
         """
         check_key(key)
         expect = self._expected(key, expect_digest)
         source = source_of(data)
 
         def once(deadline: Deadline) -> Blob:
-            watched = self._watched(key, source.chunks(), deadline, expect)
+            known = expect if still else None
+            watched = self._watched(key, source.chunks(), deadline, expect, known)
             self._backend.put(key, watched, deadline)
             return Blob(key, watched.size_bytes, watched.digest)
 
@@ -228,10 +232,15 @@ class Blobs:
         return digest
 
     def _watched(
-        self, key: str, chunks: Iterator[BytesLike], deadline: Deadline, expect: str | None
+        self,
+        key: str,
+        chunks: Iterator[BytesLike],
+        deadline: Deadline,
+        expect: str | None,
+        known: str | None = None,
     ) -> Watched:
         what = f"{key!r} in {self.address}"
-        return Watched(chunks, deadline, what=what, expect_digest=expect)
+        return Watched(chunks, deadline, what=what, expect_digest=expect, known=known)
 
     def _verified(
         self,

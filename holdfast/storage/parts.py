@@ -55,17 +55,20 @@ def check_part(part: Part) -> Part:
     return part
 
 
-def put_part(blobs: Blobs, data: Data, *, grace_s: float = GARBAGE_GRACE_S) -> Part:
+def put_part(
+    blobs: Blobs, data: Data, *, grace_s: float = GARBAGE_GRACE_S, still: bool = False
+) -> Part:
     """Write a part, if it is not there already, and return it when it is durable.
 
     One that is there with the right size, and young enough to be safe from removal, is not written
-    again. Its bytes are not read: whoever reads a part verifies it.
+    again. Its bytes are not read: whoever reads a part verifies it. `still`: nobody changes `data`
+    before this returns, so it is enough to hash it once.
     """
     part = part_of(data)
     there = blobs.look(part.key)
     young = there is not None and blobs.now_s() - there.modified_s < grace_s / 2
     if there is None or there.size_bytes != part.size_bytes or not young:
-        blobs.put(part.key, data, expect_digest=part.digest)
+        blobs.put(part.key, data, expect_digest=part.digest, still=still)
     return part
 
 

@@ -8,10 +8,13 @@ there. What is older than where one stands is passed over.
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from holdfast.train.mesh import Mesh
+from holdfast.wire.errors import BugError
 
 Place = tuple[int, int]
 
@@ -29,6 +32,10 @@ class Conversation:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._ahead: dict[int, tuple[Place, bytes]] = {}  # said by peers that are further
+        # Whether all have said the same place once. From then on nobody of this meeting is ahead
+        # of another, and a place needs to be said only together with something else. Everyone
+        # hears the same places of everyone, so all conclude this at the same place.
+        self.level = False
 
     def lead(self, place: Place, notes: bytes) -> dict[int, tuple[Place, bytes]]:
         """Say that this is where I stand, and hear where the others do: at this place, or further.
@@ -62,7 +69,26 @@ class Conversation:
                     heard[peer] = said
                 if said[0] > place:
                     self._ahead[peer] = said
+        self.level = self.level or all(where == place for where, _ in heard.values())
         return heard
+
+    def ask(
+        self, place: Place, results: list[Any], mine: Mapping[int, Any], wanted: Sequence[int]
+    ) -> dict[str, Any]:
+        """What all lanes of `wanted` have answered here: `mine` are those of this worker. Whoever
+        is further gives its result; ours so far, `results`, are for whoever is behind."""
+        lanes = {str(lane): value for lane, value in mine.items()}
+        said = {"results": results, "lanes": lanes}
+        heard = self.lead(place, json.dumps(said).encode())
+        found = json.loads(json.dumps(lanes))  # as everybody else gets it
+        for where, notes in heard.values():
+            if where > place:
+                answer: dict[str, Any] = json.loads(notes)["results"][place[1]]
+                return answer
+            found.update(json.loads(notes)["lanes"])
+        if sorted(map(int, found)) != sorted(wanted):
+            raise BugError(f"lanes {sorted(found)} have answered where {list(wanted)} were asked")
+        return dict(sorted(found.items(), key=lambda item: int(item[0])))
 
     def tell(self, place: Place, notes: bytes) -> None:
         """Say it to everyone, and wait for nobody."""
@@ -70,3 +96,8 @@ class Conversation:
             self._mesh.send(peer, _LEAD.pack(*place, len(notes)), tag=_TAG)
             if notes:
                 self._mesh.send(peer, notes, tag=_TAG)
+
+
+def known(results: Sequence[Any]) -> bytes:
+    """What a member says where it asks for nothing: the results that it has."""
+    return json.dumps({"results": results, "lanes": {}}).encode() if results else b""

@@ -29,6 +29,9 @@ from holdfast.wire.errors import BugError
 _BULK: Final = 21
 _SMALL: Final = 22
 Messages = dict[int, list[memoryview]]  # to or from each peer
+# What members say of a step travels with its last sum: its length, and so many bytes of it.
+_SIZE: Final = 8
+_SHORT: Final = 1016
 _ALIGN: Final = 16  # elements: chunks begin where vector instructions like it
 
 
@@ -167,7 +170,8 @@ class MeshExchange:
             return None if self._closed else job
 
     def _step(self, step: int, notes: bytes) -> dict[int, bytes]:
-        self._talk.lead((step, STEP), notes)
+        if not self._talk.level:
+            self._talk.lead((step, STEP), notes)
         buckets = len(self._layout.sizes)
         for bucket in range(buckets):
             self._await(bucket)
@@ -243,23 +247,33 @@ class MeshExchange:
             words = self._words
         if words is None:
             raise BugError("an exchange was closed in the middle of a step")
-        size = len(words).to_bytes(8, "little")
-        sizes = {peer: bytearray(8) for peer in self._peers}
+        mine = len(words).to_bytes(_SIZE, "little") + words[:_SHORT].ljust(_SHORT, b"\0")
+        begun = {peer: bytearray(_SIZE + _SHORT) for peer in self._peers}
         sends: Messages = {}
         receives: Messages = {}
         for peer in self._peers:
-            sends[peer], receives[peer] = [memoryview(size)], [memoryview(sizes[peer])]
+            sends[peer], receives[peer] = [memoryview(mine)], [memoryview(begun[peer])]
         if last >= 0:
             self._pass_on(last, sends, receives)
         self._mesh.exchange(sends, receives, tag=_BULK)
         self._decode()
-        heard = {peer: bytearray(int.from_bytes(sizes[peer], "little")) for peer in self._peers}
-        self._mesh.exchange(
-            {peer: [memoryview(words)] for peer in self._peers},
-            {peer: [memoryview(room)] for peer, room in heard.items()},
-            tag=_SMALL,
-        )
-        return {peer: bytes(room) for peer, room in heard.items()}
+        return self._rest(words[_SHORT:], begun)
+
+    def _rest(self, mine: bytes, begun: Mapping[int, bytearray]) -> dict[int, bytes]:
+        """All that each peer has said, from how it begins. Words are mostly short: only the rest of
+        long ones takes a message more."""
+        heard, receives = {}, dict[int, list[bytearray]]()
+        for peer, room in begun.items():
+            size = int.from_bytes(room[:_SIZE], "little")
+            heard[peer] = room[_SIZE : _SIZE + size]
+            if size > _SHORT:
+                receives[peer] = [bytearray(size - _SHORT)]
+        if mine or receives:
+            sends = {peer: [mine] for peer in self._peers} if mine else {}
+            self._mesh.exchange(sends, receives, tag=_SMALL)
+        for peer, (rest,) in receives.items():
+            heard[peer] += rest
+        return {peer: bytes(said) for peer, said in heard.items()}
 
     # --- on the wire ---------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.storage import open_store
 from holdfast.train.async_mode.rounds import AsyncRounds
 from holdfast.train.chance import seed_everything, seed_of
@@ -52,6 +53,12 @@ def launch(
     started again, the script goes on from the last one. `mode`: "sync", "local" or "async";
     the job's own (HOLDFAST_MODE) counts if it is not the default.
     """
+    if getattr(main, "__module__", "").startswith(MODEL_CODE):
+        raise Usage(
+            "a model's code would train when it is only to be loaded",
+            why="its module calls train.launch whenever it is imported",
+            fix='call it under: if __name__ == "__main__":',
+        )
     link = Link.from_environment()
     values = Settings(settings)
     texts = first_settings()

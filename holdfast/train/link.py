@@ -40,7 +40,7 @@ from holdfast.wire.limits import (
     WORKER_BEAT_S,
 )
 from holdfast.wire.orders import Attempt, View
-from holdfast.wire.reports import Part
+from holdfast.wire.reports import LANE_METRIC, Part
 
 log = logs.get(__name__)
 
@@ -135,6 +135,7 @@ class Link:
         with self._changed:
             self._adopted, self._step = view, step
             self._ending, self._suspects = False, frozenset()
+            self._metrics.pop(LANE_METRIC, None)  # it was that of another view
             self._say()
 
     def step(self, number: int, metrics: Mapping[str, float] | None = None) -> None:

@@ -6,7 +6,6 @@ dealt with here, so that neither the user's loop nor the arithmetic has to know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +14,10 @@ import torch
 from holdfast.train import adjusting, codes, updating, words
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.compression import Code
-from holdfast.train.conversation import END, Conversation
+from holdfast.train.conversation import END, Conversation, known
 from holdfast.train.membership import Membership
 from holdfast.train.order import Ticket
+from holdfast.train.pace import Pace
 from holdfast.train.position import Position
 from holdfast.train.replacing import Replaced, left_behind
 from holdfast.train.settings import Settings
@@ -74,6 +74,7 @@ class Rounds:
         self._source: Source | None = None
         self._asked = 0  # results that the code running now has asked for
         self._log = SampleLog(worker)
+        self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
 
     def seed_of(self, *parts: int | str) -> int:
@@ -146,6 +147,7 @@ class Rounds:
     def met(self) -> None:
         """The member calls this at the end of every meeting: there is a new mesh."""
         self._talk = Conversation(self.member.mesh)
+        self._pace.anew()
         if self._finished:
             # Whoever still asks for something finds the answer in what we say now.
             self._talk.tell((self.member.step, END), self._known())
@@ -218,6 +220,8 @@ class Rounds:
         if self.member.mesh.broken is not None:
             self._renew()
         missing = self._at_step().missing()
+        if missing:
+            self._pace.lane()
         return missing[0] if missing else None
 
     def begin_lane(self, lane: int, parts: Parts, *, source: Source, more: bool) -> None:
@@ -261,6 +265,8 @@ class Rounds:
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
         stepping = self._at_step()
+        stepping.read()
+        self._pace.end()
         try:
             step = stepping.complete(self.member.step, self._known())
         except PeerLost:
@@ -322,7 +328,8 @@ class Rounds:
             except Replaced:
                 continue  # the position is that of the new state
             self.position.settle()
-            self.member.boundary({**self.position.metrics, **self.outlook()})
+            shown = {**self.position.metrics, **self.outlook(), **self._pace.metrics()}
+            self.member.boundary(shown)
             self._asked = self.position.asked
             self._after_meeting()
 
@@ -341,8 +348,7 @@ class Rounds:
 
     def _known(self) -> bytes:
         """What has been agreed since the last step, for members that are behind."""
-        results = self.position.results
-        return json.dumps({"results": results, "lanes": {}}).encode() if results else b""
+        return known(self.position.results)
 
     def together(
         self, work: Callable[[int], Any], lanes: Sequence[int] | None = None
@@ -379,18 +385,7 @@ class Rounds:
     def _ask(self, number: int, mine: Mapping[int, Any], wanted: Sequence[int]) -> dict[str, Any]:
         assert self._talk is not None
         place = (self.member.step, number)
-        lanes = {str(lane): value for lane, value in mine.items()}
-        said = {"results": self.position.results, "lanes": lanes}
-        heard = self._talk.lead(place, json.dumps(said).encode())
-        found = json.loads(json.dumps(lanes))  # as everybody else gets it
-        for where, notes in heard.values():
-            if where > place:
-                answer: dict[str, Any] = json.loads(notes)["results"][number]
-                return answer
-            found.update(json.loads(notes)["lanes"])
-        if sorted(map(int, found)) != sorted(wanted):
-            raise BugError(f"lanes {sorted(found)} have answered where {list(wanted)} were asked")
-        return dict(sorted(found.items(), key=lambda item: int(item[0])))
+        return self._talk.ask(place, self.position.results, mine, wanted)
 
     def _superseded(self) -> BaseException:
         if not self.position.settled or self._stepping is not None:

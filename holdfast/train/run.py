@@ -28,7 +28,7 @@ from holdfast.train.batch import Batch
 from holdfast.train.evaluation import Evaluation, evaluate
 from holdfast.train.fetching import Collate, Samples
 from holdfast.train.loop import Loop
-from holdfast.train.publishing import Published, publish
+from holdfast.train.publishing import Published, Wish, publish
 from holdfast.train.rounds import Hook, Rounds
 from holdfast.train.settings import Settings
 from holdfast.train.sharded import Sharded
@@ -223,7 +223,28 @@ class Run:
         worker dies before, another one does it."""
         return self._rounds.together(lambda _lane: fn(), lanes=(0,))[0]
 
-    def publish(self, model: nn.Module, name: str = "model") -> Published:
-        """Write the model's weights as a safetensors file to the job's store (without a store: to
-        the working folder), and say where. One worker writes, all know."""
-        return publish(self._rounds, model, name)
+    def publish(
+        self,
+        model: nn.Module,
+        name: str = "model",
+        *,
+        example: Any = None,
+        metrics: Mapping[str, float] | None = None,
+        build: Callable[..., nn.Module] | str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        alias: str | None = None,
+    ) -> Published:
+        """Publish the model as the next version of `name`. One worker writes, all know.
+
+        `example` is one batch of inputs: a tensor, a tuple of them in the order of `forward`, or a
+        dict by name. From it comes what the version takes and gives, and a replica must reproduce
+        what the model makes of it. A replica builds the model anew: with `build`, a class or
+        function of your modules (by default the model's own class), called with `arguments`, which
+        JSON must be able to say. That is tried here and now. `metrics` are kept beside the last
+        step's own; `alias` names the version at once.
+
+        Without `example`, and without a cluster, only the weights are written, as a safetensors
+        file: to the job's store, or to the working folder.
+        """
+        wish = Wish(example, metrics, build, dict(arguments or {}), alias)
+        return publish(self._rounds, model, name, wish)

@@ -6,6 +6,8 @@ attempt that a newer one has replaced is given up.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from holdfast.train.sharing import share_buffers
 from holdfast.train.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX
+from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE
 
 log = logs.get(__name__)
 Done = Callable[[int, tuple[Part, ...]], None]
@@ -74,6 +76,7 @@ class Saver:
         self.drop()
 
     def _write(self, attempt: int, copies: list[memoryview], unwanted: threading.Event) -> None:
+        _step_back()
         try:
             parts = self._put(attempt, copies, unwanted)
             if parts is not None:
@@ -91,10 +94,18 @@ class Saver:
             if unwanted.is_set():
                 return None
             try:
-                done.append(put_part(self._blobs, copies[len(done)]))
+                done.append(put_part(self._blobs, copies[len(done)], still=True))
                 pause_s = SAVE_AGAIN_S
             except HoldfastError as error:
                 log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))
                 unwanted.wait(pause_s)
                 pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
         return tuple(done)
+
+
+def _step_back() -> None:
+    """Let the system prefer the training to this thread, where threads have priorities."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        now = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, min(now + SAVE_NICE, 19))

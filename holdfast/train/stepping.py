@@ -19,6 +19,7 @@ from holdfast.train.conversation import Conversation
 from holdfast.train.exchange import Alone, Exchange, MeshExchange
 from holdfast.train.gradients import Flat, Layout, Sums
 from holdfast.train.membership import Membership
+from holdfast.train.mesh import Mesh
 from holdfast.train.tracked import Tracked
 
 
@@ -43,6 +44,7 @@ class Stepping:
         self._host: Flat = []
         self._device: Flat = []
         self._exchange: Exchange | None = None
+        self._mesh: Mesh | None = None  # the one that the exchange is over
         self._begun = False
         self._folding = False
         self._handles = [
@@ -60,9 +62,13 @@ class Stepping:
     # --- the view ------------------------------------------------------------------------------
 
     def connect(self, talk: Conversation) -> None:
-        """There is a new mesh."""
+        """Combine over the member's mesh. Nothing happens when that is the one of before: this is
+        called at every boundary, and an exchange has a thread and buffers of its own."""
         member = self._member
-        self._begun = False
+        if self._exchange is not None and self._mesh is member.mesh:
+            return
+        self.disconnect()
+        self._begun, self._mesh = False, member.mesh
         if len(member.view.lanes) <= 1:
             self._exchange = Alone(self._lanes)
             return
@@ -157,14 +163,18 @@ class Stepping:
         else:
             record.add(name, float(value), count)
 
+    def read(self) -> None:
+        """Read the values of all lanes. On a GPU this waits until they are there."""
+        for record, name, value, count in self._scalars:
+            record.add(name, float(value), count)
+        self._scalars.clear()
+
     # --- the sum -------------------------------------------------------------------------------
 
     def complete(self, step: int, notes: bytes) -> words.Step:
         """Wait until the sum over all lanes is here. Raises `PeerLost`; nothing is lost then."""
         self._begin(step, notes)
-        for record, name, value, count in self._scalars:
-            record.add(name, float(value), count)
-        self._scalars.clear()
+        self.read()
         mine = words.spell(self.records, self.buffers.outcome())
         assert self._exchange is not None
         heard = self._exchange.finish(mine)

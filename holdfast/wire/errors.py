@@ -73,6 +73,10 @@ class Full(RetryError):
     """A bounded thing (queue, disk) has no room now."""
 
 
+class NotHere(RetryError):
+    """This replica does not hold the version (yet, or any more); another one may."""
+
+
 class TerminalError(HoldfastError):
     """Trying again will not help until somebody changes something."""
 
@@ -81,6 +85,10 @@ class Usage(TerminalError):
     """The command or the argument is wrong."""
 
     exit_code = 2
+
+
+class TooLarge(Usage):
+    """A request is larger than its service takes."""
 
 
 class Missing(TerminalError):
@@ -119,6 +127,14 @@ class Occupied(TerminalError):
     """An address or a folder is in use by another process."""
 
     exit_code = 11
+
+
+class BadModel(TerminalError):
+    """A version's code or files do not do what its record says: it cannot be loaded or served."""
+
+
+class ModelFailed(TerminalError):
+    """The model itself failed on a request; `what` has its own words."""
 
 
 class BugError(HoldfastError):

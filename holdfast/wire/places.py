@@ -1,4 +1,4 @@
-"""Paths of the coordination plane that both agents and coordinators know."""
+"""Paths of the coordination plane that processes of several kinds know."""
 
 from __future__ import annotations
 
@@ -8,3 +8,4 @@ LEADER_PATH: Final = "/holdfast/leader"
 # Where the leader says how it is reached, beside the election's own nodes.
 CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
 NODES_PATH: Final = "/holdfast/nodes"
+GATEWAYS_PATH: Final = "/holdfast/gateways"

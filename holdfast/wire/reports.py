@@ -15,6 +15,9 @@ from holdfast.wire.room import Resources
 # Metrics that the people's view knows by name; every other one is shown as it is called.
 TOTAL_METRIC: Final = "steps_total"  # how many steps the job will have, as far as its code knows
 SAMPLES_METRIC: Final = "samples_per_step"  # of all lanes together
+# How long this worker needs for one lane by itself, lately and in its present view. Lanes move away
+# from one that is slower than the others: see `control.pace`.
+LANE_METRIC: Final = "lane_ms"
 
 
 @dataclass(frozen=True, slots=True)

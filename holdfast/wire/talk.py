@@ -26,10 +26,14 @@ WORKER_VARIABLE: Final = "HOLDFAST_WORKER"
 PORTS_VARIABLE: Final = "HOLDFAST_PORTS"
 HOST_VARIABLE: Final = "HOLDFAST_HOST"  # where it listens on its ports
 STORE_VARIABLE: Final = "HOLDFAST_STORE"
+COORDINATION_VARIABLE: Final = "HOLDFAST_COORDINATION"  # the address of the plane
+BUNDLE_VARIABLE: Final = "HOLDFAST_BUNDLE"  # the digest of the code that it runs
 LANES_VARIABLE: Final = "HOLDFAST_LANES"
 MODE_VARIABLE: Final = "HOLDFAST_MODE"
+REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhere in particular
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
+SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"

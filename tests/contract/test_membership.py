@@ -154,3 +154,19 @@ def test_a_removed_member_comes_back(session: Session, another: Sessions) -> Non
         "it is back",
     )
     assert not member.displaced
+
+
+def test_turns_of_names_that_nobody_has_are_forgotten_and_members_stay(session: Session) -> None:
+    here = Membership(session, "/here")
+    stays = here.join("0", "stays")
+    for number in range(1, 8):
+        here.join(str(number)).leave()
+    eventually(lambda: list(here.members()) == ["0"], "the others have left")
+    here.tidy(kept=3)
+    turns = session.nodes.children("/here-turns")
+    assert "0" in turns
+    assert len(turns) in (3, 4)
+    stays.update("still")
+    assert here.members()["0"].data == "still"
+    here.tidy(kept=3)
+    assert len(session.nodes.children("/here-turns")) in (3, 4)

@@ -44,7 +44,7 @@ def test_rounded_gradients_give_the_same_bits_also_when_a_worker_is_killed(
 ) -> None:
     with compressed(tmp_path, host, "int8") as stage:
         right = stage.alone()
-        stage.options["kill"] = [1, 4, max(assign(stage.lanes, [0, 1, 2], {})[1])]
+        stage.options["kills"] = [[1, 4, max(assign(stage.lanes, [0, 1, 2], {})[1])]]
         stage.start(0, 1, 2)
         stage.move([0, 1, 2], restore=0)
         stage.wait("worker 1 is dead", lambda: not stage.workers[1].alive)
@@ -57,7 +57,7 @@ def test_what_is_left_out_may_be_lost_with_a_worker_but_members_stay_together(
     host: Host, tmp_path: Path
 ) -> None:
     with compressed(tmp_path, host, "powersgd:4") as stage:
-        stage.options["kill"] = [1, 4, max(assign(stage.lanes, [0, 1, 2], {})[1])]
+        stage.options["kills"] = [[1, 4, max(assign(stage.lanes, [0, 1, 2], {})[1])]]
         stage.start(0, 1, 2)
         stage.move([0, 1, 2], restore=0)
         stage.wait("worker 1 is dead", lambda: not stage.workers[1].alive)

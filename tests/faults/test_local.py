@@ -62,7 +62,7 @@ def test_a_death_in_the_middle_of_a_round_costs_only_the_lanes_of_the_dead(
         for path in log.iterdir():
             path.unlink()
         lanes = assign(stage.lanes, [0, 1, 2], {})
-        stage.options["kill"] = [1, 3, max(lanes[1])]
+        stage.options["kills"] = [[1, 3, max(lanes[1])]]
         stage.start(0, 1, 2)
         stage.move([0, 1, 2], restore=0)
         stage.wait("worker 1 is dead", lambda: not stage.workers[1].alive)

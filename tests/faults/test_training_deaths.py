@@ -34,7 +34,7 @@ def test_a_worker_killed_in_the_middle_of_a_step_costs_only_its_own_lanes(
         for path in log.iterdir():
             path.unlink()
         lanes = assign(stage.lanes, [0, 1, 2], {})
-        stage.options["kill"] = [1, 9, max(lanes[1])]
+        stage.options["kills"] = [[1, 9, max(lanes[1])]]
         stage.start(0, 1, 2)
         stage.move([0, 1, 2], restore=0)
         stage.wait("worker 1 is dead", lambda: not stage.workers[1].alive)
@@ -47,6 +47,29 @@ def test_a_worker_killed_in_the_middle_of_a_step_costs_only_its_own_lanes(
     lost = {(9, lane) for lane in lanes[1]}
     assert twice == lost, "only the lanes of the dead were computed twice, and only of that step"
     assert max(times.values()) == 2
+
+
+def test_when_all_but_one_die_in_the_same_step_no_completed_step_is_lost(
+    host: Host, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with TrainingStage(tmp_path / "stage", host, more={"HOLDFAST_SAMPLE_LOG": str(log)}) as stage:
+        stage.options = {"model": "mlp", "samples": 200, "epochs": 2}
+        right = stage.alone()
+        for path in log.iterdir():
+            path.unlink()
+        lanes = assign(stage.lanes, [0, 1, 2, 3], {})
+        stage.options["kills"] = [[worker, 9, max(lanes[worker])] for worker in (0, 1, 3)]
+        stage.start(0, 1, 2, 3)
+        stage.move([0, 1, 2, 3], restore=0)
+        dead = [stage.workers[worker] for worker in (0, 1, 3)]
+        stage.wait("three are dead", lambda: not any(worker.alive for worker in dead))
+        stage.move([2])  # no checkpoint was ever made: what it holds is all that there is
+        answers = stage.answers()
+    assert [answer["digest"] for answer in answers] == [right["digest"]]
+    times = Counter((row["step"], row["lane"]) for row in consumed(log))
+    twice = {place for place, count in times.items() if count > 1}
+    assert twice == {(9, lane) for worker in (0, 1, 3) for lane in lanes[worker]}
 
 
 def test_a_worker_joins_in_the_middle_and_another_leaves_and_the_bits_stay(

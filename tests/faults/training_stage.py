@@ -117,7 +117,7 @@ class TrainingStage(Stage):
         """The answer of one process without a cluster."""
         output = self.folder / name
         environment = {"HOLDFAST_LANES": str(self.lanes), **self._more}
-        forked = self._host.fork(environment, output, {**self.options, "kill": None})
+        forked = self._host.fork(environment, output, {**self.options, "kills": []})
         assert forked.wait(WAIT_S) == 0, output.read_text()
         (answer,) = said("answer", output)
         return answer

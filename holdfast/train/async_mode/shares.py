@@ -101,7 +101,7 @@ class Shares:
         pause_s = SAVE_AGAIN_S
         while len(done) < len(parts):
             try:
-                done.append(put_part(blobs, memoryview(parts[len(done)])))
+                done.append(put_part(blobs, memoryview(parts[len(done)]), still=True))
                 pause_s = SAVE_AGAIN_S
             except HoldfastError as error:
                 log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))

@@ -10,8 +10,10 @@ from holdfast.wire.limits.agent import *  # noqa: F403
 from holdfast.wire.limits.client import *  # noqa: F403
 from holdfast.wire.limits.control import *  # noqa: F403
 from holdfast.wire.limits.launch import *  # noqa: F403
+from holdfast.wire.limits.models import *  # noqa: F403
 from holdfast.wire.limits.people import *  # noqa: F403
 from holdfast.wire.limits.rpc import *  # noqa: F403
+from holdfast.wire.limits.serve import *  # noqa: F403
 from holdfast.wire.limits.server import *  # noqa: F403
 from holdfast.wire.limits.storage import *  # noqa: F403
 from holdfast.wire.limits.train import *  # noqa: F403

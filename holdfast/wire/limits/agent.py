@@ -23,6 +23,8 @@ TIMER_LATE_S: Final = 10.0
 # The shim of a worker ends it when no agent has come back for so long: time for an upgrade of the
 # agent, and no machine is held for ever by workers that nobody asks for.
 AGENT_AWAY_S: Final = 180.0
+# A replica goes on answering without its agent for a day: somebody will have noticed by then.
+REPLICA_AWAY_S: Final = 86_400.0
 # From SIGTERM to SIGKILL for a worker whose agent did not come back.
 AGENT_AWAY_NOTICE_S: Final = 30.0
 # How often a shim whose agent is away looks for a new one.
@@ -95,5 +97,7 @@ NURSERY_RETRY_S_MAX: Final = 300.0
 NURSERY_MESSAGE_BYTES_MAX: Final = 16 * 1024
 # Room in a nursery's environment where its children write who they are: a path, and some.
 NURSERY_TITLE_BYTES: Final = 8 * 1024
+# Workers that may share one GPU: each needs a context of some hundred megabytes there.
+GPU_SHARE_MAX: Final = 64
 # How much of a script is searched for its imports.
 SCRIPT_LOOK_BYTES: Final = 256 * 1024

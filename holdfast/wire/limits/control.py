@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+# Lanes move from slower to faster workers only when a step becomes shorter by this part of it: less
+# would move them to and fro with the noise of a machine.
+UNEVEN_GAIN: Final = 0.15
+# A worker that needs so much longer for a lane than the others do is named to people.
+SLOW_RATIO: Final = 1.25
+
 # --- deciding about jobs ---------------------------------------------------------------------
 
 # A worker that is asked to end has so long to reach a step boundary and to put its things away.
 NOTICE_S: Final = 30.0
+# A replica that is asked to end drains, and answers what it has begun: longer than its own bounds
+# for that, together.
+REPLICA_NOTICE_S: Final = 60.0
 # A worker that nobody wants any more has nothing to save.
 STRAY_NOTICE_S: Final = 5.0
 # Workers that were started together come up together: one view for all instead of one for each.
@@ -28,6 +37,10 @@ VIEW_WAIT_S: Final = 30.0
 DEPARTURE_S: Final = 300.0
 # After one worker has finished the job the others may put their results away for so long.
 FINISH_S: Final = 600.0
+# A replica that is to leave waits so long for one that was placed to take over: it loads a model.
+REPLICA_READY_S: Final = 120.0
+# So many rounds in which those that should take over fail; then it does not wait any more.
+REPLACEMENT_ROUNDS_MAX: Final = 3
 # Failures that a job remembers, one for each round of restarts.
 FAILURES_KEPT: Final = 32
 # A reason may be a traceback; the end of it says most, and it is written to a znode.

@@ -35,3 +35,6 @@ PRESENCE_CHECK_S: Final = 1.0
 SWEEP_EVERY_S: Final = 300.0
 # What `nvidia-smi` may take to list the devices: a sleeping driver wakes up first.
 NVIDIA_SMI_S: Final = 20.0
+# Where a gateway listens unless it is told; and how many ports after it are tried when it is taken.
+GATEWAY_PORT: Final = 8_080
+GATEWAY_PORTS_TRIED: Final = 100

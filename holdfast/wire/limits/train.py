@@ -45,6 +45,9 @@ STATE_HEADER_BYTES_MAX: Final = 256 * 1024 * 1024
 # A store that is full or away is tried again so soon, then ever more rarely. Training goes on.
 SAVE_AGAIN_S: Final = 0.5
 SAVE_AGAIN_S_MAX: Final = 15.0
+# How far the thread that writes a share steps back behind the training (as `nice` counts). Not
+# further: the training waits for it where both need Python's one lock.
+SAVE_NICE: Final = 5
 # A worker that leaves gives the share that it is writing so long: well within its notice.
 LEAVE_SAVING_S: Final = 10.0
 # A script without a job checkpoints so often, and waits so long for its last one.
@@ -60,6 +63,15 @@ HASH_BYTES: Final = 64 * 1024 * 1024
 # Gradients travel in buckets of about this size: large enough that a stage is not all overhead,
 # small enough that the first ones travel while the backward pass still works on the last.
 BUCKET_BYTES: Final = 4 * 1024 * 1024
+
+# --- how fast a worker is ---------------------------------------------------------------------
+
+# A worker says how long a lane takes it when it has seen so much of its present view: so lanes move
+# at most so often because of it, and not for a moment's trouble.
+PACE_S: Final = 10.0
+PACE_STEPS_MIN: Final = 5
+# The median is over the last so many steps.
+PACE_STEPS_KEPT: Final = 128
 
 # --- the local mode ---------------------------------------------------------------------------
 

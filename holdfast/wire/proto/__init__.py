@@ -1,4 +1,5 @@
-"""The schema of what agents and the coordinator say to each other, and the code made from it.
+"""Schemas of what is said over gRPC, and the code made from them.
 
-`cluster.proto` is written by hand; `cluster_pb2.py` and `.pyi` are made by `sh .ci/proto`.
+`cluster.proto` (agents and the coordinator) and `inference.proto` (clients and replicas) are
+written by hand; the `_pb2.py` and `.pyi` files are made by `sh .ci/proto`.
 """

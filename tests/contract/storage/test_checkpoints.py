@@ -33,6 +33,13 @@ def a_manifest(store: StoreUnderTest) -> Manifest:
     return Manifest(job="a-job", step=40, view=3, shares=shares)
 
 
+def test_a_part_of_memory_that_nobody_changes_is_the_same_part(store: StoreUnderTest) -> None:
+    data = bytearray(range(256)) * 20_000
+    part = put_part(store.blobs, memoryview(data), still=True)
+    assert part == part_of(bytes(data))
+    assert read_part(store.blobs, part) == bytes(data)
+
+
 def test_a_part_is_named_by_its_content_and_verified_when_it_is_read(
     store: StoreUnderTest,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli import run_plan
 from holdfast.cli.run_plan import Act, Wanted, decide, spec_of
 from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Setting, Status
-from holdfast.control.spec import CheckpointPolicy, Resources
+from holdfast.control.spec import CheckpointPolicy, Mode, Resources
 from holdfast.wire.errors import Usage
 
 BUNDLE = "sha256:" + "0" * 64
@@ -164,3 +164,21 @@ def test_a_jobs_name_comes_from_its_script() -> None:
     assert run_plan.name_of(Path("my model (2).py")) == "my-model-2"
     assert run_plan.name_of(Path("___.py")) == "job"
     assert len(run_plan.name_of(Path("x" * 200 + ".py"))) == 50
+
+
+def test_a_mode_is_part_of_a_new_job_and_of_one_that_goes_on_it_cannot_be_changed() -> None:
+    local = wanted(mode=run_plan.mode_of("local"))
+    assert spec_of(local, BUNDLE, 4).mode is Mode.LOCAL
+    assert spec_of(wanted(), BUNDLE, 4).mode is Mode.SYNC
+    begun = job(Phase.PAUSED, 20, asked=local)
+    assert decide(begun, local, BUNDLE).act is Act.GO_ON
+    assert decide(begun, wanted(), BUNDLE).act is Act.GO_ON
+    with pytest.raises(Usage, match="began in mode local") as caught:
+        decide(begun, wanted(mode=Mode.ASYNC), BUNDLE)
+    assert "--fresh" in caught.value.fix
+
+
+@pytest.mark.parametrize("text", ["serve", "syncronous", ""])
+def test_a_word_that_is_no_way_to_train_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(Usage, match="sync, local or async"):
+        run_plan.mode_of(text)

@@ -98,13 +98,21 @@ def test_seeds_draw_worlds_of_all_sizes_and_every_job_fits_into_its_world() -> N
     worlds = [drawn(seed) for seed in range(300)]
     assert {len(world.coordinators) for world in worlds} == {1, 2, 3}
     assert {len(world.hosts) for world in worlds} == {1, 2, 3, 4}
-    assert {len(world.trainings) for world in worlds} == {1, 2}
+    assert {len(world.trainings) - len(world.services) for world in worlds} == {1, 2}
+    assert {len(world.services) for world in worlds} == {0, 1}
     for world in worlds:
         room = sum(host.cpu for host in world.hosts.values())
         for training in world.trainings.values():
             assert 1 <= training.spec.workers_min <= training.spec.workers_max
-            assert training.spec.workers_max <= training.spec.lanes
+            assert training.spec.serves or training.spec.workers_max <= training.spec.lanes
             assert training.spec.workers_min * training.spec.resources.cpu <= room
+
+
+def test_a_service_never_takes_what_a_training_cannot_do_without() -> None:
+    for world in (drawn(seed) for seed in range(300)):
+        room = sum(host.cpu for host in world.hosts.values())
+        least = max(one.spec.workers_min for one in world.trainings.values())
+        assert sum(world.services.values()) + least <= room
 
 
 def test_a_world_without_faults_trains_each_job_once() -> None:

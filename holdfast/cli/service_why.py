@@ -1,0 +1,62 @@
+"""`holdfast why SERVICE`: what was asked, what the conductor decided, and how it is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from holdfast.cli import listing, output, serving, times
+from holdfast.cli import why as telling
+from holdfast.wire.errors import Missing
+
+if TYPE_CHECKING:
+    from holdfast.cli.opening import Opened
+
+
+def is_service(found: Opened, name: str) -> bool:
+    """Whether a service has this name, and no job has."""
+    try:
+        found.plane.job(name)
+    except Missing:
+        return name in serving.services_of(found).services()
+    return False
+
+
+def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) -> None:
+    services = serving.services_of(found)
+    entries = services.history(name)
+    if as_json:
+        from holdfast.cli.services import document
+
+        told = [
+            {"at_s": each.at_s, "term": each.term, "what": each.what, "reason": each.reason}
+            for each in entries[-count:]
+        ]
+        now = document(serving.look(found, name))
+        output.show_json({"service": name, "history": told, "now": now})
+        return
+    telling.show_last(telling.told(entries, every=True), count, name)
+    if follow:
+        telling.followed(name, entries, lambda: services.history(name), lambda: False)
+    _now(serving.look(found, name))
+
+
+def _now(sight: serving.Sight) -> None:
+    course = sight.course
+    stage = course.stage.value if course else "nothing is decided yet"
+    since = f" since {times.clock(course.since_s)} ({times.ago(course.since_s)})" if course else ""
+    console = output.out()
+    console.print(Text("now       ", style="bold").append(f"{stage}{since}"))
+    rows = [f"requests go to version {serving.arms_of(course)}"] if course and course.arms else []
+    rows.append(sight.progress())
+    rows.append(sight.outlook())
+    rows.append(f"replicas: serve.{sight.name} is {sight.doing}")
+    if why_not := sight.failed():
+        rows.append(f"version {sight.wanted} was taken back: {why_not}")
+    for row in rows:
+        console.print(Text(f"{'':10}{listing.own_paths(row)}"))
+    hints = [f"holdfast why serve.{sight.name}", f"holdfast logs serve.{sight.name}"]
+    if sight.failed():
+        hints.append(f"holdfast rollout {sight.name} (to try again)")
+    listing.note(f"next: {'   '.join(hints)}")

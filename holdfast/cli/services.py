@@ -1,0 +1,332 @@
+"""`holdfast services`, `rollout`, `rollback`, `split`, `unserve`, `key`: what is served, and how it
+changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli import listing, output, serving, times
+from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.wire import documents
+from holdfast.wire.errors import TimedOut, Usage
+from holdfast.wire.limits import SERVE_LOOK_S, SERVE_WAIT_S, UNSERVE_WAIT_S
+
+if TYPE_CHECKING:
+    from holdfast.serve.records import Replica
+
+SERVICES_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast services[/]              what is served, which versions, by how many replicas
+
+  [cyan]holdfast services digits[/]       everything about one: replicas, arms, keys
+
+  [cyan]holdfast services --json | jq '.services[] | {name, version, ready}'[/]
+"""
+ROLLOUT_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast rollout digits 4[/]           version 4, in the steps that `serve --canary` gave
+
+  [cyan]holdfast rollout digits prod[/]        whatever the alias prod names, now and later
+
+  [cyan]holdfast rollout digits --watch[/]     the same target again; ends with 1 if it fails
+"""
+ROLLBACK_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast rollback digits[/]      at once: the version before is still loaded
+"""
+SPLIT_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast split digits 3=90 4=10[/]    an A/B test; users stay in their arm
+
+  [cyan]holdfast split digits[/]              no split any more: the target serves everything
+"""
+UNSERVE_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast unserve digits[/]       its replicas answer what they have begun, and leave
+"""
+KEY_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast key add digits[/]             a new key, shown once
+
+  [cyan]holdfast key remove digits 5f21c9[/]   by the first letters of its SHA-256
+"""
+# Letters of a key's SHA-256 that tell it from others.
+_KEY_LETTERS: Final = 12
+
+ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Return when it is done.")]
+
+keys = typer.Typer(
+    name="key", help="API keys of a service.", no_args_is_help=True, epilog=KEY_EXAMPLES
+)
+
+
+def services(
+    name: Annotated[str | None, typer.Argument(metavar="[SERVICE]", help="One in full.")] = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is served: stage, version and share of each arm, replicas, and why."""
+    with opened(cluster) as found:
+        if name is not None:
+            serving.service_in(found, name)
+        names = [name] if name is not None else sorted(serving.services_of(found).services())
+        seen = [serving.look(found, each) for each in names]
+    if as_json:
+        shown = [document(sight) for sight in seen]
+        output.show_json(shown[0] if name is not None else {"services": shown})
+        return
+    if name is not None:
+        _show_one(seen[0])
+        return
+    if not seen:
+        listing.note("nothing is served. Serve a model: holdfast serve MODEL")
+        return
+    columns = ["service", "model", "stage", "version", "previous", "ready", "since", "why"]
+    listing.show(columns, [_row(sight) for sight in seen], right=("ready", "since"))
+    _show_gateways(seen[0])
+
+
+def rollout(
+    name: ServiceArgument,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[VERSION|ALIAS]", help="What to serve; else the same again."),
+    ] = None,
+    watch: WatchOption = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """Roll a version out: load it beside the old one, shift the requests step by step, and take it
+    back by itself if it does worse."""
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        wanted = serving.services_of(found).rollout(name, target)
+        if watch:
+            with serving.progress(name) as show:
+                sight = serving.until_settled(found, name, SERVE_WAIT_S, show)
+            serving.done(f"{name} serves version {serving.arms_of(sight.course)}")
+            return
+        sight = serving.look(found, name)
+    version = f" (version {sight.wanted})" if wanted.target != str(sight.wanted) else ""
+    serving.done(
+        f"{name} goes to {wanted.model}@{wanted.target}{version}",
+        f"holdfast why {name} -f   and back: holdfast rollback {name}",
+    )
+
+
+def rollback(name: ServiceArgument, cluster: ClusterOption = None) -> None:
+    """Go back to the version before, at once. It holds until the next `holdfast rollout`."""
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        after = serving.services_of(found).rollback(name)
+        with serving.progress(name) as show:
+            sight = serving.until_settled(found, name, SERVE_WAIT_S, show)
+    serving.done(
+        f"{name} serves version {serving.arms_of(sight.course)} again, and stays with it",
+        f"holdfast rollout {name}   goes to {after.model}@{after.target}",
+    )
+
+
+def split(
+    name: ServiceArgument,
+    weights: Annotated[
+        list[str] | None, typer.Argument(metavar="VERSION=WEIGHT…", help="None: no split.")
+    ] = None,
+    watch: WatchOption = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """Serve several versions side by side, by weight: an A/B test. Users stay in their arm."""
+    parts = _weights(weights or [])
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        after = serving.services_of(found).split(name, parts)
+        if watch:
+            with serving.progress(name) as show:
+                serving.until_settled(found, name, SERVE_WAIT_S, show)
+    shares = ", ".join(f"version {n} {part / 100:g} %" for n, part in after.split.items())
+    serving.done(
+        f"{name}: {shares}" if shares else f"{name} is not split any more",
+        f"holdfast services {name}",
+    )
+
+
+def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
+    """End a service: its replicas answer what they have begun, and leave. Its model stays."""
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        known = serving.services_of(found)
+        deadline_s = time.monotonic() + UNSERVE_WAIT_S
+        with output.err().status(f"{name}: its replicas leave"):
+            while not known.stop(name):
+                if time.monotonic() >= deadline_s:
+                    raise TimedOut(
+                        f"replicas of {name} are still there",
+                        why=serving.look(found, name).doing,
+                        fix=f"run it again: holdfast unserve {name}",
+                    )
+                time.sleep(SERVE_LOOK_S)
+        known.remove(name)
+    serving.done(f"{name} is not served any more")
+
+
+@keys.command("add", epilog=KEY_EXAMPLES)
+def key_add(name: ServiceArgument, cluster: ClusterOption = None) -> None:
+    """Make a new API key. It is shown once; from now on requests need one."""
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        made = serving.services_of(found).add_key(name)
+    serving.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
+
+
+@keys.command("remove", epilog=KEY_EXAMPLES)
+def key_remove(
+    name: ServiceArgument,
+    key: Annotated[str, typer.Argument(help="The key, or the first letters of its SHA-256.")],
+    cluster: ClusterOption = None,
+) -> None:
+    """Forget an API key. Without any, requests need none."""
+    with opened(cluster) as found:
+        serving.service_in(found, name)
+        left = serving.services_of(found).remove_key(name, key).keys
+    serving.done(f"{name} has {times.many(len(left), 'key')} left")
+
+
+# --- showing --------------------------------------------------------------------------------------
+
+
+def document(sight: serving.Sight) -> dict[str, Any]:
+    """A service as JSON."""
+    service, course = sight.service, sight.course
+    return {
+        "name": service.name,
+        "model": service.model,
+        "target": service.target,
+        "wanted": sight.wanted,
+        "version": course.stable if course else None,
+        "previous": course.previous if course else None,
+        "next": course.next if course else None,
+        "stage": course.stage.value if course else "",
+        "since_s": course.since_s if course else None,
+        "reason": course.reason if course else "",
+        "arms": [documents.plain_of(arm) for arm in course.arms] if course else [],
+        "failed": {str(n): why for n, why in course.failed.items()} if course else {},
+        "pinned": service.pinned,
+        "replicas_min": service.replicas_min,
+        "replicas_max": service.replicas_max,
+        "replicas_wanted": course.replicas if course else service.replicas_min,
+        "ready": sight.ready(course.stable if course else None),
+        "replicas": [documents.plain_of(one) for _, one in sorted(sight.replicas.items())],
+        "gateways": {
+            name: {
+                "address": one.address,
+                "region": one.region,
+                "applied": one.applied.get(service.name, 0),
+            }
+            for name, one in sorted(sight.gateways.items())
+        },
+        "course": course.number if course else 0,
+        "keys": [key[:_KEY_LETTERS] for key in service.keys],
+        "job": sight.doing,
+    }
+
+
+def _row(sight: serving.Sight) -> tuple[object, ...]:
+    service, course = sight.service, sight.course
+    why = listing.one_line(course.reason) if course and sight.replicas else sight.doing
+    wanted = course.replicas if course else service.replicas_min
+    version = course.stable if course else None
+    return (
+        service.name,
+        f"{service.model}@{service.target}",
+        course.stage.value if course else "-",
+        serving.arms_of(course),
+        course.previous if course and course.previous is not None else "-",
+        f"{sight.ready(version)}/{wanted}",
+        times.ago(course.since_s) if course else "-",
+        why,
+    )
+
+
+def _show_one(sight: serving.Sight) -> None:
+    service, course = sight.service, sight.course
+    policy, limits = service.policy, service.limits
+    steps = ", ".join(f"{step / 100:g} %" for step in policy.steps) or "all at once"
+    span = f"{service.replicas_min} to {service.replicas_max}"
+    count = "" if service.replicas_wanted is None else f", {service.replicas_wanted} wanted"
+    shown_keys = ", ".join(key[:_KEY_LETTERS] for key in service.keys)
+    listing.facts(
+        [
+            ("service", service.name),
+            ("model", f"{service.model}@{service.target}"),
+            ("pinned", "" if service.pinned is None else f"version {service.pinned}"),
+            ("stage", course.stage.value if course else "nothing is decided yet"),
+            ("version", serving.arms_of(course)),
+            ("previous", "" if course is None or course.previous is None else course.previous),
+            ("why", course.reason if course else sight.doing),
+            ("replicas", f"{len(sight.replicas)} ({span}{count})"),
+            ("job", f"serve.{service.name} is {sight.doing}"),
+            ("rollouts", f"{steps}; each for {policy.hold_s:g} s"),
+            ("limits", f"{limits.timeout_s:g} s; {limits.queue_max} waiting in a replica"),
+            ("rate", f"{limits.rate_per_s:g} a second" if limits.rate_per_s else ""),
+            ("keys", shown_keys),
+        ]
+    )
+    for version, why in sorted(course.failed.items() if course else ()):
+        listing.facts([(f"{version} failed", listing.own_paths(why))])
+    if sight.replicas:
+        output.out().print()
+        columns = ["replica", "node", "region", "address", "versions", "since"]
+        rows = [_replica_row(one) for _, one in sorted(sight.replicas.items())]
+        listing.show(columns, rows, right=("replica",))
+    _show_gateways(sight)
+    listing.note(
+        f"its story: holdfast why {service.name}   its output: holdfast logs serve.{service.name}"
+    )
+
+
+def _replica_row(one: Replica) -> tuple[object, ...]:
+    versions = ", ".join(f"{n} {held.state.value}" for n, held in sorted(one.versions.items()))
+    return (
+        one.worker,
+        one.node or "-",
+        one.region or "-",
+        f"{one.host}:{one.http_port}",
+        f"draining; {versions}" if one.draining else versions or "-",
+        times.ago(one.started_s),
+    )
+
+
+def _show_gateways(sight: serving.Sight) -> None:
+    if not sight.gateways:
+        listing.note("no gateway is here: holdfast serve starts one")
+        return
+    said = [
+        f"{name} {one.address}" + (f" ({one.region})" if one.region else "")
+        for name, one in sorted(sight.gateways.items())
+    ]
+    listing.note(f"gateways: {', '.join(said)}")
+
+
+def _weights(words: list[str]) -> dict[int, float]:
+    parts: dict[int, float] = {}
+    for word in words:
+        version, equals, weight = word.partition("=")
+        try:
+            parts[int(version)] = float(weight.rstrip("%"))
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise Usage(f"{word!r} is not VERSION=WEIGHT", fix="holdfast split SERVICE 3=90 4=10")
+    return parts
+
+
+def scaled(found: Opened, name: str, count: int | None) -> None:
+    """`holdfast scale SERVICE N|auto`."""
+    serving.services_of(found).scale(name, count)
+    many = (
+        "as many replicas as its load asks for" if count is None else times.many(count, "replica")
+    )
+    serving.done(f"{name} is to have {many}", f"holdfast services {name}")

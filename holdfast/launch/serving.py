@@ -1,0 +1,168 @@
+"""A conductor and a gateway on this machine, for a cluster that serves models.
+
+    ensure(cluster, session)        # starts what is missing; returns when the gateway answers
+
+A cluster that serves nothing has neither. `serving.json` in its folder says which gateways were
+started here and where they listen, so that `holdfast up` starts them again at the same addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.cluster import Cluster
+from holdfast.cluster.ties import Tie
+from holdfast.coordination import Membership, Session
+from holdfast.launch.seen import alone
+from holdfast.launch.starting import CONDUCTOR, GATEWAY, Started, await_all, start
+from holdfast.wire.errors import Occupied, Usage
+from holdfast.wire.limits import GATEWAY_PORT, GATEWAY_PORTS_TRIED, UP_S
+from holdfast.wire.places import GATEWAYS_PATH
+
+_FILE: Final = "serving.json"
+FIRST: Final = "gateway-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a gateway listens (`host:port`), and in which region it is."""
+
+    listen: str
+    region: str = ""
+
+
+def places(cluster: Cluster) -> dict[str, Place]:
+    """The gateways that were started on this machine, by name."""
+    try:
+        found = json.loads(_path(cluster).read_text())
+    except FileNotFoundError:
+        return {}
+    return {name: Place(**place) for name, place in found["gateways"].items()}
+
+
+def ensure(
+    cluster: Cluster,
+    session: Session,
+    *,
+    listen: str | None = None,
+    region: str = "",
+    look: Callable[[str], None] = lambda _what: None,
+) -> dict[str, str]:
+    """See to it that the cluster has a conductor and a gateway, and wait until they are there.
+
+    `listen`: a gateway at this address on this machine; None: any gateway will do, and if the
+    cluster has none, one at the first free port from 8080 on. The addresses of all, by name.
+    """
+    with alone(cluster):
+        started = [start_conductor(cluster)]
+        known = places(cluster)
+        wanted = _wanted(cluster, session, known, listen, region)
+        _write(cluster, {**known, **wanted})
+        started += [start_gateway(cluster, name, place) for name, place in wanted.items()]
+
+    def ready() -> dict[str, str] | None:
+        gateways = _gateways(session)
+        return gateways if gateways.keys() >= wanted.keys() and gateways else None
+
+    return await_all(started, ready, "a gateway is ready", UP_S, lambda: look("a gateway"))
+
+
+def again(cluster: Cluster) -> list[Started]:
+    """Start what `ensure` had started before `holdfast down`; nothing, if nothing was served."""
+    known = places(cluster)
+    if not known:
+        return []
+    return [start_conductor(cluster), *(start_gateway(cluster, *one) for one in known.items())]
+
+
+def start_conductor(
+    cluster: Cluster, name: str = "conductor-1", *, tie: Tie | None = None
+) -> Started:
+    return start(cluster, CONDUCTOR, name, "holdfast.serve.conductor", ["--name", name], tie)
+
+
+def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None = None) -> Started:
+    """A gateway. Its Envoy outlives it if it is killed, and is adopted by the next one."""
+    words = ["--name", name, "--listen", place.listen]
+    words += ["--region", place.region] if place.region else []
+    return start(cluster, GATEWAY, name, "holdfast.serve.gateway", words, tie)
+
+
+# --- private ------------------------------------------------------------------------------------
+
+
+def _wanted(
+    cluster: Cluster,
+    session: Session,
+    known: Mapping[str, Place],
+    listen: str | None,
+    region: str,
+) -> dict[str, Place]:
+    """The gateways that must run here: those of before, and one more if that is needed."""
+    if listen is None and known:
+        return dict(known)
+    if listen is None:
+        if _gateways(session):
+            return {}  # of another machine
+        return {FIRST: Place(_free(cluster.listen), region)}
+    host, port = _address(listen)
+    for name, place in known.items():
+        if place.listen == f"{host}:{port}":
+            return {**known, name: Place(place.listen, region or place.region)}
+    if not _is_free(host, port):
+        raise Occupied(
+            f"a gateway cannot listen at {listen}",
+            why="another process does, or it is not an address of this machine",
+            fix="give another port: --gateway HOST:PORT",
+        )
+    number = 1 + max((int(name.rpartition("-")[2]) for name in known), default=0)
+    return {**known, f"gateway-{number}": Place(f"{host}:{port}", region)}
+
+
+def _gateways(session: Session) -> dict[str, str]:
+    """Those that have a session, with their addresses."""
+    members = Membership(session, GATEWAYS_PATH).members()
+    return {name: str(member.data["address"]) for name, member in members.items()}
+
+
+def _path(cluster: Cluster) -> Path:
+    return cluster.folder / _FILE
+
+
+def _write(cluster: Cluster, known: Mapping[str, Place]) -> None:
+    fields = {"gateways": {name: asdict(place) for name, place in known.items()}}
+    draft = _path(cluster).with_suffix(".tmp")
+    draft.write_text(json.dumps(fields, indent=2) + "\n")
+    draft.replace(_path(cluster))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise Usage(f"--gateway {text} is not HOST:PORT", fix="--gateway 127.0.0.1:8080")
+    return host or "127.0.0.1", int(port)
+
+
+def _free(host: str) -> str:
+    """The first port from the usual one on where nobody listens."""
+    for port in range(GATEWAY_PORT, GATEWAY_PORT + GATEWAY_PORTS_TRIED):
+        if _is_free(host, port):
+            return f"{host}:{port}"
+    last = GATEWAY_PORT + GATEWAY_PORTS_TRIED - 1
+    raise Occupied(
+        f"every port from {GATEWAY_PORT} to {last} of {host} is in use",
+        fix="name one for the gateway: --gateway HOST:PORT",
+    )
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        with socket.create_server((host.strip("[]"), port)):
+            return True
+    except OSError:
+        return False

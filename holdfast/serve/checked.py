@@ -1,0 +1,87 @@
+"""What must be true of a service as its users want it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from holdfast.serve.records import WEIGHT_TOTAL, Service
+from holdfast.wire.errors import Full, Refused, Usage
+from holdfast.wire.limits import SERVICE_KEYS_MAX, SERVICE_REPLICAS_MAX
+from holdfast.wire.room import Resources
+
+
+def check(service: Service) -> None:
+    """`Usage` for numbers that make no sense, each with what would."""
+    least, most, wanted = service.replicas_min, service.replicas_max, service.replicas_wanted
+    if not 1 <= least <= most <= SERVICE_REPLICAS_MAX:
+        raise Usage(
+            f"{service.name} cannot have {least} to {most} replicas",
+            why=f"1 to {SERVICE_REPLICAS_MAX} are possible, and the least is not above the most",
+            fix="--min 1 --max 3",
+        )
+    if wanted is not None and not 1 <= wanted <= SERVICE_REPLICAS_MAX:
+        raise Usage(
+            f"{service.name} cannot have {wanted} replicas",
+            why=f"1 to {SERVICE_REPLICAS_MAX} are possible",
+            fix=f"holdfast unserve {service.name} ends it" if not wanted else "",
+        )
+    if service.resources == Resources():
+        raise Usage("a replica needs something: cpu, memory or gpu", fix="--cpu 1")
+    if len(service.keys) > SERVICE_KEYS_MAX:
+        raise Full(
+            f"{service.name} has {SERVICE_KEYS_MAX} API keys already",
+            fix="remove one that nobody uses",
+        )
+    _check_policy(service)
+    _check_limits(service)
+
+
+def check_same(before: Service, after: Service) -> None:
+    """`Refused` for what the job of the replicas is made of: that never changes."""
+    for what in ("name", "model", "resources", "queue", "priority"):
+        if getattr(before, what) != getattr(after, what):
+            raise Refused(
+                f"the {what} of service {before.name} cannot change",
+                why=f"it is {getattr(before, what)}, and its replicas were placed with that",
+                fix=f"serve it under another name, or first: holdfast unserve {before.name}",
+            )
+
+
+def weights(given: Mapping[int, float]) -> dict[int, int]:
+    """Parts of `WEIGHT_TOTAL` in the proportion of these weights; the largest comes first and
+    takes what rounding leaves."""
+    if not given:
+        return {}
+    if any(not math.isfinite(weight) or weight < 0 for weight in given.values()):
+        raise Usage("a weight is a number from 0", fix="holdfast split SERVICE 3=90 4=10")
+    total = math.fsum(given.values())
+    if not total:
+        raise Usage("all weights are 0", fix="holdfast split SERVICE 3=90 4=10")
+    order = sorted(given, key=lambda version: (-given[version], version))
+    parts = {version: int(given[version] / total * WEIGHT_TOTAL) for version in order}
+    parts[order[0]] += WEIGHT_TOTAL - sum(parts.values())
+    return parts
+
+
+def _check_policy(service: Service) -> None:
+    policy = service.policy
+    steps = policy.steps
+    if any(not 0 < step < WEIGHT_TOTAL for step in steps) or list(steps) != sorted(set(steps)):
+        raise Usage(
+            "the canary's steps should grow from above 0 to below 100 percent",
+            why=f"they are {', '.join(f'{step / WEIGHT_TOTAL:.2%}' for step in steps)}",
+            fix="--canary 5,25,50",
+        )
+    if policy.hold_s < 0 or policy.ready_s <= 0:
+        raise Usage("a rollout's times are in seconds, and not below 0", fix="--hold 30")
+    if policy.error_rate_max < 0 or policy.latency_ratio_max < 1 or policy.requests_min < 0:
+        raise Usage("what a rollout tolerates is not below that of the old version")
+
+
+def _check_limits(service: Service) -> None:
+    limits = service.limits
+    if min(limits.queue_max, limits.batch_max, limits.body_bytes_max) < 1 or limits.timeout_s <= 0:
+        raise Usage("a service's queue, batch, body and time-out are above 0")
+    if limits.rate_per_s < 0 or service.cache_entries < 0:
+        raise Usage("a rate and a number of cached answers are not below 0", fix="0: none")

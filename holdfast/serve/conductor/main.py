@@ -1,0 +1,82 @@
+"""A conductor as a process: options in, an exit code out.
+
+    python -m holdfast.serve.conductor --cluster DIR --name NAME
+
+Any number of them run over one cluster, and one leads. SIGTERM and SIGINT end it, and the next one
+leads at once. One that is killed leaves nothing behind: its place in the election goes with its
+session, and replicas and gateways go on with the last course.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.cluster import Cluster, opened, register, ties
+from holdfast.coordination import Session
+from holdfast.serve.conductor.conductor import Conductor
+from holdfast.wire import logs
+from holdfast.wire.certificates import checked_name
+from holdfast.wire.errors import Cancelled, RetryError
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+
+log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a conductor is started."""
+
+    cluster: Path
+    name: str
+    tied: bool = False
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.serve.conductor",
+        description="Advances the rollouts of a cluster's services.",
+    )
+    parser.add_argument("--cluster", type=Path, required=True, help="the cluster's folder")
+    parser.add_argument("--name", required=True, help="what people see of it")
+    parser.add_argument("--tied", action="store_true", help="end with the parent (its pipe: stdin)")
+    given = parser.parse_args(arguments)
+    return Options(given.cluster, checked_name("conductor", given.name), given.tied)
+
+
+def serve(options: Options) -> int:
+    """Run a conductor until it is told to stop. 0 if all is well."""
+    cluster = opened(options.cluster)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if options.tied:
+        ties.watch(stop.set)
+    with ExitStack() as stack:
+        registration = stack.enter_context(register(cluster, "conductor", options.name))
+        try:
+            session = stack.enter_context(_session(cluster, stop))
+        except Cancelled:
+            return 0
+        conductor = Conductor(session, options.name, tell=lambda term: registration.note(term=term))
+        conductor.run(stop)
+    return 0
+
+
+def _session(cluster: Cluster, stop: threading.Event) -> Session:
+    """A session, as soon as the coordination plane answers."""
+    told = ""
+    while not stop.is_set():
+        try:
+            return cluster.session()
+        except RetryError as error:
+            if error.what != told:
+                log.warning("the coordination plane does not answer yet", reason=str(error))
+                told = error.what
+            stop.wait(RECONNECT_DELAY_S_MAX)
+    raise Cancelled("told to stop before it had a session")

@@ -1,0 +1,150 @@
+"""What a conductor has seen of one service over time. No I/O: told what was seen, and when.
+
+It goes with the conductor. Whoever leads next begins with nothing, and so waits longer; nothing is
+decided from what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from holdfast.control.facts import Failure
+from holdfast.serve.conduct import Death, Sample, Window
+from holdfast.serve.records import Arm, Counts, Course, Load, Replica, ReplicaStats
+from holdfast.serve.verdict import quantile_ms, since, total
+from holdfast.wire.limits import DEATHS_KEPT, SAMPLES_KEPT
+
+
+class Memory:
+    """Deaths, counts and load of one service. For one thread."""
+
+    def __init__(self) -> None:
+        self._replicas: Mapping[int, Replica] = {}
+        self._before: dict[int, Mapping[int, Load]] = {}  # worker -> what it said before it went
+        self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
+        self._failed: set[int] = set()
+        self._stats: dict[int, ReplicaStats] = {}
+        self._arms: tuple[Arm, ...] = ()
+        self._applied = False
+        self._window: Window | None = None
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        return tuple(self._deaths)
+
+    @property
+    def window(self) -> Window | None:
+        """What was counted since the arms are as they are."""
+        return self._window
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(self._samples)
+
+    # --- what is seen -----------------------------------------------------------------------
+
+    def see_course(self, course: Course | None, *, applied: bool) -> None:
+        """Other arms: what was counted before says nothing about them. `applied`: every gateway
+        sends by them; before that nothing is counted."""
+        arms = course.arms if course is not None else ()
+        if arms != self._arms or not applied:
+            self._arms = arms
+            self._window = None
+            self._stats.clear()
+        self._applied = applied
+
+    def see_replicas(self, replicas: Mapping[int, Replica], now_s: float) -> None:
+        """Who is there now. One that has gone without a word has died."""
+        for worker, replica in self._replicas.items():
+            if worker in replicas:
+                continue
+            self._stats.pop(worker, None)
+            versions = {version: held.state for version, held in replica.versions.items()}
+            if replica.draining or worker in self._failed:
+                continue
+            self._before[worker] = versions
+            self._deaths.append(Death(worker, now_s, versions=versions))
+        while len(self._before) > DEATHS_KEPT:
+            self._before.pop(next(iter(self._before)))
+        self._replicas = dict(replicas)
+
+    def see_failures(self, failures: Iterable[Failure]) -> None:
+        """Which replicas, by the control plane's word, ended by their own fault."""
+        told = list(failures)
+        for failure in told:
+            if failure.worker in self._failed:
+                continue
+            self._failed.add(failure.worker)
+            there = self._replicas.get(failure.worker)
+            versions = (
+                {version: held.state for version, held in there.versions.items()}
+                if there is not None
+                else self._before.get(failure.worker, {})
+            )
+            others = [death for death in self._deaths if death.worker != failure.worker]
+            death = Death(failure.worker, failure.at_s, True, failure.reason, versions)
+            self._deaths = deque([*others, death], maxlen=DEATHS_KEPT)
+        self._failed &= {failure.worker for failure in told}
+
+    def see_stats(
+        self,
+        answers: Mapping[int, ReplicaStats],
+        asked: Collection[int],
+        arms: tuple[Arm, ...],
+        now_s: float,
+    ) -> None:
+        """What replicas have counted up to now, of those that were asked while the arms were
+        `arms`. The first answer of each is where its counting begins."""
+        if arms != self._arms:
+            return  # asked before the arms were changed: nobody knows which of them it tells of
+        fresh: dict[int, list[Counts]] = {}
+        refused = 0
+        for worker, stats in answers.items():
+            before = self._stats.get(worker)
+            if before is None:
+                continue
+            refused += max(0, stats.refused - before.refused)
+            for version, counts in stats.versions.items():
+                grown = since(counts, before.versions.get(version))
+                fresh.setdefault(version, []).append(grown)
+        self._stats.update(answers)
+        counted = {version: total(each) for version, each in fresh.items()}
+        self._sample(answers, refused, counted, now_s)
+        self._count(counted, 2 * len(answers) >= len(asked) and bool(answers), now_s)
+
+    def _sample(
+        self,
+        answers: Mapping[int, ReplicaStats],
+        refused: int,
+        counted: Mapping[int, Counts],
+        now_s: float,
+    ) -> None:
+        if not answers:
+            return
+        sample = Sample(
+            now_s,
+            sum(stats.waiting for stats in answers.values()),
+            sum(stats.running for stats in answers.values()),
+            refused,
+            len(answers),
+            quantile_ms(total(counted.values()).buckets, 0.99),
+        )
+        self._samples.append(sample)
+
+    def _count(self, counted: Mapping[int, Counts], enough: bool, now_s: float) -> None:
+        window = self._window
+        if window is None:
+            if enough and self._applied:
+                self._window = Window(self._arms, now_s, now_s)
+            return
+        versions = {*window.counts, *counted}
+        nothing = Counts()
+        counts = {
+            version: total([window.counts.get(version, nothing), counted.get(version, nothing)])
+            for version in versions
+        }
+        until_s = now_s if enough else window.until_s
+        self._window = replace(window, counts=counts, until_s=until_s)

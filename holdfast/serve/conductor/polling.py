@@ -1,0 +1,127 @@
+"""Asking replicas for their counts: several at a time, each bounded in time and size.
+
+On threads of its own: a replica that does not answer holds up no decision. What came back is taken
+by `collect`, on the thread that decides.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from holdfast.serve.records import Arm, Replica, ReplicaStats
+from holdfast.wire import documents, logs
+from holdfast.wire.clock import Clock
+from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import STATS_BYTES_MAX, STATS_POLLERS, STATS_TIMEOUT_S
+
+_log = logs.get(__name__)
+
+
+@dataclass(slots=True)
+class Round:
+    """One question to all replicas of a service, and the answers that have come."""
+
+    service: str
+    replicas: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    answers: dict[int, ReplicaStats] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)  # nobody listens there any more
+    waiting: int = 0
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Those that live, or may live: a dead one's node stays until its session is over."""
+        return tuple(worker for worker in self.replicas if worker not in self.gone)
+
+
+class Poller:
+    """Asks when told to; one round at a time for each service."""
+
+    def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
+        self._wake = wake
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rounds: dict[str, Round] = {}
+        self._asked_s: dict[str, float] = {}
+        self._done: list[Round] = []
+        self._closed = False
+        self._threads = ThreadPoolExecutor(STATS_POLLERS, thread_name_prefix="stats")
+
+    def ask(
+        self, service: str, replicas: Mapping[int, Replica], arms: tuple[Arm, ...], every_s: float
+    ) -> None:
+        """Ask them all, unless that was done less than `every_s` ago or is still under way."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            under_way = service in self._rounds
+            if self._closed or under_way or not replicas:
+                return
+            if now_s < self._asked_s.get(service, -every_s) + every_s:
+                return
+            self._asked_s[service] = now_s
+            round_ = Round(service, tuple(sorted(replicas)), arms, waiting=len(replicas))
+            self._rounds[service] = round_
+        for replica in replicas.values():
+            self._threads.submit(self._ask, round_, replica)
+
+    def collect(self) -> list[Round]:
+        """The rounds that are over since the last call."""
+        with self._lock:
+            done, self._done = self._done, []
+        return done
+
+    def forget(self, service: str) -> None:
+        """There is no such service any more."""
+        with self._lock:
+            self._asked_s.pop(service, None)
+
+    def close(self) -> None:
+        """Ask nobody any more; what is under way ends by its own time-out."""
+        with self._lock:
+            self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, round_: Round, replica: Replica) -> None:
+        stats, gone = None, False
+        try:
+            stats = ask(replica)
+        except ConnectionRefusedError:
+            gone = True
+        except (OSError, http.client.HTTPException, HoldfastError) as error:
+            # A dead one is noticed by its session; one that cannot be asked counts as silent.
+            _log.debug("a replica is silent", worker=replica.worker, error=repr(error))
+        except Exception:  # a bug of ours: the round ends all the same, and the log has it
+            _log.exception("a replica could not be asked", worker=replica.worker)
+        with self._lock:
+            if gone:
+                round_.gone.add(replica.worker)
+            if stats is not None:
+                round_.answers[replica.worker] = stats
+            round_.waiting -= 1
+            over = round_.waiting == 0
+            if over:
+                self._rounds.pop(round_.service, None)
+                self._done.append(round_)
+        if over:
+            self._wake()
+
+
+def ask(replica: Replica) -> ReplicaStats:
+    """`GET /holdfast/stats`. Raises if it does not answer in time, or with something else."""
+    path = "/holdfast/stats"
+    connection = http.client.HTTPConnection(
+        replica.host, replica.http_port, timeout=STATS_TIMEOUT_S
+    )
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(STATS_BYTES_MAX)
+        if answer.status != 200:
+            raise http.client.HTTPException(f"{path} answered {answer.status}")
+    finally:
+        connection.close()
+    return documents.from_bytes(path, ReplicaStats, body)

@@ -1,0 +1,20 @@
+"""`python -m holdfast.serve.gateway --cluster DIR --name NAME --listen HOST:PORT`: a gateway, until
+it is told to stop. `holdfast serve` starts it so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from holdfast.wire import process
+
+
+def serve(arguments: Sequence[str]) -> int:
+    from holdfast.serve.gateway import main  # noqa: PLC0415
+
+    return main.serve(main.parsed(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(process.main(serve))

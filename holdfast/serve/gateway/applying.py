@@ -1,0 +1,168 @@
+"""Bringing files into Envoy, in an order that loses no request, and seeing that it took them.
+
+A route may name a cluster only when Envoy has it, checked and warm; a cluster may go only when no
+route names it. So: clusters (the old ones too), routes, then the clusters that are left.
+Envoy says of each file which version it has taken. What it has not taken is written again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from holdfast.serve.gateway.admin import Admin
+from holdfast.serve.gateway.clusters import Json
+from holdfast.serve.gateway.files import Files
+from holdfast.serve.gateway.listener import (
+    CERTIFICATE_FILE,
+    CLUSTERS_FILE,
+    LISTENER_FILE,
+    ROUTES_FILE,
+)
+from holdfast.serve.gateway.resources import VERSION, cluster_names, response, routed
+from holdfast.wire import logs
+from holdfast.wire.errors import TimedOut
+from holdfast.wire.limits import (
+    ENVOY_TAKE_LOOK_S,
+    ENVOY_TAKE_LOOK_S_MAX,
+    ENVOY_TAKE_S,
+    ENVOY_WARM_S,
+)
+
+# Where Envoy's statistics name the version of a file.
+_STATISTICS: Final = {
+    CLUSTERS_FILE: "cluster_manager.cds",
+    LISTENER_FILE: "listener_manager.lds",
+    ROUTES_FILE: "http.front.rds.holdfast",
+}
+
+log = logs.get(__name__)
+
+
+class Applying:
+    """Knows what was written and what Envoy has. For one thread."""
+
+    def __init__(self, files: Files, admin: Admin) -> None:
+        self._files = files
+        self._admin = admin
+        self._active: frozenset[str] = frozenset()
+
+    def prepare(self, files: Mapping[str, Json]) -> None:
+        """Write everything, for an Envoy that is about to start."""
+        self._active = frozenset()
+        for name in sorted(files, key=_order):
+            self._files.write(name, files[name])
+
+    def adopt(self) -> None:
+        """An Envoy runs with the files of an earlier gateway."""
+        self._files.adopt()
+
+    def apply(self, files: Mapping[str, Json]) -> None:
+        """Have Envoy take it all. `Unavailable`, `TimedOut`: it has not; call it again."""
+        before = self._files.written
+        if CERTIFICATE_FILE in files:
+            self._write_changed(CERTIFICATE_FILE, files[CERTIFICATE_FILE])
+        # Clusters of the present routes stay until those are gone.
+        bridge = _bridge(before.get(CLUSTERS_FILE), files[CLUSTERS_FILE])
+        self._write_changed(CLUSTERS_FILE, bridge)
+        if _differs(before, files, ROUTES_FILE):
+            self._await_active(routed(files))
+            self._files.write(ROUTES_FILE, files[ROUTES_FILE])
+        self._write_changed(LISTENER_FILE, files[LISTENER_FILE])
+        self._await_taken((ROUTES_FILE, LISTENER_FILE))
+        self._write_changed(CLUSTERS_FILE, files[CLUSTERS_FILE])
+        self._active &= cluster_names(files)  # one that comes back must be warm again
+        for name in [name for name in before if name not in files]:
+            self._files.remove(name)
+
+    def compare(self) -> bool:
+        """Look whether the files and Envoy are as they should be, and write what is not again.
+
+        Whether all was well.
+        """
+        broken = {name for name in self._files.written if not self._files.intact(name)}
+        stale = {name for name in self._stale() if name not in broken}
+        for name in sorted(broken | stale, key=_order):
+            why = "it was changed by somebody" if name in broken else "Envoy has another version"
+            log.warning("a file of Envoy's is written again", file=name, reason=why)
+            self._files.write(name, self._files.written[name])
+        return not broken and not stale
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _write_changed(self, name: str, content: Json) -> None:
+        if self._files.written.get(name) != content:
+            self._files.write(name, content)
+
+    def _await_active(self, clusters: frozenset[str]) -> None:
+        """Wait for clusters that are new. One that does not come in time is routed to anyway: the
+        course says so, and its requests are refused, not lost."""
+        until_s = time.monotonic() + ENVOY_WARM_S
+        while not clusters <= self._active:
+            self._active = self._admin.active_clusters()
+            if time.monotonic() > until_s:
+                missing = ", ".join(sorted(clusters - self._active))
+                log.warning("clusters are routed to before they are warm", clusters=missing)
+                return
+            if not clusters <= self._active:
+                time.sleep(ENVOY_TAKE_LOOK_S)
+
+    def _await_taken(self, names: tuple[str, ...]) -> None:
+        """Wait until Envoy has these; write them again once, in case it looked away."""
+        if self._within(ENVOY_TAKE_S, lambda: not self._missing(names)):
+            return
+        for name in self._missing(names):
+            log.warning("Envoy has not taken a file; it is written again", file=name)
+            self._files.write(name, self._files.written[name])
+        if not self._within(ENVOY_TAKE_S, lambda: not self._missing(names)):
+            raise TimedOut(
+                "Envoy has not taken what it was given",
+                why=f"it refused, or does not look: {', '.join(self._missing(names))}",
+                fix="see envoy.log in the gateway's folder",
+            )
+
+    def _within(self, timeout_s: float, condition: Callable[[], bool]) -> bool:
+        until_s = time.monotonic() + timeout_s
+        pause_s = ENVOY_TAKE_LOOK_S
+        while not condition():
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(pause_s)
+            # The thread that answers is the one that reads the file.
+            pause_s = min(2 * pause_s, ENVOY_TAKE_LOOK_S_MAX)
+        return True
+
+    def _missing(self, names: tuple[str, ...]) -> list[str]:
+        return [name for name in self._stale() if name in names]
+
+    def _stale(self) -> list[str]:
+        """Files of which Envoy has another version, or none."""
+        taken = self._admin.taken()
+        found = []
+        for name, content in self._files.written.items():
+            statistic = _STATISTICS.get(name)  # certificates are not told of
+            if statistic is not None and taken.get(statistic) != content[VERSION]:
+                found.append(name)
+        return found
+
+
+def _order(name: str) -> int:
+    """Before a file is read, those must be there that it names."""
+    return (CERTIFICATE_FILE, CLUSTERS_FILE, ROUTES_FILE, LISTENER_FILE).index(name)
+
+
+def _differs(before: Mapping[str, Json], files: Mapping[str, Json], name: str) -> bool:
+    known = before.get(name)
+    return known is None or known[VERSION] != files[name][VERSION]
+
+
+def _bridge(before: Json | None, after: Json) -> Json:
+    """The clusters of both."""
+    if before is None:
+        return after
+    names = {one["name"] for one in after["resources"]}
+    gone = [one for one in before["resources"] if one["name"] not in names]
+    if not gone:
+        return after
+    return response(sorted((*after["resources"], *gone), key=lambda one: str(one["name"])))

@@ -1,0 +1,241 @@
+"""The upstream side of Envoy: one cluster for each version of a service and each protocol. Pure.
+
+Endpoints stand in the cluster itself. In files of their own each would cost one inotify instance;
+a user has 128 of them in all, and Envoy aborts when there is none left. Envoy swaps a changed
+cluster when the new one is checked and warm; requests in flight end in the old one.
+
+A cluster's endpoints are the replicas that say READY for the version. They stand in levels: our own
+region first, then the other regions in their order. A version that is not the stable one has one
+level more: replicas that have the stable version only. They are asked when nobody else can be, and
+answer with the version that the request names as the second choice.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from holdfast.serve.gateway.state import Front, Known, Seen
+from holdfast.wire.limits import (
+    EJECT_FAILURES,
+    EJECT_LOOK_S,
+    EJECT_S,
+    HEALTH_CHECK_FAILURES,
+    HEALTH_CHECK_S,
+    HEALTH_CHECK_TIMEOUT_S,
+    PANIC_PERCENT,
+    RETRIES_AT_ONCE_MIN,
+    RETRY_BUDGET_PERCENT,
+    RING_PLACES_MIN,
+    SPILL_PERCENT,
+    STAY_PERCENT,
+    UPSTREAM_CONNECT_S,
+    UPSTREAM_CONNECTIONS_MAX,
+    UPSTREAM_IDLE_S,
+    UPSTREAM_REQUESTS_MAX,
+)
+
+Json = dict[str, Any]
+
+TYPE: Final = "type.googleapis.com/"
+HTTP: Final = "http"
+GRPC: Final = "grpc"
+PROTOCOLS: Final = (HTTP, GRPC)
+READY_PATH: Final = "/v2/health/ready"
+METADATA: Final = "holdfast"
+
+
+def cluster_name(service: str, version: int, protocol: str = HTTP) -> str:
+    return f"{service}@{version}" + ("+grpc" if protocol == GRPC else "")
+
+
+def seconds(value_s: float) -> str:
+    """A duration as protobuf's JSON has it."""
+    return f"{value_s:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+def cluster(
+    known: Known, version: int, protocol: str, front: Front, instead: int | None = None
+) -> Json:
+    """The cluster of one version by one protocol; `instead` as for `endpoints`."""
+    return {
+        "@type": TYPE + "envoy.config.cluster.v3.Cluster",
+        "name": cluster_name(known.name, version, protocol),
+        "type": "STATIC",
+        "load_assignment": endpoints(known, version, protocol, front, instead),
+        "connect_timeout": seconds(UPSTREAM_CONNECT_S),
+        "per_connection_buffer_limit_bytes": max(known.service.limits.body_bytes_max, 1024 * 1024),
+        **_balance(known),
+        "common_lb_config": {
+            "healthy_panic_threshold": {"value": PANIC_PERCENT},
+            # Else what health checks find may wait a second before a request profits from it.
+            "update_merge_window": "0s",
+        },
+        "health_checks": [_health_check()],
+        "outlier_detection": _ejection(),
+        "circuit_breakers": {"thresholds": [_breaker()]},
+        "typed_extension_protocol_options": _protocol(protocol),
+    }
+
+
+def _balance(known: Known) -> Json:
+    """Replicas that remember answers are asked by the same users again: a ring. Else whoever has
+    the least to do. (A ring that also balances sends retries back to the one that just failed: it
+    is the one with the least to do.)"""
+    if known.service.cache_entries:
+        return {
+            "lb_policy": "RING_HASH",
+            "ring_hash_lb_config": {"minimum_ring_size": RING_PLACES_MIN},
+        }
+    return {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": 2}}
+
+
+def file_source(path: str) -> Json:
+    return {"path_config_source": {"path": path}, "resource_api_version": "V3"}
+
+
+def _health_check() -> Json:
+    """The gRPC port has the same process behind it: its health is asked for by HTTP as well."""
+    every = seconds(HEALTH_CHECK_S)
+    return {
+        "timeout": seconds(HEALTH_CHECK_TIMEOUT_S),
+        "interval": every,
+        "no_traffic_interval": every,
+        "no_traffic_healthy_interval": every,
+        "unhealthy_interval": every,
+        "unhealthy_edge_interval": every,
+        "healthy_edge_interval": every,
+        "interval_jitter": seconds(HEALTH_CHECK_S / 5),
+        "unhealthy_threshold": HEALTH_CHECK_FAILURES,
+        "healthy_threshold": 1,
+        "http_health_check": {"path": READY_PATH, "codec_client_type": "HTTP1"},
+    }
+
+
+def _ejection() -> Json:
+    """Only broken connections and time-outs eject a replica. A 5xx is an answer: of a bad version,
+    which is as bad everywhere, or of a full queue, which others would have to take."""
+    return {
+        "split_external_local_origin_errors": True,
+        "consecutive_local_origin_failure": EJECT_FAILURES,
+        "enforcing_consecutive_local_origin_failure": 100,
+        "enforcing_local_origin_success_rate": 0,
+        "enforcing_consecutive_5xx": 0,
+        "enforcing_consecutive_gateway_failure": 0,
+        "enforcing_success_rate": 0,
+        "enforcing_failure_percentage": 0,
+        "enforcing_failure_percentage_local_origin": 0,
+        "interval": seconds(EJECT_LOOK_S),
+        "base_ejection_time": seconds(EJECT_S),
+        "max_ejection_time": seconds(10 * EJECT_S),
+        "max_ejection_percent": 100,
+    }
+
+
+def _breaker() -> Json:
+    return {
+        "max_connections": UPSTREAM_CONNECTIONS_MAX,
+        "max_pending_requests": UPSTREAM_REQUESTS_MAX,
+        "max_requests": UPSTREAM_REQUESTS_MAX,
+        "retry_budget": {
+            "budget_percent": {"value": RETRY_BUDGET_PERCENT},
+            "min_retry_concurrency": RETRIES_AT_ONCE_MIN,
+        },
+    }
+
+
+def _protocol(protocol: str) -> Json:
+    explicit: Json = {"http2_protocol_options": {}}
+    if protocol == HTTP:
+        explicit = {"http_protocol_options": {}}
+    options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    return {
+        options: {
+            "@type": TYPE + options,
+            "common_http_protocol_options": {"idle_timeout": seconds(UPSTREAM_IDLE_S)},
+            "explicit_http_config": explicit,
+        }
+    }
+
+
+# --- endpoints -----------------------------------------------------------------------------------
+
+
+def endpoints(
+    known: Known, version: int, protocol: str, front: Front, instead: int | None = None
+) -> Json:
+    """Where the replicas of a version are, in levels; the last one: those that have only the
+    version `instead`."""
+    there = [one for one in known.replicas if _reachable(one, protocol)]
+    can = [one for one in there if one.ready(version)]
+    ours = [one for one in can if _at_home(one, front)]
+    spare: list[Seen] = []
+    if instead is not None:
+        spare = [one for one in there if one.ready(instead) and not one.ready(version)]
+    afar = _by_region((one for one in can if not _at_home(one, front)), front)
+    levels = [level for level in (ours, *afar, spare) if level]
+    return {
+        "cluster_name": cluster_name(known.name, version, protocol),
+        "endpoints": [
+            {
+                "priority": number,
+                "locality": {"region": level[0].replica.region},
+                "lb_endpoints": [_endpoint(one, protocol, front) for one in _sorted(level)],
+            }
+            for number, level in enumerate(levels)
+        ],
+        "policy": {"overprovisioning_factor": STAY_PERCENT if spare else SPILL_PERCENT},
+    }
+
+
+def _reachable(one: Seen, protocol: str) -> bool:
+    """Envoy refuses a whole file for one address that is none."""
+    try:
+        ipaddress.ip_address(one.replica.host)
+    except ValueError:
+        return False
+    return protocol == HTTP or bool(one.replica.grpc_port)
+
+
+def _at_home(one: Seen, front: Front) -> bool:
+    """A replica that names no region is wherever it is asked from."""
+    return not one.replica.region or one.replica.region == front.region
+
+
+def _by_region(replicas: Iterable[Seen], front: Front) -> list[list[Seen]]:
+    grouped: dict[str, list[Seen]] = {}
+    for one in replicas:
+        grouped.setdefault(one.replica.region, []).append(one)
+
+    def place(region: str) -> tuple[int, str]:
+        known = front.regions.index(region) if region in front.regions else len(front.regions)
+        return known, region
+
+    return [grouped[region] for region in sorted(grouped, key=place)]
+
+
+def _sorted(level: Sequence[Seen]) -> list[Seen]:
+    return sorted(level, key=lambda one: (one.replica.worker, one.address))
+
+
+def _endpoint(one: Seen, protocol: str, front: Front) -> Json:
+    replica = one.replica
+    port = replica.grpc_port if protocol == GRPC else replica.http_port
+    endpoint: Json = {"address": _socket(replica.host, port)}
+    if protocol == GRPC:
+        endpoint["health_check_config"] = {"port_value": replica.http_port}
+    facts = {"replica": str(replica.worker), "region": replica.region or front.region}
+    if not _at_home(one, front):
+        facts["spill"] = "1"
+    made: Json = {"endpoint": endpoint, "metadata": {"filter_metadata": {METADATA: facts}}}
+    if one.draining:
+        made["health_status"] = "DRAINING"
+    return made
+
+
+def _socket(host: str, port: int) -> Json:
+    return {"socket_address": {"address": host, "port_value": port}}

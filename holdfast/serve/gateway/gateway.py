@@ -1,0 +1,201 @@
+"""The loop of a gateway: what is known goes into Envoy, and Envoy is kept alive.
+
+An event never carries a decision: it wakes the loop, which looks at all that is known, computes
+`resources`, and has Envoy take the difference.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.serve.gateway import memory
+from holdfast.serve.gateway.applying import Applying
+from holdfast.serve.gateway.clusters import Json
+from holdfast.serve.gateway.envoy import Envoy, check_free
+from holdfast.serve.gateway.keeping import Address, anything_lost, kept
+from holdfast.serve.gateway.listener import ACCESS_LOG
+from holdfast.serve.gateway.memory import Memory
+from holdfast.serve.gateway.resources import Part, parts, resources
+from holdfast.serve.gateway.state import Front, Known, State
+from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.records import Gateway as Facts
+from holdfast.wire import logs
+from holdfast.wire.errors import RetryError, TerminalError, Unavailable
+from holdfast.wire.limits import (
+    ENVOY_COMPARE_S,
+    ENVOY_LIFE_S_MIN,
+    ENVOY_PAUSE_S,
+    ENVOY_PAUSE_S_MAX,
+    ENVOY_SILENT_S,
+    GATEWAY_LOG_BYTES_MAX,
+    LOST_LOOK_S,
+    MEMORY_S,
+    STALE_AFTER_S,
+    STALE_STEP_S,
+)
+
+log = logs.get(__name__)
+
+
+class Gateway:
+    """Runs on one thread; `wake` may be called on any."""
+
+    def __init__(
+        self, name: str, front: Front, folder: Path, envoy: Envoy, applying: Applying
+    ) -> None:
+        self._front = front
+        self._folder = folder
+        self._envoy = envoy
+        self._applying = applying
+        host = f"[{front.host}]" if ":" in front.host else front.host
+        scheme = "http" if front.tls is None else "https"
+        self._facts = Facts(name, front.region, f"{scheme}://{host}:{front.port}")
+        self._bell = threading.Event()
+        self._parts: dict[str, Part] = {}
+        self._applied: State | None = None
+        self._compare_s = 0.0
+        self._started_s = 0.0
+        self._pause_s = 0.0
+        self._silent_s: float | None = None
+        self._wait_until_s = 0.0
+        self._remembered_s = 0.0
+        remembered = memory.recall(folder)
+        self._services: tuple[Known, ...] = remembered.services if remembered else ()
+        self._present_s = remembered.at_s if remembered else time.time()
+
+    @property
+    def address(self) -> str:
+        return self._facts.address
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    def begin(self) -> None:
+        """Have an Envoy that answers with what is remembered: adopted, or started."""
+        if self._envoy.adopt():
+            self._applying.adopt()
+            # It may know more than we remember: the plane's word is waited for, a little.
+            self._wait_until_s = time.monotonic() + STALE_AFTER_S
+        else:
+            check_free(self._front)
+            self._applying.prepare(self._resources(self._state()))
+            self._start()
+
+    def run(self, watching: Watching, stop: threading.Event) -> None:
+        """Until it is told to stop (`stop`, then `wake`)."""
+        while not stop.is_set():
+            try:
+                self._turn(watching)
+                self._silent_s = None
+            except RetryError as error:
+                log.warning("the gateway tries again", reason=str(error))
+                self._applied = None
+                self._silence(isinstance(error, Unavailable))
+                if self._envoy.alive:
+                    stop.wait(ENVOY_PAUSE_S)
+            except TerminalError as error:
+                log.warning("Envoy does not start", reason=str(error))
+                stop.wait(ENVOY_PAUSE_S_MAX)
+            self._bell.wait(self._patience_s())
+            self._bell.clear()
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _turn(self, watching: Watching) -> None:
+        if not self._envoy.alive:
+            self._revive()
+        now_s = time.time()
+        present, found = watching.present, watching.found
+        if present and found is not None:
+            self._services = kept(self._services, found, now_s, self._healthy())
+            self._present_s = now_s
+        elif time.monotonic() < self._wait_until_s:
+            return
+        state = self._state()
+        if state != self._applied:
+            self._apply(state, watching)
+        if present and now_s > self._remembered_s + MEMORY_S:
+            self._remember(state)
+        self._chores()
+
+    def _apply(self, state: State, watching: Watching) -> None:
+        begun_s = time.monotonic()
+        self._applying.apply(self._resources(state))
+        log.debug("Envoy has taken it", took_ms=round(1000 * (time.monotonic() - begun_s), 1))
+        courses = {one.name: one.course.number for one in state.services if one.course is not None}
+        self._facts = replace(self._facts, applied=courses)
+        watching.show(self._facts)
+        if self._applied is None or self._applied.services != state.services:
+            self._remember(state)
+        self._applied = state
+
+    def _remember(self, state: State) -> None:
+        memory.remember(self._folder, Memory(self._present_s, state.services))
+        self._remembered_s = time.time()
+
+    def _state(self) -> State:
+        age_s = time.time() - self._present_s
+        if age_s < STALE_AFTER_S:
+            return State(self._front, self._services)
+        return State(self._front, self._services, int(age_s // STALE_STEP_S * STALE_STEP_S))
+
+    def _resources(self, state: State) -> dict[str, Json]:
+        self._parts = parts(state, self._parts)
+        return resources(state, self._parts)
+
+    def _healthy(self) -> Collection[Address] | None:
+        """Asked only for those of whom the plane says nothing any more."""
+        if not anything_lost(self._services):
+            return None
+        return self._envoy.admin.healthy()
+
+    def _patience_s(self) -> float:
+        if self._applied is None:
+            return 0.0
+        if self._applied.stale_s is not None:
+            return STALE_STEP_S / 2
+        return LOST_LOOK_S if anything_lost(self._services) else STALE_STEP_S / 2
+
+    def _revive(self) -> None:
+        """At once, if it had lived; after a pause that grows, if it dies again and again."""
+        lived_s = time.monotonic() - self._started_s
+        if lived_s < ENVOY_LIFE_S_MIN:
+            time.sleep(self._pause_s)
+            self._pause_s = min(max(2 * self._pause_s, ENVOY_PAUSE_S), ENVOY_PAUSE_S_MAX)
+        else:
+            self._pause_s = 0.0
+        self._applying.prepare(self._resources(self._state()))
+        self._start()
+        self._applied = None
+
+    def _silence(self, silent: bool) -> None:
+        """An Envoy that lives and does not answer for long is no use to anybody."""
+        if not silent:
+            self._silent_s = None
+            return
+        now_s = time.monotonic()
+        self._silent_s = now_s if self._silent_s is None else self._silent_s
+        if now_s - self._silent_s > ENVOY_SILENT_S:
+            log.error("Envoy lives and does not answer; it is ended")
+            self._envoy.kill()
+            self._silent_s = None
+
+    def _start(self) -> None:
+        self._started_s = time.monotonic()
+        self._envoy.start()
+
+    def _chores(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._compare_s:
+            return
+        self._compare_s = now_s + ENVOY_COMPARE_S
+        if not self._applying.compare():
+            self._compare_s = now_s
+        path = self._folder / ACCESS_LOG
+        if path.exists() and path.stat().st_size > GATEWAY_LOG_BYTES_MAX:
+            path.replace(path.with_suffix(".log.1"))
+            self._envoy.admin.reopen_logs()

@@ -1,0 +1,210 @@
+"""The client side of Envoy: its listener, its access log, its certificate, its start. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
+from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
+from holdfast.serve.gateway.keys import LUA, PROGRAM
+from holdfast.serve.gateway.routes import BODY_FILTER, NAME, RATE_FILTER
+from holdfast.serve.gateway.state import Front, Tls
+from holdfast.wire.limits import (
+    CLIENT_BUFFER_BYTES,
+    CLIENT_CONNECTIONS_MAX,
+    CLIENT_HEAD_S,
+    CLIENT_IDLE_S,
+    CLIENT_STREAMS_MAX,
+)
+
+ACCESS_LOG: Final = "access.log"
+ADMIN_SOCKET: Final = "admin.sock"
+LISTENER_FILE: Final = "lds/listener.json"
+CLUSTERS_FILE: Final = "cds/clusters.json"
+ROUTES_FILE: Final = "rds/routes.json"
+CERTIFICATE_FILE: Final = "sds/certificate.json"
+CERTIFICATE: Final = "certificate"
+_CONNECTIONS: Final = (
+    "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig"
+)
+_HCM: Final = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+
+
+def bootstrap(name: str, region: str) -> Json:
+    """What Envoy is started with; paths are relative to the gateway's folder, where it runs."""
+    return {
+        "node": {"id": name, "cluster": "holdfast", "locality": {"region": region}},
+        "admin": {"address": {"pipe": {"path": ADMIN_SOCKET, "mode": 0o600}}},
+        "dynamic_resources": {
+            "lds_config": file_source(LISTENER_FILE),
+            "cds_config": file_source(CLUSTERS_FILE),
+        },
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": TYPE + _CONNECTIONS,
+                        "max_active_downstream_connections": CLIENT_CONNECTIONS_MAX,
+                    },
+                }
+            ],
+        },
+    }
+
+
+def listener(front: Front) -> Json:
+    chain: Json = {"filters": [{"name": "http", "typed_config": _connections(front)}]}
+    if front.tls is not None:
+        chain["transport_socket"] = _tls()
+    return {
+        "@type": TYPE + "envoy.config.listener.v3.Listener",
+        "name": NAME,
+        "address": {"socket_address": {"address": front.host, "port_value": front.port}},
+        "per_connection_buffer_limit_bytes": CLIENT_BUFFER_BYTES,
+        # A new Envoy takes the port while the old one still ends its requests.
+        "enable_reuse_port": True,
+        "filter_chains": [chain],
+    }
+
+
+def secret(tls: Tls) -> Json:
+    return {
+        "@type": TYPE + "envoy.extensions.transport_sockets.tls.v3.Secret",
+        "name": CERTIFICATE,
+        "tls_certificate": {
+            "certificate_chain": {"filename": tls.certificate},
+            "private_key": {"filename": tls.key},
+        },
+    }
+
+
+def _tls() -> Json:
+    source = {"name": CERTIFICATE, "sds_config": file_source(CERTIFICATE_FILE)}
+    return {
+        "name": "tls",
+        "typed_config": {
+            "@type": TYPE + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+            "common_tls_context": {
+                "alpn_protocols": ["h2", "http/1.1"],
+                "tls_certificate_sds_secret_configs": [source],
+                "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
+            },
+        },
+    }
+
+
+def _connections(front: Front) -> Json:
+    made: Json = {
+        "@type": TYPE + _HCM,
+        "stat_prefix": "front",
+        "codec_type": "AUTO",
+        "rds": {"route_config_name": NAME, "config_source": file_source(ROUTES_FILE)},
+        "http_filters": _filters(),
+        "local_reply_config": _errors(),
+        "server_name": "holdfast",
+        # Whoever connects is outside: headers that would steer Envoy are taken away.
+        "use_remote_address": True,
+        "preserve_external_request_id": True,
+        "normalize_path": True,
+        "merge_slashes": True,
+        "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
+        "common_http_protocol_options": {"idle_timeout": seconds(CLIENT_IDLE_S)},
+        "http2_protocol_options": {"max_concurrent_streams": CLIENT_STREAMS_MAX},
+        "request_headers_timeout": seconds(CLIENT_HEAD_S),
+        "stream_idle_timeout": seconds(CLIENT_IDLE_S),
+    }
+    if front.access_log:
+        made["access_log"] = [_access_log()]
+    return made
+
+
+def _filters() -> list[Json]:
+    """Keys, then rates, then the body: nobody without a key uses up a service's rate."""
+    kind = TYPE + "envoy.extensions.filters.http."
+    lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": {PROGRAM: {"inline_string": LUA}}}
+    return [
+        # Disabled: only a route with settings of its own asks for them.
+        {"name": KEYS_FILTER, "typed_config": lua, "disabled": True},
+        {
+            "name": RATE_FILTER,
+            "typed_config": {
+                "@type": kind + "local_ratelimit.v3.LocalRateLimit",
+                "stat_prefix": "rate",
+            },
+            "disabled": True,
+        },
+        {
+            "name": BODY_FILTER,
+            "typed_config": {"@type": kind + "buffer.v3.Buffer", "max_request_bytes": 1},
+            "disabled": True,
+        },
+        {
+            "name": "envoy.filters.http.router",
+            "typed_config": {"@type": kind + "router.v3.Router", "suppress_envoy_headers": True},
+        },
+    ]
+
+
+def _errors() -> Json:
+    """Envoy's own errors look like those of the Open Inference Protocol. gRPC has its own way."""
+    busy = "the service's rate is used up: try again later"
+    return {
+        "mappers": [
+            _said("EQ", 429, busy),
+            _said("GE", 400, "%LOCAL_REPLY_BODY%"),
+        ]
+    }
+
+
+def _said(op: str, status: int, text: str) -> Json:
+    value = {"default_value": status, "runtime_key": "holdfast.never_set"}
+    grpc = {
+        "name": "content-type",
+        "string_match": {"prefix": "application/grpc"},
+        "treat_missing_header_as_empty": True,
+    }
+    filters = [
+        {"status_code_filter": {"comparison": {"op": op, "value": value}}},
+        {"header_filter": {"header": {**grpc, "invert_match": True}}},
+    ]
+    return {
+        "filter": {"and_filter": {"filters": filters}},
+        "body_format_override": {
+            "json_format": {"error": text},
+            "content_type": "application/json",
+        },
+    }
+
+
+def _access_log() -> Json:
+    return {
+        "name": "file",
+        "typed_config": {
+            "@type": TYPE + "envoy.extensions.access_loggers.file.v3.FileAccessLog",
+            "path": ACCESS_LOG,
+            "log_format": {
+                "omit_empty_values": True,
+                "json_format": {
+                    "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
+                    "id": "%REQ(X-REQUEST-ID)%",
+                    "service": "%ROUTE_NAME%",
+                    "version": "%REQ(X-HOLDFAST-VERSION)%",
+                    "arm": "%REQ(X-HOLDFAST-ARM)%",
+                    "answered_by_version": "%RESP(X-HOLDFAST-VERSION)%",
+                    "replica": "%UPSTREAM_METADATA(holdfast:replica)%",
+                    "region": "%UPSTREAM_METADATA(holdfast:region)%",
+                    "method": "%REQ(:METHOD)%",
+                    "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+                    "status": "%RESPONSE_CODE%",
+                    "ms": "%DURATION%",
+                    "upstream_ms": "%RESPONSE_DURATION%",
+                    "tries": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+                    "in_bytes": "%BYTES_RECEIVED%",
+                    "out_bytes": "%BYTES_SENT%",
+                    "flags": "%RESPONSE_FLAGS%",
+                    "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+                },
+            },
+        },
+    }

@@ -1,0 +1,356 @@
+"""The routes: which request is for which service, and which version of it. Pure.
+
+A service is found by the header `x-holdfast-service`, by its own name in the path, or by its
+model's name if no other service has either. gRPC has the model's name inside the message, where
+Envoy does not look: it goes by the header, or to the only service there is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.serve.gateway import keys
+from holdfast.serve.gateway.arms import Share, shares
+from holdfast.serve.gateway.clusters import GRPC, HTTP, METADATA, TYPE, Json, cluster_name, seconds
+from holdfast.serve.gateway.sane import literal
+from holdfast.serve.gateway.state import Known, State
+from holdfast.serve.protocol import marks
+from holdfast.serve.records import Limits
+from holdfast.wire.limits import (
+    RETRIES,
+    RETRY_BASE_S,
+    RETRY_BASE_S_MAX,
+    RETRY_DRAWS,
+    RETRY_SAME_REGION,
+    TRY_FRACTION,
+)
+
+NAME: Final = "holdfast"
+SERVICE_HEADER: Final = "x-holdfast-service"
+STALE_HEADER: Final = "x-holdfast-stale-s"
+SPILL_HEADER: Final = "x-holdfast-spill"
+# The arm of a request whose path names its version.
+NAMED: Final = "named"
+GRPC_PREFIX: Final = "/inference.GRPCInferenceService/"
+OPENAPI: Final[Json] = {"path": "/openapi.json"}
+RATE_FILTER: Final = "envoy.filters.http.local_ratelimit"
+BODY_FILTER: Final = "envoy.filters.http.buffer"
+_BODY: Final = "envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
+# What a service has that asks for nothing else.
+USUAL: Final = Limits()
+LIMITED: Final = "limited"
+RETRY_ON: Final = "connect-failure,refused-stream,reset,gateway-error,retriable-headers,unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRoutes:
+    """The routes of one service: those that need its header, those under each of its names, and
+    those that are its own while it is the only one."""
+
+    by_header: tuple[Json, ...]
+    by_name: Mapping[str, tuple[Json, ...]]
+    alone: tuple[Json, ...]
+    answers: bool
+
+
+def service_routes(known: Known) -> ServiceRoutes:
+    divided = shares(known)
+    own = [_header_is(SERVICE_HEADER, known.name)]
+    called = sorted({known.name, known.service.model})
+    anywhere = [{"path_separated_prefix": path} for path in ("/v2", "/predict")]
+    by_header = [
+        _service(known, _match({"prefix": GRPC_PREFIX}, own), divided, GRPC),
+        *(route for name in called for route in _named(known, name, own)),
+        *(_service(known, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
+    ]
+    by_name = {}
+    for name in called:
+        prefixes = [
+            {"path_separated_prefix": f"{path}/{name}"} for path in ("/v2/models", "/predict")
+        ]
+        by_name[name] = (
+            *_named(known, name, []),
+            *(_service(known, prefix, divided) for prefix in prefixes),
+        )
+    alone = (
+        _service(known, {"prefix": GRPC_PREFIX}, divided, GRPC),
+        _service(known, OPENAPI, divided),
+    )
+    return ServiceRoutes(tuple(by_header), by_name, alone, bool(divided))
+
+
+def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
+    """All routes, in the order in which they are tried; `made` has those of each service."""
+    host: Json = {
+        "name": NAME,
+        "domains": ["*"],
+        "routes": list(_routes(state, made)),
+        # Which try it is: a replica and its logs can tell.
+        "include_request_attempt_count": True,
+        # What services have in common stands here once: with many of them, routes stay small, and
+        # are read fast.
+        "retry_policy": _retries(USUAL.timeout_s),
+        "request_body_buffer_limit": USUAL.body_bytes_max,
+        "typed_per_filter_config": {BODY_FILTER: _body(USUAL.body_bytes_max), **_rates(state)},
+    }
+    region = state.front.region
+    whole: Json = {
+        "@type": TYPE + "envoy.config.route.v3.RouteConfiguration",
+        "name": NAME,
+        "virtual_hosts": [host],
+        "request_headers_to_add": [_header(marks.GATEWAY_REGION, literal(region))]
+        if region
+        else [],
+        "response_headers_to_add": [_header(SPILL_HEADER, "%UPSTREAM_METADATA(holdfast:spill)%")],
+        # Clusters come and go by files of their own.
+        "validate_clusters": False,
+    }
+    if not region:
+        # What comes from a client under this name is not ours.
+        whole["request_headers_to_remove"] = [marks.GATEWAY_REGION]
+    if state.stale_s is not None:
+        whole["response_headers_to_add"].append(_header(STALE_HEADER, str(state.stale_s)))
+    return whole
+
+
+def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
+    for known in state.services:
+        yield from made[known.name].by_header
+    for name, known in names(state).items():
+        yield from made[known.name].by_name[name]
+    if len(state.services) == 1:
+        yield from made[state.services[0].name].alone
+    else:
+        yield _grpc_nowhere(bool(state.services))
+    yield from _own_answers(state, any(one.answers for one in made.values()))
+
+
+def names(state: State) -> dict[str, Known]:
+    """Services by what they may be called in a path."""
+    found = {known.name: known for known in state.services}
+    by_model: dict[str, list[Known]] = {}
+    for known in state.services:
+        by_model.setdefault(known.service.model, []).append(known)
+    for model, services in by_model.items():
+        if len(services) == 1:
+            found.setdefault(model, services[0])
+    return dict(sorted(found.items()))
+
+
+# --- a service -----------------------------------------------------------------------------------
+
+
+def _named(known: Known, name: str, headers: list[Json]) -> Iterator[Json]:
+    """Paths that name a version themselves."""
+    for version in known.versions():
+        path = {"path_separated_prefix": f"/v2/models/{name}/versions/{version}"}
+        yield _route(known, _match(path, headers), (Share(NAMED, version, 1),), HTTP)
+
+
+def _service(known: Known, match: Json, divided: tuple[Share, ...], protocol: str = HTTP) -> Json:
+    return _route(known, match, divided, protocol) if divided else _not_yet(known, match)
+
+
+def _not_yet(known: Known, match: Json) -> Json:
+    text = f"service {known.name} has no version to answer with yet"
+    return _direct(match, 503, text, {"retry-after": "1"})
+
+
+def _route(known: Known, match: Json, divided: tuple[Share, ...], protocol: str) -> Json:
+    limits = known.service.limits
+    action: Json = {
+        "weighted_clusters": {"clusters": [_arm(known, one, protocol) for one in divided]},
+        "timeout": seconds(limits.timeout_s),
+    }
+    if limits.timeout_s != USUAL.timeout_s:
+        action["retry_policy"] = _retries(limits.timeout_s)
+    if known.service.sticky_header:
+        action["hash_policy"] = [{"header": {"header_name": known.service.sticky_header}}]
+        action["weighted_clusters"]["use_hash_policy"] = True
+    made: Json = {"name": known.name, "match": match, "route": action}
+    own: Json = {}
+    if protocol == GRPC:
+        # A stream has no end to wait for.
+        own[BODY_FILTER] = {"@type": TYPE + _BODY, "disabled": True}
+    elif limits.body_bytes_max != USUAL.body_bytes_max:
+        own[BODY_FILTER] = _body(limits.body_bytes_max)
+    if limits.body_bytes_max != USUAL.body_bytes_max:
+        made["request_body_buffer_limit"] = limits.body_bytes_max
+    facts: Json = {}
+    if known.service.keys:
+        facts |= keys.metadata(known.service.keys)
+        own[keys.FILTER] = {
+            "@type": TYPE + "envoy.extensions.filters.http.lua.v3.LuaPerRoute",
+            "name": keys.PROGRAM,
+        }
+    if limits.rate_per_s > 0:
+        facts |= {METADATA: {LIMITED: known.name}}
+    if facts:
+        made["metadata"] = {"filter_metadata": facts}
+    if own:
+        made["typed_per_filter_config"] = own
+    return made
+
+
+def _arm(known: Known, share: Share, protocol: str) -> Json:
+    """Clients do not choose: what they send under these names is overwritten."""
+    instead = [] if share.instead is None else [_header(marks.INSTEAD, str(share.instead))]
+    made: Json = {
+        "name": cluster_name(known.name, share.version, protocol),
+        "weight": share.weight,
+        "request_headers_to_add": [
+            _header(marks.VERSION, str(share.version)),
+            _header(marks.ARM, literal(share.arm)),
+            *instead,
+        ],
+    }
+    if not instead:
+        made["request_headers_to_remove"] = [marks.INSTEAD]
+    return made
+
+
+def _body(most: int) -> Json:
+    return {"@type": TYPE + _BODY, "buffer": {"max_request_bytes": most}}
+
+
+def _retries(timeout_s: float) -> Json:
+    return {
+        "retry_on": RETRY_ON,
+        "retriable_headers": [{"name": marks.NOT_HERE, "present_match": True}],
+        "num_retries": RETRIES,
+        "per_try_timeout": seconds(timeout_s * TRY_FRACTION),
+        "host_selection_retry_max_attempts": RETRY_DRAWS,
+        "retry_host_predicate": [
+            {
+                "name": "envoy.retry_host_predicates.previous_hosts",
+                "typed_config": {
+                    "@type": TYPE
+                    + "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+                },
+            }
+        ],
+        "retry_priority": {
+            "name": "envoy.retry_priorities.previous_priorities",
+            "typed_config": {
+                "@type": TYPE
+                + "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+                "update_frequency": RETRY_SAME_REGION,
+            },
+        },
+        "retry_back_off": {
+            "base_interval": seconds(RETRY_BASE_S),
+            "max_interval": seconds(RETRY_BASE_S_MAX),
+        },
+    }
+
+
+# --- rates ---------------------------------------------------------------------------------------
+
+
+def _rates(state: State) -> Json:
+    """One bucket for each service, whichever of its routes a request takes."""
+    limited = [one for one in state.services if one.service.limits.rate_per_s > 0]
+    if not limited:
+        return {}
+    buckets = {
+        "@type": TYPE + "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+        "stat_prefix": "rate",
+        "status": {"code": "TooManyRequests"},
+        "filter_enabled": _always(),
+        "filter_enforced": _always(),
+        # Envoy wants a bucket for whoever has none of his own: one without a bottom.
+        "token_bucket": _bucket(2.0**32 - 1),
+        "always_consume_default_token_bucket": False,
+        "response_headers_to_add": [_header("retry-after", "1")],
+        "rate_limits": [{"actions": [{"metadata": _limited()}]}],
+        "descriptors": [
+            {
+                "entries": [{"key": LIMITED, "value": known.name}],
+                "token_bucket": _bucket(known.service.limits.rate_per_s),
+            }
+            for known in limited
+        ],
+    }
+    return {RATE_FILTER: buckets}
+
+
+def _bucket(rate_per_s: float) -> Json:
+    """A second's worth may come at once."""
+    tokens = max(1, math.floor(rate_per_s))
+    return {
+        "max_tokens": tokens,
+        "tokens_per_fill": tokens,
+        "fill_interval": seconds(tokens / rate_per_s),
+    }
+
+
+def _limited() -> Json:
+    """Which bucket a request is for: its route says so."""
+    return {
+        "descriptor_key": LIMITED,
+        "metadata_key": {"key": METADATA, "path": [{"key": LIMITED}]},
+        "source": "ROUTE_ENTRY",
+        "skip_if_absent": True,
+    }
+
+
+def _always() -> Json:
+    return {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+
+
+# --- what the gateway answers itself -------------------------------------------------------------
+
+
+def _own_answers(state: State, answering: bool) -> Iterator[Json]:
+    about = {"name": marks.NAME, "version": state.front.release, "extensions": marks.EXTENSIONS}
+    yield _answer("/v2", 200, json.dumps(about))
+    yield _answer("/v2/health/live", 200, '{"live":true}')
+    if answering:
+        yield _answer("/v2/health/ready", 200, '{"ready":true}')
+    else:
+        yield _direct({"path": "/v2/health/ready"}, 503, "no service has a version to answer", {})
+    yield _direct({"prefix": "/"}, 404, "no service has this name or path here", {})
+
+
+def _answer(path: str, status: int, body: str) -> Json:
+    return {
+        "match": {"path": path},
+        "direct_response": {"status": status, "body": {"inline_string": body}},
+        "response_headers_to_add": [_header("content-type", "application/json")],
+    }
+
+
+def _direct(match: Json, status: int, text: str, headers: dict[str, str]) -> Json:
+    """An error of ours; the listener makes JSON of the text."""
+    return {
+        "match": match,
+        "direct_response": {"status": status, "body": {"inline_string": text}},
+        "response_headers_to_add": [_header(name, value) for name, value in headers.items()],
+    }
+
+
+def _grpc_nowhere(several: bool) -> Json:
+    text = f"say which service: {SERVICE_HEADER}: NAME" if several else "there is no service"
+    return _direct(_match({"prefix": GRPC_PREFIX}, []), 404, text, {})
+
+
+# --- small things --------------------------------------------------------------------------------
+
+
+def _match(path: Json, headers: list[Json]) -> Json:
+    return {**path, "headers": headers} if headers else dict(path)
+
+
+def _header_is(name: str, value: str) -> Json:
+    return {"name": name, "string_match": {"exact": value}}
+
+
+def _header(name: str, value: str) -> Json:
+    return {
+        "header": {"key": name, "value": value},
+        "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+    }

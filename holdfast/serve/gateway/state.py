@@ -1,0 +1,94 @@
+"""What a gateway knows, as values. `resources` makes Envoy's configuration of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.serve.records import Course, Load, Replica, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of a certificate chain and its key; Envoy reads them again when they are replaced."""
+
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Where and how a gateway listens. It does not change while its Envoy runs.
+
+    `regions`: the other regions, the nearest first; one that is not named comes after them.
+    """
+
+    host: str
+    port: int
+    region: str = ""
+    regions: tuple[str, ...] = ()
+    tls: Tls | None = None
+    access_log: bool = True
+    release: str = ""  # of Holdfast
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A replica. `lost_s`: since when its registration is gone (None: it is there); its process
+    may be well, and its own health says whether it is."""
+
+    replica: Replica
+    lost_s: float | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.replica.host, self.replica.http_port
+
+    def ready(self, version: int) -> bool:
+        loaded = self.replica.versions.get(version)
+        return loaded is not None and loaded.state is Load.READY
+
+    @property
+    def draining(self) -> bool:
+        return self.replica.draining
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A service with its course and its replicas. `lost_s`: since when its node is gone."""
+
+    service: Service
+    course: Course | None = None
+    replicas: tuple[Seen, ...] = ()
+    lost_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.service.name
+
+    def capacity(self, version: int) -> int:
+        """How many replicas can take requests for that version."""
+        return sum(one.ready(version) and not one.draining for one in self.replicas)
+
+    def versions(self) -> tuple[int, ...]:
+        """Every version that somebody may be asked for: routed to, held, or loaded somewhere."""
+        found: set[int] = set()
+        if self.course is not None:
+            found.update(self.course.hold)
+            found.update(arm.version for arm in self.course.arms)
+        for one in self.replicas:
+            found.update(version for version in one.replica.versions if one.ready(version))
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that a gateway knows. `stale_s`: so many seconds old; None: it is the present."""
+
+    front: Front
+    services: tuple[Known, ...] = ()
+    stale_s: int | None = None
+
+
+def by_name(services: Iterable[Known]) -> dict[str, Known]:
+    return {one.name: one for one in services}

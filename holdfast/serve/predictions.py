@@ -1,0 +1,200 @@
+"""The prediction log: what was asked and answered, as JSON lines in the worker's folder of logs.
+
+    {"at": 1712.5, "id": "...", "model": "digits", "version": 3, "arm": "stable", "region": "eu",
+     "ms": 0.8, "cached": false, "digest": "...", "inputs": {...}, "outputs": {...}}
+
+A thread writes; a request only puts itself into a queue. When the queue is full, or the disk does
+not take it, the line is dropped and counted: a log never slows or fails an answer. Of large tensors
+the first elements are written; the digest is of all inputs.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from holdfast.serve.cache.keys import feed
+from holdfast.serve.protocol.tensors import as_bytes
+from holdfast.serve.protocol.values import Answer, Array, Request
+from holdfast.wire import logs
+from holdfast.wire.limits import (
+    PREDICTIONS_BATCH_MAX,
+    PREDICTIONS_CLOSE_S,
+    PREDICTIONS_ELEMENTS_MAX,
+    PREDICTIONS_FILE_BYTES_MAX,
+    PREDICTIONS_FILES_KEPT,
+    PREDICTIONS_FLUSH_S,
+    PREDICTIONS_TEXT_CHARACTERS_MAX,
+    PREDICTIONS_WAITING_BYTES_MAX,
+    PREDICTIONS_WAITING_MAX,
+)
+
+FILE: Final = "predictions.jsonl"
+_DIGEST_BYTES: Final = 16
+_encode: Final = msgspec.json.Encoder().encode
+
+log = logs.get(__name__)
+
+_Noted = tuple[float, Request, Answer, float, int]
+
+
+class PredictionLog:
+    """Lines into `folder/predictions.jsonl`; a full file is set aside as `.1`, the oldest goes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        file_bytes_max: int = PREDICTIONS_FILE_BYTES_MAX,
+        waiting_max: int = PREDICTIONS_WAITING_MAX,
+        flush_s: float = PREDICTIONS_FLUSH_S,
+    ) -> None:
+        self.path = folder / FILE
+        self.written = 0
+        self.dropped = 0
+        self._file_bytes_max = file_bytes_max
+        self._flush_s = flush_s
+        self._queue: queue.Queue[_Noted | None] = queue.Queue(waiting_max)
+        self._file: IO[bytes] | None = None
+        self._size = 0
+        self._said = False
+        # Counted by whoever notes, and by the thread: what waits is the difference.
+        self._taken_bytes = 0
+        self._done_bytes = 0
+        self._thread = threading.Thread(target=self._run, name="predictions", daemon=True)
+        self._thread.start()
+
+    def note(self, request: Request, answer: Answer, ms: float) -> None:
+        """Write this down, soon. The arrays must not change any more."""
+        size = sum(array.nbytes for array in (*request.inputs.values(), *answer.outputs.values()))
+        if self._taken_bytes - self._done_bytes + size > PREDICTIONS_WAITING_BYTES_MAX:
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait((time.time(), request, answer, ms, size))
+        except queue.Full:
+            self.dropped += 1
+        else:
+            self._taken_bytes += size
+
+    def close(self) -> None:
+        """Write what waits, and end. A disk that hangs is not waited for."""
+        try:
+            self._queue.put(None, timeout=PREDICTIONS_CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(PREDICTIONS_CLOSE_S)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            noted = self._queue.get()
+            due_s = time.monotonic() + self._flush_s
+            lines: list[bytes] = []
+            while noted is not None:
+                self._take(noted, lines)
+                try:
+                    noted = self._queue.get(timeout=max(0.0, due_s - time.monotonic()))
+                except queue.Empty:
+                    break
+                if len(lines) >= PREDICTIONS_BATCH_MAX:
+                    self._write(lines)
+                    lines = []
+            else:
+                going = False
+            self._write(lines)
+        if self._file is not None:
+            self._file.close()
+
+    def _take(self, noted: _Noted, lines: list[bytes]) -> None:
+        at_s, request, answer, ms, size = noted
+        self._done_bytes += size
+        try:
+            lines.append(line_of(at_s, request, answer, ms))
+        except (TypeError, ValueError) as error:  # an array of what JSON does not know
+            self.dropped += 1
+            log.debug("a prediction cannot be written down", error=str(error))
+
+    def _write(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        try:
+            self._append(b"".join(lines))
+        except OSError as error:
+            self.dropped += len(lines)
+            self._file = None
+            if not self._said:
+                log.warning(
+                    "predictions cannot be written down", path=str(self.path), error=str(error)
+                )
+            self._said = True
+        else:
+            self.written += len(lines)
+            self._said = False
+
+    def _append(self, data: bytes) -> None:
+        if self._size and self._size + len(data) > self._file_bytes_max and self._file is not None:
+            self._file.close()
+            self._file = None
+            self._set_aside()
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab", buffering=0)
+            self._size = self._file.tell()
+        self._file.write(data)
+        self._size += len(data)
+
+    def _set_aside(self) -> None:
+        for number in range(PREDICTIONS_FILES_KEPT - 1, 0, -1):
+            older = self._aside(number)
+            if older.exists():
+                older.replace(self._aside(number + 1))
+        self.path.replace(self._aside(1))
+
+    def _aside(self, number: int) -> Path:
+        return self.path.with_name(f"{FILE}.{number}")
+
+
+def line_of(at_s: float, request: Request, answer: Answer, ms: float) -> bytes:
+    """The line of a prediction."""
+    fields = {
+        "at": round(at_s, 6),
+        "id": answer.id[:PREDICTIONS_TEXT_CHARACTERS_MAX],
+        "model": answer.model,
+        "version": answer.version,
+        "arm": request.arm[:PREDICTIONS_TEXT_CHARACTERS_MAX],
+        "region": request.region[:PREDICTIONS_TEXT_CHARACTERS_MAX],
+        "ms": round(ms, 3),
+        "cached": answer.cached,
+        "digest": digest_of(request.inputs),
+        "inputs": {name: _shown(array) for name, array in request.inputs.items()},
+        "outputs": {name: _shown(array) for name, array in answer.outputs.items()},
+    }
+    return _encode(fields) + b"\n"
+
+
+def digest_of(inputs: Mapping[str, Array]) -> str:
+    """Equal for equal inputs, in whatever order they came."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    feed(digest, inputs)
+    return digest.hexdigest()
+
+
+def _shown(array: Array) -> dict[str, Any]:
+    """A tensor's shape and its first elements."""
+    values = array.reshape(-1)[:PREDICTIONS_ELEMENTS_MAX].tolist()
+    if array.dtype == object:
+        values = [
+            as_bytes(value)[:PREDICTIONS_TEXT_CHARACTERS_MAX].decode(errors="replace")
+            for value in values
+        ]
+    return {"shape": array.shape, "data": values}

@@ -1,0 +1,299 @@
+"""The Open Inference Protocol over gRPC: the service `inference.GRPCInferenceService`.
+
+The version and the arm of a request come as metadata of the names that REST has as headers; so
+does what is said of an answer. An error before the answer has its marks in the trailing metadata,
+which is then all there is: a gateway sees them as headers, and asks another replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from holdfast.models.records import TensorSpec, Version
+from holdfast.serve.protocol.errors import code_of, sentence
+from holdfast.serve.protocol.marks import (
+    ARM,
+    DIRECT,
+    EXTENSIONS,
+    GATEWAY_REGION,
+    INSTEAD,
+    NAME,
+    NOT_HERE,
+    REGION,
+    REPLICA,
+    VERSION,
+    number_of,
+    platform_of,
+    release,
+)
+from holdfast.serve.protocol.messages import message_of, request_of
+from holdfast.serve.protocol.rest import Codec
+from holdfast.serve.protocol.values import Answer, Request
+from holdfast.serve.records import Service
+from holdfast.wire import logs
+from holdfast.wire.errors import HoldfastError, Missing, NotHere, Occupied, TooLarge, Usage
+from holdfast.wire.limits import (
+    GRPC_CALLS_MAX,
+    GRPC_ERROR_CHARACTERS_MAX,
+    GRPC_MESSAGE_BYTES_MAX,
+    RPC_KEEPALIVE_S,
+)
+from holdfast.wire.proto import inference_pb2 as pb
+
+SERVICE: Final = "inference.GRPCInferenceService"
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Pairs = list[tuple[str, str]]
+
+log = logs.get(__name__)
+
+
+class Held(Protocol):
+    """A version that is loaded. `chosen`: requests on their way to it; it stays while there are."""
+
+    chosen: int
+
+    @property
+    def record(self) -> Version: ...
+    @property
+    def codec(self) -> Codec: ...
+
+
+class Answering(Protocol):
+    """What answers: a replica's engine. Each method as the engine says."""
+
+    @property
+    def service(self) -> Service: ...
+    @property
+    def worker(self) -> int: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def versions(self) -> Any: ...
+    def knows(self, name: str) -> bool: ...
+    def held(self, version: int | None) -> Held: ...
+    def ready(self, version: int | None = None) -> bool: ...
+    def live(self) -> bool: ...
+    async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
+
+
+async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server:
+    """A server that has begun to answer there; `Occupied` if it cannot listen. The caller stops it:
+    `await server.stop(grace_s)`."""
+    server = grpc.aio.server(
+        options=(
+            # Envoy and clients keep connections for hours; a peer that is gone is noticed.
+            ("grpc.keepalive_time_ms", int(RPC_KEEPALIVE_S * 1000)),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", int(RPC_KEEPALIVE_S * 500)),
+            # The service's own limit may change at any time, and is checked with each message.
+            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", -1),
+            # Two replicas on one port would share its requests by chance.
+            ("grpc.so_reuseport", 0),
+        ),
+        maximum_concurrent_rpcs=GRPC_CALLS_MAX,
+    )
+    server.add_generic_rpc_handlers((_handlers(Servicer(engine)),))
+    try:
+        server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise Occupied(
+            f"cannot listen on {host}:{port}",
+            why=str(error),
+            fix="end the process that has the port, or choose another",
+        ) from error
+    await server.start()
+    return server
+
+
+def _handlers(servicer: Servicer) -> grpc.GenericRpcHandler[Any, Any]:
+    """Messages are read by us: a malformed one then gets an answer that says so."""
+    unary = {
+        "ServerLive": servicer.server_live,
+        "ServerReady": servicer.server_ready,
+        "ModelReady": servicer.model_ready,
+        "ServerMetadata": servicer.server_metadata,
+        "ModelMetadata": servicer.model_metadata,
+        "ModelInfer": servicer.model_infer,
+    }
+    methods: dict[str, Any] = {
+        name: grpc.unary_unary_rpc_method_handler(_guarded(engine_call, servicer))
+        for name, engine_call in unary.items()
+    }
+    methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(servicer.stream)
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _guarded(
+    call: Callable[[bytes, Context], Awaitable[Message]], servicer: Servicer
+) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    async def guarded(raw: bytes, context: Context) -> bytes:
+        try:
+            return (await call(raw, context)).SerializeToString()
+        except Exception as error:  # everything becomes a status: a bare UNKNOWN tells nobody
+            await servicer.fail(context, error)
+
+    return guarded
+
+
+class Servicer:
+    """The calls of the service, over an engine."""
+
+    def __init__(self, engine: Answering) -> None:
+        self.engine = engine
+
+    async def server_live(self, raw: bytes, _: Context) -> Message:
+        _read(pb.ServerLiveRequest, raw)
+        return pb.ServerLiveResponse(live=self.engine.live())
+
+    async def server_ready(self, raw: bytes, _: Context) -> Message:
+        _read(pb.ServerReadyRequest, raw)
+        return pb.ServerReadyResponse(ready=self.engine.ready())
+
+    async def model_ready(self, raw: bytes, _: Context) -> Message:
+        asked = _read(pb.ModelReadyRequest, raw)
+        self._known(asked.name)
+        version = number_of(asked.version) if asked.version else None
+        return pb.ModelReadyResponse(ready=self.engine.ready(version))
+
+    async def server_metadata(self, raw: bytes, _: Context) -> Message:
+        _read(pb.ServerMetadataRequest, raw)
+        return pb.ServerMetadataResponse(name=NAME, version=release(), extensions=EXTENSIONS)
+
+    async def model_metadata(self, raw: bytes, context: Context) -> Message:
+        asked = _read(pb.ModelMetadataRequest, raw)
+        record = self._held(asked.name, asked.version, _metadata(context)).record
+        return pb.ModelMetadataResponse(
+            name=record.model,
+            versions=[str(number) for number in sorted(self.engine.versions)],
+            platform=platform_of(record),
+            inputs=[_described(spec) for spec in record.signature.inputs],
+            outputs=[_described(spec) for spec in record.signature.outputs],
+        )
+
+    async def model_infer(self, raw: bytes, context: Context) -> Message:
+        metadata = _metadata(context)
+        answer, message = await self._infer(raw, metadata)
+        await context.send_initial_metadata(self._marks(answer.version, metadata))
+        return message
+
+    async def stream(
+        self, requests: AsyncIterator[bytes], context: Context
+    ) -> AsyncIterator[bytes]:
+        """One answer for each request, in their order. An error is an answer too."""
+        metadata = _metadata(context)
+        async for raw in requests:
+            answered = pb.ModelStreamInferResponse()
+            try:
+                _, message = await self._infer(raw, metadata)
+                answered.infer_response.CopyFrom(message)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._noted(error)
+                answered.error_message = sentence(error)
+            yield answered.SerializeToString()
+
+    async def _infer(
+        self, raw: bytes, metadata: dict[str, str]
+    ) -> tuple[Answer, pb.ModelInferResponse]:
+        most = self.engine.service.limits.body_bytes_max
+        if len(raw) > most:
+            raise TooLarge(
+                f"the message has {len(raw)} bytes",
+                why=f"the service's limit is {most}",
+                fix="send less at once, or raise the limit of the service",
+            )
+        asked = _read(pb.ModelInferRequest, raw)
+        held = self._held(asked.model_name, asked.model_version, metadata)
+        request = request_of(asked, held.codec.fitting)
+        request.model, request.version = held.record.model, held.record.number
+        # A version in the message is the client's own.
+        request.arm = DIRECT if asked.model_version else _arm(metadata)
+        if VERSION in metadata:
+            request.region = metadata.get(GATEWAY_REGION, "")
+        held.chosen += 1
+        try:
+            answer = await self.engine.infer(request, held)
+        finally:
+            held.chosen -= 1
+        return answer, message_of(answer, request, held.codec.fitting)
+
+    def _known(self, model: str) -> None:
+        if not self.engine.knows(model):
+            raise Missing(
+                f"there is no model {model[:100]!r} here",
+                why=f"this replica serves {self.engine.service.model}",
+                fix=f"ask for {self.engine.service.model}",
+            )
+
+    def _held(self, model: str, version: str, metadata: dict[str, str]) -> Held:
+        """The version that is to answer: as over REST."""
+        self._known(model)
+        chosen = metadata.get(VERSION)
+        if not version:
+            try:
+                return self.engine.held(None if chosen is None else number_of(chosen))
+            except NotHere:
+                instead = metadata.get(INSTEAD)
+                if instead is None:
+                    raise
+                return self.engine.held(number_of(instead))
+        number = number_of(version)
+        try:
+            return self.engine.held(number)
+        except NotHere as error:
+            if chosen is not None and number_of(chosen) == number:
+                raise
+            raise Missing(error.what, why=error.why, fix=error.fix) from error
+
+    def _marks(self, version: int, metadata: dict[str, str]) -> Pairs:
+        return [(VERSION, str(version)), (ARM, _arm(metadata)), *self._who()]
+
+    def _who(self) -> Pairs:
+        return [(REPLICA, str(self.engine.worker)), (REGION, self.engine.region)]
+
+    async def fail(self, context: Context, error: Exception) -> NoReturn:
+        self._noted(error)
+        marks = self._who()
+        if isinstance(error, NotHere):
+            marks.append((NOT_HERE, "1"))
+        words = sentence(error)[:GRPC_ERROR_CHARACTERS_MAX]
+        await context.abort(code_of(error), words, tuple(marks))
+
+    def _noted(self, error: Exception) -> None:
+        if not isinstance(error, HoldfastError):
+            log.error("a call failed in a way nobody expected", exc_info=error)
+
+
+def _read(kind: type[Any], raw: bytes) -> Any:
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise Usage(
+            f"the message is not a {kind.DESCRIPTOR.name}",
+            why=str(error),
+            fix="use the schema of the Open Inference Protocol v2",
+        ) from error
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    pairs: Sequence[tuple[str, str | bytes]] = context.invocation_metadata() or ()  # type: ignore[assignment]
+    return {key: text for key, text in pairs if isinstance(text, str)}
+
+
+def _arm(metadata: dict[str, str]) -> str:
+    """Whoever chose the version says in which arm the request is; without one nobody did."""
+    return metadata.get(ARM, DIRECT) if VERSION in metadata else DIRECT
+
+
+def _described(spec: TensorSpec) -> pb.ModelMetadataResponse.TensorMetadata:
+    return pb.ModelMetadataResponse.TensorMetadata(
+        name=spec.name, datatype=spec.datatype, shape=spec.shape
+    )

@@ -1,0 +1,43 @@
+"""Names that both protocols use: headers of REST are metadata of gRPC. And what both say of the
+server."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version as installed
+from typing import Final
+
+from holdfast.models.records import Version
+from holdfast.wire.errors import Missing
+
+VERSION: Final = "x-holdfast-version"
+ARM: Final = "x-holdfast-arm"
+REPLICA: Final = "x-holdfast-replica"
+REGION: Final = "x-holdfast-region"
+GATEWAY_REGION: Final = "x-holdfast-gateway-region"
+NOT_HERE: Final = "x-holdfast-not-here"
+INSTEAD: Final = "x-holdfast-instead"  # the version that may answer where the first is not held
+DIRECT: Final = "direct"  # the arm of a request that no gateway sent
+
+NAME: Final = "holdfast"
+EXTENSIONS: Final = ("binary_tensor_data",)
+_DIGITS_MAX: Final = 9
+
+
+@cache
+def release() -> str:
+    """The version of Holdfast itself."""
+    return installed(NAME)
+
+
+def platform_of(record: Version) -> str:
+    return f"{NAME}_{record.kind.value}"
+
+
+def number_of(text: str) -> int:
+    """The number of a version, as a client wrote it."""
+    if text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX:
+        return int(text)
+    raise Missing(
+        f"there is no version {text[:40]!r}", why="versions are numbers", fix="leave it out"
+    )

@@ -1,0 +1,153 @@
+"""The datatypes of the Open Inference Protocol, and tensors as raw bytes.
+
+Raw tensors are little-endian and in row-major order. BYTES is a length of four bytes before each
+element. BF16 is held as float32: numpy has no such type.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.serve.protocol.values import Array
+from holdfast.wire.errors import Usage
+
+assert sys.byteorder == "little", "raw tensors are little-endian, and used as they are"
+
+# The type of the arrays that a model sees.
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "BF16": np.dtype(np.float32),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BYTES": np.dtype(object),
+}
+# Bytes of one element in the raw form; BYTES has no fixed size.
+SIZES: Final[Mapping[str, int]] = {
+    name: 2 if name == "BF16" else dtype.itemsize
+    for name, dtype in DTYPES.items()
+    if name != "BYTES"
+}
+LENGTH: Final = struct.Struct("<I")
+
+
+def described(shape: Iterable[int]) -> str:
+    """A shape for people: `[any, 16]`."""
+    return "[" + ", ".join("any" if size < 0 else str(size) for size in shape) + "]"
+
+
+def refused(what: str, why: str, model: str = "") -> Usage:
+    """The error of a request that is not what the model takes."""
+    where = f"GET /v2/models/{model}" if model else "GET /v2/models/NAME"
+    return Usage(what, why=why, fix=f"{where} shows what the model takes")
+
+
+def from_raw(
+    name: str, datatype: str, shape: tuple[int, ...], count: int, raw: memoryview
+) -> Array:
+    """The array of a raw tensor: a read-only view of `raw`, unless it must be converted or lies
+    where numbers of its size may not. `count` is the number of elements of `shape`."""
+    if datatype == "BYTES":
+        return _from_raw_bytes(name, shape, count, raw)
+    size = SIZES[datatype]
+    if raw.nbytes != count * size:
+        raise refused(
+            f"input {name!r} has {raw.nbytes} bytes",
+            f"{datatype} of shape {described(shape)} has {count * size}",
+        )
+    if datatype == "BF16":
+        wide = np.frombuffer(raw, np.uint16).astype(np.uint32)
+        wide <<= 16
+        floats: Array = wide.view(np.float32).reshape(shape)
+        return floats
+    if datatype == "BOOL":
+        # Any byte but 0 is true; a view of other bytes than 0 and 1 would not be a bool of numpy's.
+        truths: Array = np.frombuffer(raw, np.uint8) != 0
+        return truths.reshape(shape)
+    array: Array = np.ndarray(shape, DTYPES[datatype], raw)
+    return array if array.flags.aligned else array.copy()
+
+
+def _from_raw_bytes(name: str, shape: tuple[int, ...], count: int, raw: memoryview) -> Array:
+    array = np.empty(_possible(name, count, raw.nbytes // LENGTH.size), object)
+    at, end = 0, raw.nbytes
+    for index in range(count):
+        if at + LENGTH.size > end:
+            raise _cut_off(name, index, count)
+        (length,) = LENGTH.unpack_from(raw, at)
+        at += LENGTH.size
+        if length > end - at:
+            raise _cut_off(name, index, count)
+        array[index] = bytes(raw[at : at + length])
+        at += length
+    if at != end:
+        raise refused(
+            f"input {name!r} has {end - at} bytes too many",
+            f"BYTES of shape {described(shape)} has {count} elements",
+        )
+    return array.reshape(shape)
+
+
+def _possible(name: str, count: int, most: int) -> int:
+    """`count`, before room is made for it: a shape alone must not cost memory."""
+    if count > most:
+        raise refused(
+            f"input {name!r} has at most {most} elements", f"its shape says that it has {count}"
+        )
+    return count
+
+
+def _cut_off(name: str, index: int, count: int) -> Usage:
+    return refused(
+        f"input {name!r} ends within element {index} of {count}",
+        "an element of BYTES is a length of four bytes (little-endian) and as many bytes",
+    )
+
+
+def to_raw(array: Array, datatype: str) -> bytes | memoryview:
+    """The raw form of an array; its own memory where that is possible."""
+    if datatype == "BYTES":
+        return packed_bytes(array)
+    if datatype == "BF16":
+        return rounded_bf16(array).tobytes()
+    held = np.ascontiguousarray(array, DTYPES[datatype])
+    return held.data.cast("B") if held.size else b""
+
+
+def packed_bytes(array: Array) -> bytes:
+    """An array of `bytes` (or texts) in the raw form of BYTES."""
+    parts: list[bytes] = []
+    for element in array.reshape(-1).tolist():
+        held = as_bytes(element)
+        parts.append(LENGTH.pack(len(held)))
+        parts.append(held)
+    return b"".join(parts)
+
+
+def as_bytes(element: object) -> bytes:
+    """An element of BYTES, as a model may have given it."""
+    if isinstance(element, bytes):
+        return element
+    return str(element).encode(errors="surrogateescape")
+
+
+def rounded_bf16(array: Array) -> Array:
+    """The upper halves of float32, rounded to the nearest, ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    chosen: Array = np.where(np.isnan(array), quiet, rounded).astype(np.uint16)
+    return chosen

@@ -1,0 +1,348 @@
+"""Requests become batches while the model is busy; a lone request never waits.
+
+A batcher computes for one version, in one of three ways (`Pace`):
+
+- what costs less than putting requests together is computed at once, in the event loop;
+- what is short is computed in the event loop at the end of the turn in which it came: all requests
+  of that turn go together;
+- anything else in one thread: whatever has come while it was busy is its next batch.
+
+A computation that turns out to be long moves its version into a thread, for good.
+
+A batch that fails is computed again request by request, so that one bad request does not fail its
+neighbours. A request that was cancelled or has waited too long is not computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from queue import Empty, SimpleQueue
+
+from holdfast.serve.records import Limits
+from holdfast.serve.replica.joining import Array, Inputs, joined, shape_of, split
+from holdfast.wire import logs
+from holdfast.wire.errors import Full, HoldfastError, ModelFailed, NotHere, TimedOut
+from holdfast.wire.limits import (
+    INLINE_LATE_MAX,
+    INLINE_LATE_S,
+    INLINE_STALL_S,
+    INLINE_WINDOW,
+    LOAD_REASON_CHARACTERS_MAX,
+    MODEL_ERROR_LOG_S,
+)
+
+Outputs = dict[str, Array]
+Predict = Callable[[Inputs], Outputs]
+
+log = logs.get(__name__)
+
+
+class Pace(Enum):
+    """How long a version computes, and so where."""
+
+    INSTANT = "instant"  # at once, in the loop
+    SHORT = "short"  # in the loop, with the others of its turn
+    LONG = "long"  # in a thread
+
+
+class Job:
+    """A request on its way through a batcher."""
+
+    __slots__ = ("future", "inputs", "key", "rows", "since_s", "timer")
+
+    def __init__(
+        self, inputs: Inputs, key: Hashable, rows: int, future: asyncio.Future[Outputs]
+    ) -> None:
+        self.inputs = inputs
+        self.key = key
+        self.rows = rows
+        self.future = future
+        self.since_s = time.monotonic()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Batcher:
+    """Computes with `predict`. Made and used in the event loop; only `predict` runs elsewhere."""
+
+    def __init__(
+        self, name: str, predict: Predict, limits: Limits, *, batches: bool, pace: Pace
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.refused = 0
+        self._predict = predict
+        self._batches = batches
+        self._loop = asyncio.get_running_loop()
+        self._jobs = 0  # accepted and not answered
+        self._busy = 0  # of these, in the present computation
+        self._began_s = 0.0  # when that began; 0: nothing is computed
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()  # to the thread; None: end
+        self._aside: deque[Job] = deque()  # taken from the queue, for a later batch
+        self._turns: deque[Job] = deque()  # for the end of this turn of the loop
+        self.pace = Pace.INSTANT if pace is Pace.SHORT and not batches else pace
+        self._late = self._computed = 0
+        self._told_s = -math.inf
+        if self.pace is Pace.LONG:
+            self._start_thread()
+
+    # --- asked in the loop -----------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self._jobs - self._busy)
+
+    @property
+    def running(self) -> int:
+        return self._busy
+
+    def busy_s(self, now_s: float) -> float:
+        """For how long the present computation has run. May be asked by any thread."""
+        began_s = self._began_s
+        return now_s - began_s if began_s else 0.0
+
+    async def compute(self, inputs: Inputs) -> Outputs:
+        """Its outputs. `Full` at once when too many wait; `NotHere` after `close`; `TimedOut` and
+        `ModelFailed`."""
+        return self.at_once(inputs) if self.pace is Pace.INSTANT else await self._later(inputs)
+
+    def at_once(self, inputs: Inputs) -> Outputs:
+        """`compute` for the pace `INSTANT`, without a coroutine."""
+        if self._closed:
+            raise self._not_here()
+        self._began_s = began_s = time.monotonic()
+        try:
+            return self._predict(inputs)
+        except BaseException as error:  # the user's code: whatever it raises ends one request only
+            self._tell(error)
+            raise failure(self.name, error) from error
+        finally:
+            self._began_s = 0.0
+            self._judge(time.monotonic() - began_s)
+
+    def _later(self, inputs: Inputs) -> asyncio.Future[Outputs]:
+        if self._closed:
+            raise self._not_here()
+        if self._jobs - self._busy >= self.limits.queue_max:
+            self.refused += 1
+            raise Full(
+                f"{self.limits.queue_max} requests wait for {self.name}",
+                why="it computes more slowly than requests come",
+                fix="try again later, or add replicas: holdfast scale",
+            )
+        key, rows = shape_of(inputs) if self._batches else (None, 1)
+        job = Job(inputs, key, rows, self._loop.create_future())
+        self._jobs += 1
+        if self.pace is Pace.LONG:
+            self._to_thread(job)
+        else:
+            if not self._turns:
+                self._loop.call_soon(self._turn)
+            self._turns.append(job)
+        return job.future
+
+    def _to_thread(self, job: Job) -> None:
+        job.timer = self._loop.call_later(self.limits.timeout_s, self._too_late, job)
+        self._queue.put(job)
+
+    async def close(self, wait_s: float) -> bool:
+        """Take nothing more, and wait for what is there; whether all of it was answered."""
+        self._closed = True
+        if self._jobs:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                log.warning("requests of an unloaded version are still computed", name=self.name)
+        self._queue.put(None)
+        return not self._jobs
+
+    # --- in the loop -----------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Compute one batch here; what is left has its turn after the others'."""
+        now_s = time.monotonic()
+        batch = self._batch(self._turns, now_s)
+        if batch:
+            self._busy, self._began_s = len(batch), now_s
+            results = self._results(batch)
+            took_s = time.monotonic() - now_s
+            self._deliver(batch, results)
+            self._judge(took_s)
+        if self._turns:
+            self._loop.call_soon(self._turn)
+
+    def _judge(self, took_s: float) -> None:
+        """A computation that turns out to be long belongs into a thread."""
+        self._computed += 1
+        if took_s > INLINE_LATE_S:
+            self._late += 1
+        if took_s < INLINE_STALL_S and self._late < INLINE_LATE_MAX:
+            if self._computed >= INLINE_WINDOW:
+                self._late = self._computed = 0
+            return
+        log.warning("a version computes in a thread from now on", name=self.name, took_s=took_s)
+        self.pace = Pace.LONG
+        while self._turns:
+            self._to_thread(self._turns.popleft())
+        self._start_thread()
+
+    def _deliver(self, batch: Sequence[Job], results: Sequence[Outputs | HoldfastError]) -> None:
+        self._busy, self._began_s = 0, 0.0
+        for job, result in zip(batch, results, strict=True):
+            future = job.future
+            if job.timer is not None:
+                job.timer.cancel()
+            if future.done():  # cancelled, or too late
+                continue
+            if isinstance(result, HoldfastError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        self._forget(len(batch))
+
+    def _forget(self, jobs: int) -> None:
+        self._jobs -= jobs
+        if not self._jobs:
+            self._idle.set()
+
+    def _too_late(self, job: Job) -> None:
+        if not job.future.done():
+            job.future.set_exception(self._timed_out())
+
+    def _not_here(self) -> NotHere:
+        return NotHere(f"{self.name} is being unloaded", fix="ask another replica")
+
+    def _timed_out(self) -> TimedOut:
+        return TimedOut(
+            f"{self.name} did not answer within {self.limits.timeout_s:g} s",
+            why="too much waits before it, or the computation takes too long",
+            fix="try again later, or add replicas: holdfast scale",
+        )
+
+    # --- in the loop or in the thread ------------------------------------------------------------
+
+    def _batch(self, waiting: deque[Job], now_s: float) -> list[Job]:
+        """Take the first request, and those that may be computed with it. Those that nobody waits
+        for any more are dropped on the way."""
+        batch: list[Job] = []
+        later: list[Job] = []
+        rows = 0
+        while waiting:
+            job = waiting.popleft()
+            if job.future.done() or now_s - job.since_s > self.limits.timeout_s:
+                self._drop(job)
+            elif not batch:
+                batch.append(job)
+                rows = job.rows
+                if job.key is None or rows >= self.limits.batch_max:
+                    break
+            elif job.key == batch[0].key and rows + job.rows <= self.limits.batch_max:
+                batch.append(job)
+                rows += job.rows
+                if rows >= self.limits.batch_max:
+                    break
+            else:
+                later.append(job)
+        waiting.extendleft(reversed(later))
+        return batch
+
+    def _drop(self, job: Job) -> None:
+        self._call(lambda: self._deliver_one(job))
+
+    def _deliver_one(self, job: Job) -> None:
+        if job.timer is not None:
+            job.timer.cancel()
+        if not job.future.done():
+            job.future.set_exception(self._timed_out())
+        self._forget(1)
+
+    def _call(self, what: Callable[[], None]) -> None:
+        if self.pace is Pace.LONG:
+            self._loop.call_soon_threadsafe(what)
+        else:
+            what()
+
+    def _results(self, batch: Sequence[Job]) -> list[Outputs | HoldfastError]:
+        """What comes of each request of the batch. Never raises."""
+        try:
+            outputs = self._predict(joined([job.inputs for job in batch]))
+            if len(batch) == 1:
+                return [outputs]
+            return [*split(outputs, [job.rows for job in batch])]
+        except BaseException as error:  # the user's code: whatever it raises ends one request only
+            if len(batch) == 1:
+                self._tell(error)
+                return [failure(self.name, error)]
+        found: list[Outputs | HoldfastError] = []
+        for job in batch:
+            self._began_s = time.monotonic()
+            found += (
+                [self._timed_out()]  # nobody waits for it any more
+                if job.future.done()
+                else self._results([job])
+            )
+        return found
+
+    def _tell(self, error: BaseException) -> None:
+        """A model that always fails must not fill the disk with it."""
+        now_s = time.monotonic()
+        if now_s - self._told_s >= MODEL_ERROR_LOG_S:
+            self._told_s = now_s
+            log.error("a version failed on a request", name=self.name, exc_info=error)
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _start_thread(self) -> None:
+        threading.Thread(target=self._run, name=f"compute {self.name}", daemon=True).start()
+
+    def _run(self) -> None:
+        while self._gather():
+            now_s = time.monotonic()
+            batch = self._batch(self._aside, now_s)
+            if not batch:
+                continue
+            self._busy, self._began_s = len(batch), now_s
+            results = self._results(batch)
+            self._loop.call_soon_threadsafe(self._deliver, batch, results)
+
+    def _gather(self) -> bool:
+        """Wait until there is something to do, and take all that has come. False: it is over."""
+        try:
+            while True:
+                job = self._queue.get(block=not self._aside)
+                if job is None:
+                    return False
+                self._aside.append(job)
+                while True:
+                    another = self._queue.get_nowait()
+                    if another is None:
+                        self._queue.put(None)
+                        return True
+                    self._aside.append(another)
+        except Empty:
+            return True
+
+
+def failure(name: str, error: BaseException) -> HoldfastError:
+    """What a client is told of an error of the model: its kind and first line, no more."""
+    if isinstance(error, ModelFailed):
+        return error
+    words = error.what if isinstance(error, HoldfastError) else first_line(error)
+    return ModelFailed(f"{name} failed: {words}", fix="see the log of the replica")
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its words, bounded."""
+    words = str(error).strip().partition("\n")[0]
+    kind = type(error).__name__
+    return (f"{kind}: {words}" if words else kind)[:LOAD_REASON_CHARACTERS_MAX]

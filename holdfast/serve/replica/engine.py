@@ -1,0 +1,263 @@
+"""The versions that a replica can answer with, and what was counted of them.
+
+Everything here happens in the replica's event loop. The engine knows neither HTTP nor the
+coordination plane: others tell it the service, the stable version, and what is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.models.records import Version
+from holdfast.serve.cache.keys import key_of
+from holdfast.serve.cache.results import Results
+from holdfast.serve.predictions import PredictionLog
+from holdfast.serve.protocol.marks import DIRECT
+from holdfast.serve.protocol.rest import Codec
+from holdfast.serve.protocol.values import Answer, Request
+from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
+from holdfast.serve.replica.batching import Batcher, Pace, Predict
+from holdfast.wire.errors import ModelFailed, NotHere, TimedOut
+from holdfast.wire.limits import (
+    CHOSEN_GRACE_S,
+    STUCK_END_S,
+    STUCK_SLACK_S,
+    UNLOAD_LOOK_S,
+    UNLOAD_WAIT_S,
+)
+
+_BOUNDS_S: Final = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
+
+
+class Held:
+    """A version that is loaded, and what was counted of it. `chosen`: so many requests are on
+    their way to it; it is not unloaded before them."""
+
+    __slots__ = ("batcher", "buckets", "chosen", "codec", "errors", "record", "requests")
+
+    def __init__(self, record: Version, batcher: Batcher) -> None:
+        self.record = record
+        self.batcher = batcher
+        self.codec = Codec(record.signature, record.model)
+        self.chosen = 0
+        self.requests = 0
+        self.errors = 0
+        self.buckets = [0] * (len(_BOUNDS_S) + 1)
+
+    def counted(self, took_s: float, *, failed: bool = False) -> None:
+        self.requests += 1
+        self.errors += failed
+        self.buckets[bisect_left(_BOUNDS_S, took_s)] += 1
+
+    def counts(self) -> Counts:
+        return Counts(self.requests, self.errors, tuple(self.buckets))
+
+
+class Engine:
+    """Answers requests. `stable` may change at any time, the service by `configure`."""
+
+    def __init__(
+        self, service: Service, *, worker: int = 0, region: str = "", logs: Path | None = None
+    ) -> None:
+        """`logs`: where predictions are written down, if the service wants that."""
+        self.service = service
+        self.worker = worker
+        self.region = region
+        self.stable: int | None = None  # the version of requests that name none
+        self.draining = False
+        self.last_s = time.monotonic()  # when the last request came
+        self._held: dict[int, Held] = {}
+        self._logs = logs
+        self._results = Results()
+        self._predictions: PredictionLog | None = None
+        self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
+        self._refused_before = 0  # by versions that are gone
+
+    def configure(self, service: Service) -> None:
+        """Take what the service's users have changed."""
+        self.service = service
+        for held in self._held.values():
+            held.batcher.limits = service.limits
+        self._results.configure(service)
+        if not service.log_predictions:
+            self._end_log()
+        elif self._predictions is None and self._logs is not None:
+            self._predictions = PredictionLog(self._logs)
+
+    async def close(self) -> None:
+        """Write down what waits to be; versions are removed one by one."""
+        await self._results.close()
+        self._end_log()
+
+    def _end_log(self) -> None:
+        log, self._predictions = self._predictions, None
+        if log is not None:  # a slow disk must not stop the loop
+            threading.Thread(target=log.close, name="predictions-end").start()
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def infer(self, request: Request, chosen: Held | None = None) -> Answer:
+        """`NotHere`: not loaded here. `Full`, `TimedOut`, `ModelFailed`: what the names say.
+        `chosen`: what `held` gave before.
+
+        A new version that fails on a request that a gateway gave it costs nobody an answer: the
+        stable one gives it, and says so. The failure counts against the new one.
+        """
+        held = self.held(request.version) if chosen is None else chosen
+        try:
+            return await self._infer(request, held)
+        except ModelFailed:
+            stable = self._instead_of(held, request)
+            if stable is None:
+                raise
+            return await self._infer(request, stable)
+
+    async def _infer(self, request: Request, held: Held) -> Answer:
+        record = held.record
+        self.last_s = began_s = time.monotonic()
+        cached = False
+        try:
+            if self._results.wanted:
+                outputs, cached = await self._results.through(
+                    key_of(record, request), lambda: held.batcher.compute(request.inputs)
+                )
+            elif held.batcher.pace is Pace.INSTANT:
+                outputs = held.batcher.at_once(request.inputs)
+            else:
+                outputs = await held.batcher.compute(request.inputs)
+        except (ModelFailed, TimedOut):
+            held.counted(time.monotonic() - began_s, failed=True)
+            raise
+        took_s = time.monotonic() - began_s
+        held.counted(took_s)
+        if request.outputs:
+            outputs = {name: outputs[name] for name in request.outputs}
+        answer = Answer(record.model, record.number, request.id, outputs, cached)
+        if self._predictions is not None:
+            self._predictions.note(request, answer, took_s * 1000)
+        return answer
+
+    def _instead_of(self, held: Held, request: Request) -> Held | None:
+        """The stable version, where it may answer for one that has failed: a gateway has chosen
+        that one, not the client, and the two take and give the same."""
+        stable = self._held.get(self.stable) if self.stable is not None else None
+        if request.arm in ("", DIRECT) or stable is None or stable is held:
+            return None
+        return stable if stable.record.signature == held.record.signature else None
+
+    def held(self, version: int | None) -> Held:
+        """A version that is loaded here (None: the stable one); `NotHere`."""
+        number = self.stable if version is None else version
+        if number is None:
+            raise self._not_here(number)
+        found = self._held.get(number) or self._leaving.get(number)
+        if found is None:
+            raise self._not_here(number)
+        return found
+
+    def signature(self, version: int | None) -> Version:
+        """The record of a version that is loaded here (None: the stable one); `NotHere`."""
+        return self.held(version).record
+
+    def knows(self, name: str) -> bool:
+        """Whether requests may call the model so: by the model's name or the service's."""
+        return name in (self.service.model, self.service.name)
+
+    # --- what is loaded --------------------------------------------------------------------------
+
+    def install(self, record: Version, predict: Predict, *, batches: bool, pace: Pace) -> None:
+        """From now on this version answers."""
+        name = f"{record.model}@{record.number}"
+        limits = self.service.limits
+        batcher = Batcher(name, predict, limits, batches=batches, pace=pace)
+        self._held[record.number] = Held(record, batcher)
+
+    async def remove(self, number: int) -> bool:
+        """Choose this version for nobody any more, and wait for those who have; whether all of them
+        were answered."""
+        held = self._held.pop(number, None)
+        if held is None:
+            return True
+        self._leaving[number] = held
+        try:
+            until_s = time.monotonic() + UNLOAD_WAIT_S
+            await asyncio.sleep(CHOSEN_GRACE_S)
+            while held.chosen and time.monotonic() < until_s:  # noqa: ASYNC110  # counted cheaply
+                await asyncio.sleep(UNLOAD_LOOK_S)
+            return await held.batcher.close(UNLOAD_WAIT_S)
+        finally:
+            if self._leaving.get(number) is held:
+                del self._leaving[number]
+            self._refused_before += held.batcher.refused
+
+    @property
+    def versions(self) -> Mapping[int, Held]:
+        return self._held
+
+    # --- what is true of it ----------------------------------------------------------------------
+
+    def ready(self, version: int | None = None) -> bool:
+        """Whether that version (None: the stable one) is loaded and its computing goes on; for
+        None also: not draining."""
+        number = self.stable if version is None else version
+        held = self._held.get(number) if number is not None else None
+        if held is None or (version is None and self.draining):
+            return False
+        return held.batcher.busy_s(time.monotonic()) < self._stuck_s
+
+    def live(self) -> bool:
+        """Whether the process does its work; a computation that is stuck beyond hope is not."""
+        return not self.hopeless()
+
+    def hopeless(self) -> str:
+        """The version whose computation is stuck for so long that only the end of the process ends
+        it; empty: none. May be asked by any thread."""
+        now_s = time.monotonic()
+        for batcher in self._batchers():
+            if batcher.busy_s(now_s) > self._stuck_s + STUCK_END_S:
+                return batcher.name
+        return ""
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that were taken and not answered yet."""
+        return sum(each.waiting + each.running for each in self._batchers())
+
+    def stats(self) -> ReplicaStats:
+        batchers = self._batchers()
+        return ReplicaStats(
+            worker=self.worker,
+            waiting=sum(each.waiting for each in batchers),
+            running=sum(each.running for each in batchers),
+            refused=self._refused_before + sum(each.refused for each in batchers),
+            versions={number: held.counts() for number, held in sorted(self._held.items())},
+            cache=self._results.counts(),
+        )
+
+    def _batchers(self) -> list[Batcher]:
+        """Of all that still compute."""
+        return [held.batcher for held in [*self._held.values(), *self._leaving.values()]]
+
+    @property
+    def _stuck_s(self) -> float:
+        return self.service.limits.timeout_s + STUCK_SLACK_S
+
+    def _not_here(self, number: int | None) -> NotHere:
+        if number is None:
+            return NotHere(
+                f"{self.service.name} serves no version yet",
+                why="its first version is not loaded",
+                fix=f"holdfast why {self.service.name}",
+            )
+        here = ", ".join(map(str, sorted(self._held))) or "none"
+        return NotHere(
+            f"version {number} of {self.service.model} is not loaded here",
+            why=f"loaded are: {here}",
+            fix="try again, or ask for a version that is served",
+        )

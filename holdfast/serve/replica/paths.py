@@ -1,0 +1,67 @@
+"""Which part of the REST surface a path names. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+from urllib.parse import unquote
+
+
+class Place(Enum):
+    """A part of the surface."""
+
+    SERVER = "server"
+    LIVE = "live"
+    READY = "ready"
+    MODEL = "model"
+    MODEL_READY = "model ready"
+    INFER = "infer"
+    PREDICT = "predict"
+    STATS = "stats"
+    METRICS = "metrics"
+    OPENAPI = "openapi"
+
+
+class Route(NamedTuple):
+    """Where a path leads, and the one method that it takes there. `version`: as it stands in the
+    path, None if it names none."""
+
+    place: Place
+    model: str = ""
+    version: str | None = None
+    method: str = "GET"
+
+
+_FIXED = {
+    "v2": Place.SERVER,
+    "v2/health/live": Place.LIVE,
+    "v2/health/ready": Place.READY,
+    "holdfast/stats": Place.STATS,
+    "metrics": Place.METRICS,
+    "openapi.json": Place.OPENAPI,
+}
+_OF_MODEL = {"": Place.MODEL, "ready": Place.MODEL_READY, "infer": Place.INFER}
+
+
+def route_of(path: str) -> Route | None:
+    """Where it leads; None: nowhere."""
+    fixed = _FIXED.get(path.strip("/"))
+    if fixed is not None:
+        return Route(fixed)
+    match [unquote(part) for part in path.strip("/").split("/")]:
+        case ["predict", str(model)] if model:
+            return Route(Place.PREDICT, model, method="POST")
+        case ["predict", str(model), "versions", str(version)] if model and version:
+            return Route(Place.PREDICT, model, version, "POST")
+        case ["v2", "models", str(model), "versions", str(version), *rest] if model and version:
+            return _of_model(model, version, rest)
+        case ["v2", "models", str(model), *rest] if model:
+            return _of_model(model, None, rest)
+    return None
+
+
+def _of_model(model: str, version: str | None, rest: list[str]) -> Route | None:
+    place = _OF_MODEL.get("/".join(rest))
+    if place is None:
+        return None
+    return Route(place, model, version, "POST" if place is Place.INFER else "GET")

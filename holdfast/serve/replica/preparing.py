@@ -1,0 +1,110 @@
+"""From a version's files to something that is warm and has given the right answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.models import examples, loading
+from holdfast.models.kinds import Servable
+from holdfast.models.records import Kind, Version
+from holdfast.serve.replica.batching import Pace, first_line
+from holdfast.serve.replica.joining import Array, repeated, shape_of
+from holdfast.wire import logs
+from holdfast.wire.limits import INLINE_LATE_S, INLINE_S, INSTANT_S, WARM_UP_S, WARM_UP_TRIES
+
+log = logs.get(__name__)
+
+
+class Prepared(NamedTuple):
+    """A version that can answer. `batches`: rows of several requests may go together."""
+
+    servable: Servable
+    batches: bool
+    pace: Pace
+
+
+def prepare(record: Version, folder: Path, batch_max: int) -> Prepared:
+    """Load it, warm it up at the sizes that it will be asked for, and compare its example."""
+    servable = loading.load(record, folder)
+    _bound_threads()
+    try:
+        batches, pace = _warmed(servable, record, folder, batch_max)
+        loading.check_example(servable, record, folder)
+    except BaseException:
+        servable.close()
+        raise
+    return Prepared(servable, batches, pace)
+
+
+def _warmed(servable: Servable, record: Version, folder: Path, most: int) -> tuple[bool, Pace]:
+    """Whether it batches, and how long it computes."""
+    example = examples.read(folder)
+    batches = record.signature.batches
+    if example is None:
+        return batches, Pace.LONG
+    key, _ = shape_of(example.inputs)
+    if not batches or key is None:
+        return False, _pace(record, _timed(servable, example.inputs))
+    one, many = repeated(example.inputs, 1), repeated(example.inputs, max(1, most))
+    alone = _pace(record, _timed(servable, one))
+    trouble = _trouble(servable, many, max(1, most))
+    if trouble:
+        log.warning(
+            "a version is computed request by request",
+            version=f"{record.model}@{record.number}",
+            reason=trouble,
+        )
+        return False, alone
+    together = _pace(record, _timed(servable, many))
+    return True, Pace.LONG if together is Pace.LONG else alone
+
+
+def _trouble(servable: Servable, inputs: Mapping[str, Array], rows: int) -> str:
+    """What is wrong with its largest batch; empty: nothing."""
+    try:
+        outputs = servable.predict(inputs)
+    except Exception as error:
+        return f"a batch of {rows} rows fails: {first_line(error)}"
+    odd = [name for name, array in outputs.items() if array.shape[:1] != (rows,)]
+    return f"output {odd[0]!r} does not have a row for each row of the inputs" if odd else ""
+
+
+def _timed(servable: Servable, inputs: Mapping[str, Array]) -> list[tuple[float, float]]:
+    """How long it takes, several times: of this thread's own time, and by the clock."""
+    took: list[tuple[float, float]] = []
+    first_s = time.monotonic()
+    while len(took) < WARM_UP_TRIES and time.monotonic() - first_s < WARM_UP_S:
+        own_s, began_s = time.thread_time(), time.monotonic()
+        servable.predict(inputs)
+        took.append((time.thread_time() - own_s, time.monotonic() - began_s))
+    return took
+
+
+def _pace(record: Version, took: list[tuple[float, float]]) -> Pace:
+    """By the thread's own time, since the machine may be busy with requests. The clock's time is
+    looked at for those that wait for something. What a GPU computes does not show in either."""
+    if record.kind is Kind.TORCH and _has_gpu():
+        return Pace.LONG
+    own_s = min(own for own, _ in took)
+    clock_s = min(clock for _, clock in took)
+    if own_s >= INLINE_S or clock_s >= INLINE_LATE_S:
+        return Pace.LONG
+    return Pace.INSTANT if own_s < INSTANT_S else Pace.SHORT
+
+
+def _bound_threads() -> None:
+    """Torch computes with as many threads as the replica was given cores. It reads the variable
+    when it is imported, which another process may have done for us."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _has_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()

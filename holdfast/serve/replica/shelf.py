@@ -1,0 +1,154 @@
+"""What the replicas of a machine keep on its disk: versions' files, and what happened to them.
+
+    SHELF/versions/NAME/…        the files of a version; SHELF/bundles: its code (`models.loading`)
+    SHELF/used/NAME              locked, shared, by each process that holds the version
+    SHELF/loading/NAME.WORKER    locked while this worker loads it: one that is left behind unlocked
+                                 says that loading it was the last thing which a process did
+    SHELF/deaths/NAME            one line for each such death, until it is loaded
+    SHELF/proven/NAME            it was loaded on this machine
+
+Locks are the kernel's: they end with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from holdfast.models import loading
+from holdfast.models.records import Version
+from holdfast.storage import Blobs
+from holdfast.wire import logs
+from holdfast.wire.limits import SHELF_VERSIONS_KEPT
+
+_FOLDERS: Final = ("used", "loading", "deaths", "proven")
+_GONE: Final = ".gone-"
+
+log = logs.get(__name__)
+
+
+class Shelf:
+    """May be used by one thread. Several processes share the folder."""
+
+    def __init__(self, folder: Path, worker: int) -> None:
+        self.folder = folder
+        self._worker = worker
+        self._used: dict[str, int] = {}
+        for name in _FOLDERS:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, version: Version, blobs: Blobs) -> Path:
+        """Its files, verified. They stay until `release`."""
+        name = _name(version)
+        if name not in self._used:
+            self._used[name] = _shared(self.folder / "used" / name)
+        return loading.fetch(version, blobs, self.folder)
+
+    def release(self, version: Version) -> None:
+        """This process does not hold it any more. The newest of those that nobody holds stay."""
+        handle = self._used.pop(_name(version), None)
+        if handle is not None:
+            _touch(handle)
+            os.close(handle)
+        self._tidy()
+
+    # --- what happened to it ---------------------------------------------------------------------
+
+    def proven(self, version: Version) -> bool:
+        return (self.folder / "proven" / _name(version)).exists()
+
+    def prove(self, version: Version) -> None:
+        """It was loaded here: nothing that happened before is held against it."""
+        (self.folder / "proven" / _name(version)).touch()
+        (self.folder / "deaths" / _name(version)).unlink(missing_ok=True)
+
+    def forgive(self, version: Version) -> None:
+        """Somebody asks for it in spite of what happened."""
+        (self.folder / "deaths" / _name(version)).unlink(missing_ok=True)
+
+    def deaths(self, version: Version) -> int:
+        """How many processes have died while they loaded it, since it was last loaded."""
+        name = _name(version)
+        deaths = self.folder / "deaths" / name
+        for mark in (self.folder / "loading").glob(f"{name}.*"):
+            with suppress(FileNotFoundError), mark.open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue  # it is being loaded there now
+                mark.unlink()
+                with deaths.open("a") as told:
+                    told.write(f"{mark.name}\n")
+        try:
+            return len(deaths.read_text().splitlines())
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
+    def loading(self, version: Version) -> Iterator[None]:
+        """While the version is loaded in this process."""
+        mark = self.folder / "loading" / f"{_name(version)}.{self._worker}"
+        with mark.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                mark.unlink(missing_ok=True)
+
+    # --- private ---------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Remove the files of versions that nobody here holds, but for the last ones."""
+        free = sorted(
+            (path for path in (self.folder / "used").iterdir() if path.name not in self._used),
+            key=lambda path: path.stat().st_mtime,
+        )
+        for path in free[:-SHELF_VERSIONS_KEPT]:
+            with path.open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue  # another replica holds it
+                self._discard(path.name)
+                path.unlink(missing_ok=True)
+
+    def _discard(self, name: str) -> None:
+        """Those that hold it go on: what is mapped stays. It loses its name first, so that nobody
+        finds half of it."""
+        folder = self.folder / "versions"
+        gone = folder / f"{_GONE}{name}.{self._worker}"
+        (self.folder / "proven" / name).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (folder / name).rename(gone)
+        for left in folder.glob(f"{_GONE}*.{self._worker}"):
+            shutil.rmtree(left)
+
+
+def _touch(handle: int) -> None:
+    """Used just now. Not by the kernel's own clock, which stands still for milliseconds."""
+    now_ns = time.time_ns()
+    os.utime(handle, ns=(now_ns, now_ns))
+
+
+def _shared(path: Path) -> int:
+    """A shared lock on the file of this name, which another process may be removing."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        _touch(handle)
+        try:
+            if os.fstat(handle).st_ino == path.stat().st_ino:
+                return handle
+        except FileNotFoundError:
+            pass  # it was removed before we had the lock
+        os.close(handle)
+
+
+def _name(version: Version) -> str:
+    return loading.place(version, Path()).name

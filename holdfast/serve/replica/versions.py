@@ -1,0 +1,287 @@
+"""Holds what the course says: loads beside the requests, swaps in at once, unloads afterwards.
+
+One version is loaded at a time, the most needed first, by a thread of low priority: its files are
+fetched and verified, it is tried in a process of its own where that protects something, then
+loaded, warmed up and checked, and only then it answers. One that fails says why and disturbs
+nobody. Whatever may be better in a moment (the store is away) is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from holdfast.models.kinds import Servable
+from holdfast.models.records import Version
+from holdfast.serve.records import Load, Loaded
+from holdfast.serve.replica.aside import Aside
+from holdfast.serve.replica.batching import first_line
+from holdfast.serve.replica.engine import Engine
+from holdfast.serve.replica.preparing import Prepared, prepare
+from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.trial import Nest
+from holdfast.storage import Blobs
+from holdfast.wire import logs
+from holdfast.wire.errors import BadModel, Corrupt, HoldfastError, Missing, RetryError, Unavailable
+from holdfast.wire.limits import (
+    LOAD_ABANDONED_S,
+    LOAD_DEATHS_MAX,
+    LOAD_REASON_CHARACTERS_MAX,
+    LOAD_RETRY_S,
+    LOAD_RETRY_S_MAX,
+    LOADING_NICE,
+    TRIAL_S,
+)
+
+log = logs.get(__name__)
+
+# What may be mended without anybody asking this replica again: it looks again now and then.
+_PASSING: Final = (RetryError, Missing, Corrupt, OSError)
+
+
+class Source(Protocol):
+    """Where versions come from. Both may block, and fail while the plane or the store is away."""
+
+    def record(self, number: int) -> Version: ...
+    def blobs(self) -> Blobs: ...
+
+
+class Versions:
+    """Runs in the event loop. `changed` is called whenever `states` have."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        shelf: Shelf,
+        source: Source,
+        nest: Nest | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._shelf = shelf
+        self._source = source
+        self._nest = nest
+        self._changed = changed
+        self._aside = Aside(LOADING_NICE)
+        self._wanted: tuple[int, ...] = ()
+        self._wishes: int | None = None
+        self._retries: dict[int, tuple[int, float]] = {}  # failed so often; not before then
+        self._forgotten: set[str] = set()  # libraries: see `_forget_libraries`
+        self._forgiven: set[int] = set()  # users have asked for them again
+        self._trying: int | None = None  # in a process of its own
+        self._loading: tuple[int, float] | None = None  # in this one, since then
+        self._servables: dict[int, tuple[Version, Servable]] = {}
+        self._unloading: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self.states: dict[int, Loaded] = {}
+
+    def hold(self, numbers: Sequence[int], wishes: int) -> None:
+        """Hold these, the most needed first, and no others. `wishes` counts what users wished
+        for: when it has changed, whatever failed is tried once more."""
+        self._wanted = tuple(dict.fromkeys(numbers))
+        if wishes != self._wishes:
+            if self._wishes is not None:
+                self._forgiven.update(self._wanted)
+            self._wishes = wishes
+            self._retries.clear()
+            for number, loaded in [*self.states.items()]:
+                if loaded.state is Load.FAILED:
+                    del self.states[number]
+        for number in [*self.states]:
+            if number not in self._wanted:
+                del self.states[number]
+                self._retries.pop(number, None)
+                self._unload(number)
+        if self._trying is not None and self._trying not in self._wanted and self._nest is not None:
+            self._nest.stop()  # others wait for their turn
+        for number in self._wanted:
+            if number not in self.states:
+                self.states[number] = Loaded(Load.LOADING, since_s=time.time())
+        self._wake.set()
+        self._changed()
+
+    async def run(self) -> None:
+        """Load what is wanted, until it is cancelled."""
+        while True:
+            self._wake.clear()
+            number, wait_s = self._next(time.monotonic())
+            if number is not None:
+                await self._load(number)
+                continue
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def _next(self, now_s: float) -> tuple[int | None, float | None]:
+        """What to load now; else how long until something is tried again."""
+        soonest: float | None = None
+        for number in self._wanted:
+            if self.states[number].state is Load.READY:
+                continue
+            failed, not_before_s = self._retries.get(number, (0, 0.0))
+            if self.states[number].state is Load.FAILED and not failed:
+                continue  # for good
+            if not_before_s <= now_s:
+                return number, None
+            soonest = min(soonest or not_before_s, not_before_s)
+        return None, None if soonest is None else soonest - now_s
+
+    async def _load(self, number: int) -> None:
+        began_s = time.monotonic()
+        try:
+            record, prepared = await self._aside.call(lambda: self._prepared(number))
+        except Exception as error:
+            self._failed(number, error)
+            return
+        finally:
+            self._trying = self._loading = None
+        if number not in self._wanted:
+            await self._give_back(record, prepared.servable)
+            return
+        try:
+            predict = prepared.servable.predict
+            self._engine.install(record, predict, batches=prepared.batches, pace=prepared.pace)
+        except HoldfastError as error:
+            self._failed(number, error)
+            await self._give_back(record, prepared.servable)
+            return
+        self._retries.pop(number, None)
+        self._servables[number] = (record, prepared.servable)
+        self._say(number, Loaded(Load.READY, since_s=time.time()))
+        log.info(
+            "a version is ready",
+            version=f"{record.model}@{number}",
+            took_s=round(time.monotonic() - began_s, 3),
+            batches=prepared.batches,
+            pace=prepared.pace.value,
+        )
+
+    def _prepared(self, number: int) -> tuple[Version, Prepared]:
+        """In the thread: everything that takes time."""
+        record = self._source.record(number)
+        if record.retired:
+            raise BadModel(f"{record.model}@{number} was retired", why=record.retired)
+        shelf, batch_max = self._shelf, self._engine.service.limits.batch_max
+        folder = shelf.fetch(record, self._source.blobs())
+        try:
+            if self._risky(record):
+                self._tried(record, folder, batch_max)
+            with shelf.loading(record):
+                self._loading = (number, time.monotonic())
+                prepared = prepare(record, folder, batch_max)
+            shelf.prove(record)
+            self._forget_libraries()
+        except BaseException:
+            shelf.release(record)
+            raise
+        return record, prepared
+
+    def _forget_libraries(self) -> None:
+        """Let the garbage collector forget what has been imported: with torch it would go through
+        all of that for a tenth of a second now and then, and every request would wait. Not after
+        each version: what is forgotten is never freed."""
+        libraries = "torch" if "torch" in sys.modules else "others"
+        if libraries not in self._forgotten:
+            self._forgotten.add(libraries)
+            gc.collect()
+            gc.freeze()
+
+    def _risky(self, record: Version) -> bool:
+        """Whether it must be tried first: something is at stake here, or it has killed before."""
+        if record.number in self._forgiven:
+            self._forgiven.discard(record.number)
+            self._shelf.forgive(record)
+        deaths = self._shelf.deaths(record)
+        if deaths >= LOAD_DEATHS_MAX:
+            raise BadModel(
+                f"loading {record.model}@{record.number} has ended {deaths} processes here",
+                fix="see the logs of the replicas that have ended",
+            )
+        return deaths > 0 or (bool(self._engine.versions) and not self._shelf.proven(record))
+
+    def _tried(self, record: Version, folder: Path, batch_max: int) -> None:
+        if self._nest is None:
+            return
+        self._trying = record.number
+        try:
+            self._nest.trial(record, folder, batch_max)
+        except Unavailable as error:
+            log.warning("a version is loaded without a trial", reason=str(error))
+            self._nest = None
+        finally:
+            self._trying = None
+
+    def stuck(self, now_s: float) -> str:
+        """What is loaded in this process and does not come to an end; empty: nothing. Only the end
+        of the process ends it: the next one finds its mark, and tries the version apart."""
+        if self._loading is None:
+            return ""
+        number, since_s = self._loading
+        idle = number not in self._wanted and not self._engine.versions
+        limit_s = LOAD_ABANDONED_S if idle else TRIAL_S
+        return f"version {number}" if now_s - since_s > limit_s else ""
+
+    def _failed(self, number: int, error: Exception) -> None:
+        reason = _reason(error)
+        if number not in self._wanted:
+            return
+        passing = isinstance(error, _PASSING)
+        tries = self._retries.get(number, (0, 0.0))[0] + 1
+        if passing:
+            pause_s = min(LOAD_RETRY_S * 2 ** min(tries - 1, 16), LOAD_RETRY_S_MAX)
+            self._retries[number] = (tries, time.monotonic() + pause_s)
+        else:
+            self._retries.pop(number, None)
+        # Nobody was reached: that says nothing about the version.
+        away = isinstance(error, RetryError | OSError)
+        before = self.states[number]
+        after = Load.LOADING if away else Load.FAILED
+        if (before.state, before.reason) != (after, reason):
+            log.warning("a version is not loaded", version=number, reason=reason, again=passing)
+            self._say(number, Loaded(after, reason, time.time()))
+
+    def _say(self, number: int, loaded: Loaded) -> None:
+        self.states[number] = loaded
+        self._changed()
+
+    # --- unloading -------------------------------------------------------------------------------
+
+    def _unload(self, number: int) -> None:
+        held = self._servables.pop(number, None)
+        if held is not None:
+            task = asyncio.create_task(self._close(number, *held))
+            self._unloading.add(task)
+            task.add_done_callback(self._unloading.discard)
+
+    async def _close(self, number: int, record: Version, servable: Servable) -> None:
+        if not await self._engine.remove(number):
+            return  # it computes still: taking its memory away would end the process
+        await self._give_back(record, servable)
+        log.info("a version is unloaded", version=f"{record.model}@{number}")
+
+    async def _give_back(self, record: Version, servable: Servable) -> None:
+        """Its memory, and its files. What a model's own `close` raises stops nobody."""
+        for what in (servable.close, partial(self._shelf.release, record)):
+            try:
+                await self._aside.call(what)
+            except Exception as error:
+                name = f"{record.model}@{record.number}"
+                log.warning("a version did not go cleanly", version=name, reason=first_line(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HoldfastError):
+        text = f"{error.what}: {error.why}" if error.why else error.what
+    else:
+        text = first_line(error)
+    return text.replace("\n", " ")[:LOAD_REASON_CHARACTERS_MAX]

@@ -1,0 +1,376 @@
+"""What users do with services, as verbs over the coordination plane.
+
+    services = Services(session)
+    services.create(Service("digits", model="digits", target="prod"))
+    services.rollout("digits", "4")
+    services.rollback("digits")
+
+Nothing here is fenced: users are not leaders. Each verb is one compare-and-set on the service's
+node, together with its words for people (`asked`); two users at once are put in order, and a lost
+reply is found out. What comes of it the conductor decides (`Course`).
+
+The processes of a service are the workers of a job of mode `serve`. `create` submits it, and
+`ensure_job` does so again if it has gone. How many workers it has the conductor says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from holdfast.control import codec
+from holdfast.control.codec import Entry
+from holdfast.control.filing import check_name
+from holdfast.control.plane import ControlPlane
+from holdfast.coordination import Facts, Membership, Session
+from holdfast.models.records import Version, alias_path, version_path, versions_path
+from holdfast.serve import checked, jobs
+from holdfast.serve.records import (
+    GATEWAYS,
+    SERVICES,
+    Course,
+    Gateway,
+    Replica,
+    Service,
+    course_path,
+    history_path,
+    job_name,
+    replicas_path,
+    service_path,
+)
+from holdfast.wire import documents
+from holdfast.wire.errors import Conflict, Missing, Refused
+from holdfast.wire.limits import (
+    ASKED_CHARACTERS_MAX,
+    ASKED_KEPT,
+    SERVICE_KEY_BYTES,
+    SERVICE_NODES_REMOVED,
+    UPDATE_TRIES_MAX,
+)
+
+T = TypeVar("T")
+Change = Callable[[Service], Service]
+
+
+def asked_path(service: str) -> str:
+    """What its users asked, in words."""
+    return f"{service_path(service)}/asked"
+
+
+class Services:
+    """The services of a cluster. `who`: what their users are called in the history."""
+
+    def __init__(self, session: Session, who: str = "its user") -> None:
+        self._session = session
+        self._facts = Facts(session)
+        self._who = who
+        self._plane = ControlPlane(session, who)
+
+    # --- what there is --------------------------------------------------------------------------
+
+    def services(self) -> dict[str, Service]:
+        """All of them, by name."""
+        found = {}
+        for name in self._facts.names(SERVICES, fresh=True):
+            fact = self._facts.read(service_path(name))
+            if fact is not None and fact.data:
+                found[name] = documents.from_bytes(service_path(name), Service, fact.data)
+        return found
+
+    def service(self, name: str) -> Service:
+        """`Missing` if there is none of that name."""
+        return self._read(name)[0]
+
+    def course(self, name: str) -> Course | None:
+        """What the conductor has decided; None: nothing yet."""
+        path = course_path(name)
+        fact = self._facts.read(path, fresh=True)
+        return documents.from_bytes(path, Course, fact.data) if fact is not None else None
+
+    def replicas(self, name: str) -> dict[int, Replica]:
+        """Those that have a session now, by worker."""
+        found = self._members(replicas_path(name), Replica)
+        return {each.worker: each for each in found.values()}
+
+    def gateways(self) -> dict[str, Gateway]:
+        return self._members(GATEWAYS, Gateway)
+
+    def history(self, name: str) -> list[Entry]:
+        """What was asked and decided, and why, oldest first; only the newest is kept."""
+        self._read(name)
+        pages = [f"{history_path(name)}/{page}" for page in self._facts.names(history_path(name))]
+        found = self._facts.read_all(pages)
+        decided = [
+            entry for path in sorted(found) for entry in codec.entries_from(path, found[path].data)
+        ]
+        # Each in its own order: the clocks of conductors and users may differ.
+        return list(heapq.merge(decided, self._asked(name), key=lambda entry: entry.at_s))
+
+    # --- what users want ------------------------------------------------------------------------
+
+    def create(self, service: Service) -> Service:
+        """A new service, and the job of its replicas. `Conflict` if there is one of that name."""
+        name = check_name("service", service.name)
+        check_name("job", job_name(name))
+        checked.check(service)
+        self._check_target(service.model, service.target)
+        made = replace(service, asked=1, created_s=self._now_s())
+        words = self._words(f"serve {service.model}@{service.target}")
+        transaction = self._facts.transaction(lambda: self._is(made))
+        path = service_path(name)
+        left = self._facts.read(path, fresh=True)
+        if left is not None and not left.data:
+            # A late replica of a removed service has left an empty node, and perhaps more.
+            self._remove(name)
+        transaction.create(path, documents.to_bytes(made))
+        transaction.create(asked_path(name), codec.entries_to([words]))
+        try:
+            transaction.commit()
+        except Conflict as error:
+            raise Conflict(
+                f"there is a service {name} already",
+                fix=f"change it: holdfast rollout {name}, or remove it: holdfast unserve {name}",
+            ) from error
+        self.ensure_job(name)
+        return made
+
+    def update(self, name: str, change: Change, words: str) -> Service:
+        """Change what is wanted, in one compare-and-set; `words` say what, for the history. What
+        never changes (model, room, queue, priority) is `Refused`."""
+
+        def kept(service: Service) -> Service:
+            after = change(service)
+            checked.check(after)
+            checked.check_same(service, after)
+            return after
+
+        return self._change(name, kept, words)
+
+    def rollout(self, name: str, target: str | None = None) -> Service:
+        """Serve what `target` (an alias or a version's number) names, step by step. None: the
+        same target again, also if it failed before. Ends a rollback and a split."""
+        service = self.service(name)
+        wanted = service.target if target is None else target.removeprefix("@")
+        self._check_target(service.model, wanted)
+
+        def change(before: Service) -> Service:
+            return _wished(replace(before, target=wanted, pinned=None, split={}))
+
+        return self._change(name, change, f"roll out {service.model}@{wanted}")
+
+    def rollback(self, name: str) -> Service:
+        """Serve the version before, at once: of a rollout under way the one that is stable, else
+        the one before that. `Refused` if there is none."""
+        self.service(name)
+        course = self.course(name)
+        back = None
+        if course is not None:
+            under_way = course.next is not None or len(course.arms) > 1
+            back = course.stable if under_way else course.previous
+        if back is None:
+            raise Refused(
+                f"{name} has no version to go back to",
+                why="it has served one version only" if course else "it serves nothing yet",
+                fix=f"name one: holdfast rollout {name} VERSION",
+            )
+        return self.pin(name, back, f"roll back to version {back}")
+
+    def pin(self, name: str, version: int, words: str = "") -> Service:
+        """Serve exactly this version until `rollout`."""
+        self._check_target(self.service(name).model, str(version))
+
+        def change(before: Service) -> Service:
+            return _wished(replace(before, pinned=version, split={}))
+
+        return self._change(name, change, words or f"serve version {version} and no other")
+
+    def split(self, name: str, weights: Mapping[int, float]) -> Service:
+        """Serve several versions side by side, by these weights (of their sum); none: the target
+        alone again."""
+        service = self.service(name)
+        for version in weights:
+            self._check_target(service.model, str(version))
+        parts = checked.weights(weights)
+        said = ", ".join(f"version {version}: {part / 100:g} %" for version, part in parts.items())
+
+        def change(before: Service) -> Service:
+            return _wished(replace(before, split=parts, pinned=None))
+
+        return self._change(name, change, f"split: {said}" if parts else "no split any more")
+
+    def scale(self, name: str, replicas: int | None) -> Service:
+        """Have so many replicas; None: as many as are needed between the least and the most."""
+
+        def change(before: Service) -> Service:
+            after = replace(before, replicas_wanted=replicas)
+            checked.check(after)
+            return after
+
+        most = "as its load asks" if replicas is None else str(replicas)
+        return self._change(name, change, f"scale to {most}")
+
+    def add_key(self, name: str) -> str:
+        """A new API key. It is told once: only its SHA-256 is kept."""
+        key = f"hf_{secrets.token_urlsafe(SERVICE_KEY_BYTES)}"
+
+        def change(before: Service) -> Service:
+            after = replace(before, keys=(*before.keys, key_digest(key)))
+            checked.check(after)
+            return after
+
+        self._change(name, change, "another API key")
+        return key
+
+    def remove_key(self, name: str, key: str) -> Service:
+        """Forget an API key, given as it is or by the first letters of its SHA-256."""
+        digest = key_digest(key)
+
+        def change(before: Service) -> Service:
+            gone = [one for one in before.keys if one == digest or one.startswith(key.lower())]
+            if len(gone) != 1 or not key:
+                raise Missing(
+                    f"{name} has no such key" if not gone else f"{key} begins several keys",
+                    fix=f"holdfast services {name} shows the first letters of each",
+                )
+            return replace(before, keys=tuple(one for one in before.keys if one not in gone))
+
+        return self._change(name, change, "one API key fewer")
+
+    # --- the job and the end --------------------------------------------------------------------
+
+    def ensure_job(self, name: str) -> None:
+        """Submit the job of the replicas, unless it is there. One that was stopped by hand is
+        removed and submitted anew."""
+        jobs.ensure(self._plane, self.service(name))
+
+    def stop(self, name: str) -> bool:
+        """End a service: its replicas drain and leave. Whether all have; if not, ask again."""
+        self._read(name)
+        return jobs.stop(self._plane, job_name(name))
+
+    def remove(self, name: str) -> None:
+        """Forget a service whose replicas have left (`stop`), with its history."""
+        if not self.stop(name):
+            raise Refused(
+                f"{name} still has replicas",
+                why="they answer what they have begun",
+                fix=f"holdfast unserve {name} waits for them",
+            )
+        jobs.forget(self._plane, job_name(name))
+        for _ in range(UPDATE_TRIES_MAX):
+            if self._remove(name):
+                return
+        raise Conflict(f"service {name} changes all the time", fix=f"holdfast unserve {name}")
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _now_s(self) -> float:
+        return self._session.clock.wall_ms() / 1000
+
+    def _read(self, name: str) -> tuple[Service, int]:
+        path = service_path(check_name("service", name))
+        fact = self._facts.read(path, fresh=True)
+        if fact is None or not fact.data:
+            raise Missing(f"there is no service {name}", fix="holdfast services")
+        return documents.from_bytes(path, Service, fact.data), fact.version
+
+    def _is(self, service: Service) -> bool:
+        try:
+            return self.service(service.name) == service
+        except Missing:
+            return False
+
+    def _change(self, name: str, change: Change, words: str) -> Service:
+        """One compare-and-set with its words. What is so already is asked again all the same: the
+        conductor then tries again what had failed."""
+        for _ in range(UPDATE_TRIES_MAX):
+            before, version = self._read(name)
+            after = replace(change(before), asked=before.asked + 1)
+            transaction = self._facts.transaction(lambda after=after: self._is(after))  # type: ignore[misc]
+            transaction.replace(service_path(name), documents.to_bytes(after), version)
+            path = asked_path(name)
+            fact = self._facts.read(path)
+            entries = [*self._asked(name), self._words(words)][-ASKED_KEPT:]
+            if fact is None:
+                transaction.create(path, codec.entries_to(entries))
+            else:
+                transaction.replace(path, codec.entries_to(entries), fact.version)
+            try:
+                transaction.commit()
+            except Conflict:
+                continue  # somebody was first: look again
+            return after
+        raise Conflict(
+            f"service {name} was changed by others {UPDATE_TRIES_MAX} times in a row",
+            fix="let fewer change it, or less often",
+        )
+
+    def _words(self, text: str) -> Entry:
+        said = f"{self._who} asked: {text}"[:ASKED_CHARACTERS_MAX]
+        return Entry(self._now_s(), 0, "Asked", said)
+
+    def _asked(self, name: str) -> list[Entry]:
+        path = asked_path(name)
+        fact = self._facts.read(path)
+        return list(codec.entries_from(path, fact.data)) if fact is not None else []
+
+    def _members(self, path: str, kind: type[T]) -> dict[str, T]:
+        members = Membership(self._session, path).members()
+        return {
+            name: documents.from_document(f"{path}/{name}", kind, member.data)
+            for name, member in members.items()
+        }
+
+    def _check_target(self, model: str, target: str) -> None:
+        """`Missing` if the model has no such version or alias, `Refused` if it is retired."""
+        known = self._facts.names(versions_path(model), fresh=True)
+        if not known:
+            raise Missing(f"there is no model {model}", fix="holdfast models")
+        show = f"holdfast models show {model}"
+        if not target.isdecimal():
+            if self._facts.read(alias_path(model, check_name("alias", target))) is None:
+                raise Missing(f"model {model} has no alias {target}", fix=show)
+            return
+        path = version_path(model, int(target))
+        fact = self._facts.read(path)
+        if fact is None:
+            raise Missing(f"model {model} has no version {target}", fix=show)
+        retired = documents.from_bytes(path, Version, fact.data).retired
+        if retired:
+            raise Refused(f"version {target} of {model} is retired", why=retired, fix=show)
+
+    def _remove(self, name: str) -> bool:
+        """Its nodes, the lowest first; whether none is left."""
+        top = service_path(name)
+        paths = [*self._below(top), top]
+        for start in range(0, len(paths), SERVICE_NODES_REMOVED):
+            some = paths[start : start + SERVICE_NODES_REMOVED]
+            gone = self._facts.transaction(lambda: self._facts.read(top, fresh=True) is None)
+            for path in some:
+                gone.remove(path)
+            try:
+                gone.commit()
+            except (Conflict, Missing):
+                return False  # somebody wrote or removed one meanwhile: look again
+        return True
+
+    def _below(self, path: str) -> list[str]:
+        found: list[str] = []
+        for name in self._facts.names(path, fresh=True):
+            child = f"{path}/{name}"
+            found += [*self._below(child), child]
+        return found
+
+
+def key_digest(key: str) -> str:
+    """What is kept of an API key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _wished(service: Service) -> Service:
+    """Users said which version to serve: one that had failed is tried again."""
+    return replace(service, wishes=service.wishes + 1)

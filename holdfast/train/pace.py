@@ -1,0 +1,55 @@
+"""How long this worker needs for a lane, without the time that it waits for others.
+
+    pace.lane()           # the next lane begins, its data included
+    pace.end()            # the last one is computed; the wait for the sum comes next
+    pace.metrics()        # {"lane_ms": ...} once there is enough of it to be worth telling
+
+On a GPU work is only handed over in this time, except that reading the losses waits for it: all but
+the last backward pass is measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.wire.limits import PACE_S, PACE_STEPS_KEPT, PACE_STEPS_MIN
+from holdfast.wire.reports import LANE_METRIC
+
+
+class Pace:
+    """The pace within one view. The median: a pause, a checkpoint or a slow batch is no pace."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps: deque[float] = deque(maxlen=PACE_STEPS_KEPT)
+        self._since_s = self._clock()
+        self._begun_s = 0.0
+        self._lanes = 0  # of the step under way
+        self._told: dict[str, float] = {}
+        self._told_s = 0.0
+
+    def anew(self) -> None:
+        """The view is another: so are the lanes, and perhaps who else is on the machine."""
+        self._steps.clear()
+        self._since_s, self._lanes, self._told = self._clock(), 0, {}
+
+    def lane(self) -> None:
+        if not self._lanes:
+            self._begun_s = self._clock()
+        self._lanes += 1
+
+    def end(self) -> None:
+        if self._lanes:
+            self._steps.append((self._clock() - self._begun_s) / self._lanes)
+        self._lanes = 0
+
+    def metrics(self) -> dict[str, float]:
+        now_s = self._clock()
+        if now_s < self._since_s + PACE_S or len(self._steps) < PACE_STEPS_MIN:
+            return {}
+        if not self._told or now_s > self._told_s + 1.0:
+            self._told, self._told_s = {LANE_METRIC: statistics.median(self._steps) * 1000}, now_s
+        return self._told

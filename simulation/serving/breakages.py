@@ -1,0 +1,234 @@
+"""Deliberate breakages of rollouts. Each must be found, or the serving world is blind.
+
+The code's own check of a course (`moves.validate`) is off meanwhile: what finds a mutant is the
+world's truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.serve import moves, rollout, splits, trouble
+from holdfast.serve.conduct import Fleet
+from holdfast.serve.conductor.memory import Memory
+from holdfast.serve.records import WEIGHT_TOTAL, Load
+from holdfast.serve.verdict import Finding, Verdict
+from simulation.breakages import Mutant, Patch
+from simulation.serving.world import World
+
+
+def _silent(_: Any) -> Any:
+    return lambda *arguments, **named: None
+
+
+_UNCHECKED: Final[Patch] = (moves, "validate", _silent)
+
+
+def _mutant(name: str, what: str, *patches: Patch) -> Mutant:
+    return Mutant(name, what, (*patches, _UNCHECKED))
+
+
+def _never(_: Any) -> Any:
+    return lambda *arguments, **named: ""
+
+
+def _always(_: Any) -> Any:
+    return lambda *arguments, **named: True
+
+
+def _not_fenced(_: Any) -> Any:
+    return lambda self, term, command: False
+
+
+def _any_weight(_: Any) -> Any:
+    return lambda self, version, beside: WEIGHT_TOTAL if self.ready(version) else 0
+
+
+def _loading_is_ready(_: Any) -> Any:
+    return lambda self, version: sum(
+        1 for state in self.states(version) if state is not Load.FAILED
+    )
+
+
+def _drops_at_once(old: Any) -> Any:
+    return lambda course, fleet, gateways, name, grace_s: old(course, fleet, {}, name, 1e12)
+
+
+def _forgets_gateways(old: Any) -> Any:
+    return lambda course, fleet, gateways, name, grace_s: old(course, fleet, {}, name, grace_s)
+
+
+def _holds_only_needed(old: Any) -> Any:
+    """What is not needed any more is gone at once."""
+
+    def kept(*arguments: Any) -> Any:
+        after = old(*arguments)
+        hold = tuple(version for version in after.hold if version not in after.leaving)
+        return replace(after, hold=hold, leaving={})
+
+    return kept
+
+
+def _cold(old: Any) -> Any:
+    """The version before is not kept."""
+    return lambda course, version, now_s: replace(old(course, version, now_s), previous=None)
+
+
+def _tries_for_ever(old: Any) -> Any:
+    """That it failed is forgotten."""
+    return lambda course, version, reason, now_s: replace(
+        old(course, version, reason, now_s), failed=course.failed
+    )
+
+
+def _ignores_failures(old: Any) -> Any:
+    return lambda look: old(replace(look, course=replace(look.course, failed={})))
+
+
+def _ignores_retirement(old: Any) -> Any:
+    return lambda look: old(replace(look, desired=replace(look.desired, unusable={})))
+
+
+def _ignores_pins(old: Any) -> Any:
+    def goal(look: Any) -> Any:
+        service = replace(look.desired.service, pinned=None)
+        return old(replace(look, desired=replace(look.desired, service=service)))
+
+    return goal
+
+
+def _all_is_fine(_: Any) -> Any:
+    return lambda *arguments, **named: Verdict(Finding.FINE, "")
+
+
+def _no_split(_: Any) -> Any:
+    return lambda look: {}
+
+
+def _shrinks(old: Any) -> Any:
+    """Whatever goes on, one replica less is enough now and then."""
+
+    def wanted(service: Any, current: int, *arguments: Any, **named: Any) -> Any:
+        count, why = old(service, current, *arguments, **named)
+        if not named["may_shrink"] and count == current > service.replicas_min:
+            return count - 1, "it is calm"
+        return count, why
+
+    return wanted
+
+
+def _counts_before_applied(old: Any) -> Any:
+    return lambda self, course, *, applied: old(self, course, applied=True)
+
+
+def _keeps_old_counts(_: Any) -> Any:
+    """Other arms do not begin a new window."""
+
+    def see(self: Any, course: Any, *, applied: bool) -> None:
+        self._arms = course.arms if course is not None else ()
+        self._applied = applied
+        if self._window is not None:
+            self._window = replace(self._window, arms=self._arms, since_s=0.0, counts={})
+
+    return see
+
+
+def _asks_are_lost(old: Any) -> Any:
+    """What users asked is never noted."""
+
+    def advance(desired: Any, observed: Any, now_s: float) -> Any:
+        if observed.course is None:
+            return old(desired, observed, now_s)
+        asked, wishes = observed.course.asked, observed.course.wishes
+        service = replace(desired.service, asked=asked, wishes=wishes)
+        return old(replace(desired, service=service), observed, now_s)
+
+    return advance
+
+
+MUTANTS: Final = (
+    _mutant(
+        "no fence",
+        "a deposed conductor writes, and upon a course that it has not seen",
+        (World, "fenced", _not_fenced),
+    ),
+    _mutant(
+        "any weight",
+        "one ready replica is enough for any weight",
+        (Fleet, "allowed", _any_weight),
+    ),
+    _mutant(
+        "loading is ready",
+        "a replica that loads a version counts as ready for it",
+        (Fleet, "ready", _loading_is_ready),
+    ),
+    _mutant(
+        "unload at once",
+        "a version is dropped as soon as nobody needs it, without asking gateways",
+        (moves, "dropped", _drops_at_once),
+    ),
+    _mutant(
+        "gateways forgotten",
+        "a version is dropped after the grace, whatever gateways have applied",
+        (moves, "dropped", _forgets_gateways),
+    ),
+    _mutant(
+        "only what is needed",
+        "replicas hold nothing that is not needed",
+        (moves, "kept", _holds_only_needed),
+    ),
+    _mutant(
+        "nothing stays warm",
+        "the version before is not held after a promotion",
+        (moves, "promoted", _cold),
+    ),
+    _mutant(
+        "tried for ever",
+        "a version that failed is begun again and again",
+        (moves, "given_up", _tries_for_ever),
+    ),
+    _mutant(
+        "failures ignored",
+        "a version that failed is rolled out all the same",
+        (rollout, "goal_of", _ignores_failures),
+    ),
+    _mutant(
+        "retirement ignored",
+        "a retired version is rolled out",
+        (rollout, "goal_of", _ignores_retirement),
+    ),
+    _mutant("pins ignored", "a user's pin does nothing", (rollout, "goal_of", _ignores_pins)),
+    _mutant("splits ignored", "a user's split does nothing", (splits, "usable_split", _no_split)),
+    _mutant(
+        "all is fine", "no counts ever speak against a version", (trouble, "judge", _all_is_fine)
+    ),
+    _mutant(
+        "no patience",
+        "a step is over as soon as it has begun",
+        (rollout, "held_long_enough", _always),
+    ),
+    _mutant("crashes ignored", "crashes are nobody's fault", (trouble, "crashes", _never)),
+    _mutant(
+        "failed loads ignored",
+        "that no replica can load a version is not noticed, nor that it takes too long",
+        (trouble, "unloadable", _never),
+        (trouble, "_late", _never),
+    ),
+    _mutant(
+        "counted too early",
+        "a step is judged before gateways send by it",
+        (Memory, "see_course", _counts_before_applied),
+    ),
+    _mutant(
+        "old counts",
+        "what was counted under other arms lets a step pass",
+        (Memory, "see_course", _keeps_old_counts),
+    ),
+    _mutant(
+        "shrinks in a rollout",
+        "replicas are taken away while a version is rolled out",
+        (rollout, "wanted_replicas", _shrinks),
+    ),
+    _mutant("deaf", "what users asked is not noted", (rollout, "advance", _asks_are_lost)),
+)

@@ -1,0 +1,190 @@
+"""What must always be true of a service, judged from the world's truth.
+
+Nothing here asks the code under test. Truth is: what is written, which processes live and what they
+have loaded, by which course each gateway sends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.serve.conduct import Desired, Observed
+from holdfast.serve.records import WEIGHT_TOTAL, Course, Load, Stage
+from simulation.kernel import Violation
+from simulation.serving.settings import BAD, Nature
+
+if TYPE_CHECKING:
+    from simulation.serving.world import World
+
+LEADER: Final = "1: only the leader of the newest term writes a course, upon the one before"
+CAPACITY: Final = "8: no version gets more weight than its ready replicas can carry"
+HELD: Final = "requests go to versions that are held"
+ROUTED: Final = "a version that a gateway sends to is held"
+WARM: Final = "what was stable before stays warm"
+FAILED: Final = "a version that failed gets no requests"
+RETIRED: Final = "a retired version gets no new requests"
+JUDGED: Final = "a bad version never serves everything by its rollout"
+SHRINKS: Final = "a rollout never ends with fewer replicas than it began with"
+ANSWERED: Final = "without faults every request is answered"
+SETTLES: Final = "every rollout ends: promoted, or failed with a reason"
+WISHES: Final = "what users want is served, if it can be"
+QUIET: Final = "a service that nothing happens to is left alone"
+
+# Courses of one world: more of them and something goes to and fro.
+_COURSES_MAX: Final = 400
+_UNDER_WAY: Final = (Stage.LOADING, Stage.SHIFTING)
+
+
+class Checks:
+    """Looks at each course as it is written, and at the end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._settled_at_s: float | None = None
+        self._faults = {kind for _, kind in world.settings.faults}
+
+    # --- each course ----------------------------------------------------------------------------
+
+    def course_written(
+        self, term: int, before: Course | None, after: Course, desired: Desired, seen: Observed
+    ) -> None:
+        world = self._world
+        number = before.number if before is not None else 0
+        if term != world.plane.term or after.number != number + 1:
+            raise Violation(LEADER, f"course {after.number} of term {term} came after {number}")
+        if after.number > _COURSES_MAX:
+            raise Violation(QUIET, f"{after.number} courses")
+        self._arms(before, after, desired)
+        self._capacity(before, after, seen)
+        self._gateways(after)
+        if before is not None:
+            self._succession(before, after)
+
+    def _arms(self, before: Course | None, after: Course, desired: Desired) -> None:
+        weights = {arm.version: arm.weight for arm in after.arms}
+        if weights and (sum(weights.values()) != WEIGHT_TOTAL or not set(weights) <= {*after.hold}):
+            raise Violation(HELD, f"{weights} of {after.hold}")
+        failed = set(weights) & set(after.failed) - {after.stable}
+        if failed:
+            raise Violation(FAILED, f"{failed} have weight; {after.reason}")
+        old = {arm.version: arm.weight for arm in before.arms} if before is not None else {}
+        stable = before.stable if before is not None else None
+        # One that was retired after the conductor had looked is taken back next.
+        for version in set(weights) & set(desired.unusable) - {stable}:
+            if weights[version] > old.get(version, 0):
+                raise Violation(RETIRED, f"version {version} gets {weights[version]}")
+
+    def _capacity(self, before: Course | None, after: Course, seen: Observed) -> None:
+        """By what the conductor could see when it decided. The stable version may always take
+        everything back: it could carry it before."""
+        old = {arm.version: arm.weight for arm in before.arms} if before is not None else {}
+        stable = before.stable if before is not None else None
+        ready = {
+            version: sum(
+                1
+                for replica in seen.replicas.values()
+                if not replica.draining
+                and version in replica.versions
+                and replica.versions[version].state is Load.READY
+            )
+            for version in {*old, *(arm.version for arm in after.arms)}
+        }
+        most = max(ready.values(), default=0)
+        for arm in after.arms:
+            grows = arm.weight > old.get(arm.version, 0)
+            if (
+                grows
+                and arm.version != stable
+                and arm.weight * most > WEIGHT_TOTAL * ready[arm.version]
+            ):
+                raise Violation(
+                    CAPACITY, f"version {arm.version} has {arm.weight}, with {ready} ready"
+                )
+
+    def _gateways(self, after: Course) -> None:
+        world = self._world
+        for gateway in world.gateways:
+            if gateway.routes is None or gateway.name not in world.plane.gateways:
+                continue
+            gone = {arm.version for arm in gateway.routes.arms} - set(after.hold)
+            if gone:
+                raise Violation(
+                    ROUTED,
+                    f"{gateway.name} sends to {gone} by course {gateway.routes.number}, and "
+                    f"course {after.number} holds {after.hold}",
+                )
+
+    def _succession(self, before: Course, after: Course) -> None:
+        world, service = self._world, self._world.plane.service
+        if after.previous is not None and after.previous not in after.hold:
+            raise Violation(WARM, f"{after.previous} is not in {after.hold}")
+        promoted = after.stable != before.stable and after.stable is not None
+        if promoted and before.stable is not None:
+            if after.previous != before.stable and before.stable not in world.plane.retired:
+                raise Violation(WARM, f"{before.stable} was stable, and {after.previous} is kept")
+            nature = world.settings.natures[after.stable or 0]
+            by_itself = service.pinned is None and not service.split and before.stage in _UNDER_WAY
+            # While gateways are away nobody sends to it, and nobody can know.
+            if by_itself and nature in BAD and not self._faults & {"restart gateway"}:
+                raise Violation(JUDGED, f"version {after.stable} is {nature.value}")
+        shrinks = after.replicas < before.replicas
+        if shrinks and after.stage in _UNDER_WAY:
+            raise Violation(SHRINKS, f"{after.replicas} instead of {before.replicas}")
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def settled(self) -> bool:
+        """Whether nothing is under way any more, for some time."""
+        if not self._at_rest():
+            self._settled_at_s = None
+            return False
+        if self._settled_at_s is None:
+            self._settled_at_s = self._world.now_s
+        return self._world.now_s > self._settled_at_s + 5.0
+
+    def _at_rest(self) -> bool:
+        course, plane = self._world.plane.course, self._world.plane
+        if course is None or course.next is not None or course.leaving:
+            return False
+        if course.asked != plane.service.asked or course.replicas != plane.job_replicas:
+            return False
+        return self._served_as_wanted(course)
+
+    def _served_as_wanted(self, course: Course) -> bool:
+        plane, weights = self._world.plane, {arm.version: arm.weight for arm in course.arms}
+        natures = self._world.settings.natures
+
+        def usable(version: int) -> bool:
+            return version not in plane.retired and version not in course.failed
+
+        split = {v: w for v, w in plane.service.split.items() if usable(v)}
+        if split:
+            # A version that some machines cannot load has what the others carry.
+            picky = any(natures[version] is Nature.PICKY for version in split)
+            return course.stage is Stage.SPLIT and (picky or set(weights) == set(split))
+        wanted = plane.target if plane.service.pinned is None else plane.service.pinned
+        if course.stage is Stage.STARTING:
+            return not usable(wanted)
+        alone = weights == {course.stable: WEIGHT_TOTAL} and course.stage is Stage.STEADY
+        return alone and (course.stable == wanted or not usable(wanted))
+
+    def unsettled(self) -> None:
+        course, plane = self._world.plane.course, self._world.plane
+        raise Violation(
+            SETTLES,
+            f"target {plane.target}, pinned {plane.service.pinned}, split {plane.service.split}, "
+            f"retired {sorted(plane.retired)}: {course}",
+        )
+
+    def at_the_end(self) -> None:
+        world, course = self._world, self._world.plane.course
+        assert course is not None
+        natures = world.settings.natures
+        calm = not world.settings.faults
+        harmless = set(natures.values()).isdisjoint({Nature.CRASHING, Nature.FATAL})
+        if calm and harmless:
+            if world.lost:
+                raise Violation(ANSWERED, f"{world.lost} requests had no replica")
+            wrong = [v for v in course.failed if natures[v] is Nature.GOOD]
+            if wrong:
+                raise Violation(WISHES, f"{course.failed} failed, and was good")

@@ -1,0 +1,176 @@
+"""The load, the troubles, and what must be true at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bench.serving.replies import Shot
+from bench.serving.steady import Result, Steady
+from tests.proofs.serving.models import BODY, MODEL, right
+from tests.proofs.serving.stage import SERVICE, Theatre, patiently
+
+REPLICAS: Final = 3
+# Requests of the old version that are still under way when gateways have taken the new course.
+SETTLE_S: Final = 0.5
+QUIET_S: Final = 0.5
+LOOK_S: Final = 0.1
+# A gateway hears of a new replica in milliseconds, and its Envoy asks for its health first. On a
+# machine that is busy with all of this that takes longer.
+HEARD_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of everything. The same seed gives the same order of troubles."""
+
+    seed: int
+    requests: int = 200_000
+    rate: float = 500.0
+    rollouts: int = 20
+    rollbacks: int = 5
+    kill_every_s: float = 2.0
+
+    def command(self) -> str:
+        return (
+            f"python -m tests.proofs.serving --seed {self.seed} --requests {self.requests}"
+            f" --rate {self.rate:g} --rollouts {self.rollouts} --rollbacks {self.rollbacks}"
+        )
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Campaign:
+    """One run."""
+
+    plan: Plan
+    folder: Path
+    say: Callable[[str], None]
+    tally: Counter[str] = field(default_factory=Counter)
+    total: Result = field(default_factory=Result)
+
+    def run(self) -> None:
+        chance = random.Random(self.plan.seed)
+        with Theatre(self.folder, REPLICAS) as theatre:
+            shots = [
+                Shot(f"/predict/{SERVICE}", BODY, {"x-user": f"user-{number}"})
+                for number in range(64)
+            ]
+            with Steady(theatre.address, shots, self.plan.rate, right, timeout_s=30.0) as load:
+                began_s = time.monotonic()
+                stop = threading.Event()
+                killer = threading.Thread(target=self._kill, args=(theatre, stop), daemon=True)
+                killer.start()
+                try:
+                    for trouble in self._troubles(chance):
+                        self.say(f"{time.monotonic() - began_s:6.1f} s  {trouble}")
+                        self._play(trouble, theatre, load)
+                    end_s = began_s + self.plan.requests / self.plan.rate
+                    stop.wait(max(0.0, end_s - time.monotonic()))
+                finally:
+                    stop.set()
+                    killer.join()
+                self._merge(load.stop())
+        self._judge()
+
+    def _troubles(self, chance: random.Random) -> list[str]:
+        """In a random order; a rollback needs a rollout before it."""
+        troubles = ["roll out"] * (self.plan.rollouts - 1)
+        troubles += ["a version that cannot be loaded", "a version that is worse"]
+        troubles += ["kill the coordinator", "kill the coordination server"]
+        troubles += ["kill the conductor", "kill the gateway"]
+        chance.shuffle(troubles)
+        troubles.insert(0, "roll out")
+        for _ in range(self.plan.rollbacks):
+            places = [at + 1 for at, what in enumerate(troubles) if what == "roll out"]
+            free = [at for at in places if at == len(troubles) or troubles[at] != "roll back"]
+            troubles.insert(chance.choice(free), "roll back")
+        return troubles
+
+    def _play(self, trouble: str, theatre: Theatre, load: Steady) -> None:
+        services, publisher = theatre.services, theatre.publisher
+        self.tally[trouble] += 1
+        stable = theatre.course().stable
+        assert stable is not None
+        if trouble == "roll out":
+            stable = publisher.publish()
+            patiently(lambda: services.rollout(SERVICE, str(stable)))
+        elif trouble == "roll back":
+            before = theatre.course().previous
+            assert before is not None, "there is a version before"
+            patiently(lambda: services.rollback(SERVICE))
+            stable = before
+        elif trouble.startswith("a version"):
+            bad = publisher.publish("worse" if trouble.endswith("worse") else "unloadable")
+            patiently(lambda: services.rollout(SERVICE, str(bad)))
+            theatre.await_failed(bad)
+        else:
+            theatre.kill(trouble.rpartition(" ")[2])
+            time.sleep(1.0)
+            theatre.revive()
+        took_s = theatre.await_version(stable)
+        self.say(f"          version {stable} alone is served after {took_s:.2f} s")
+        self._only(stable, load)
+
+    def _only(self, version: int, load: Steady) -> None:
+        """From now on nobody else answers."""
+        time.sleep(SETTLE_S)
+        self._merge(load.cut())
+        time.sleep(QUIET_S)
+        part = load.cut()
+        self._merge(part)
+        others = {
+            number: count for number, count in part.by_version.items() if number != str(version)
+        }
+        if others:
+            raise Violation(f"version {version} alone was asked for, and these answered: {others}")
+
+    def _merge(self, part: Result) -> None:
+        self.total.merge(part)
+        if part.failed:
+            raise Violation(f"{part.failed} requests failed: {dict(part.reasons)}")
+
+    def _kill(self, theatre: Theatre, stop: threading.Event) -> None:
+        """A replica every so often, while another one can answer that a gateway has heard of."""
+        chance = random.Random(self.plan.seed + 1)
+        heard_s: dict[int, float] = {}  # since when a replica could be heard of
+        due_s = time.monotonic() + self.plan.kill_every_s
+        while not stop.wait(LOOK_S):
+            living, now_s = theatre.living(), time.monotonic()
+            if not theatre.gateway_lives():
+                heard_s = {}  # it hears of everybody anew
+            heard_s = {worker: heard_s.get(worker, now_s) for worker in living}
+            if now_s < due_s:
+                continue
+            due_s = now_s + self.plan.kill_every_s
+            known = [worker for worker, at_s in heard_s.items() if at_s <= now_s - HEARD_S]
+            if len(known) > 1:
+                os.kill(living[chance.choice(known)], signal.SIGKILL)
+                self.tally["replicas killed"] += 1
+            else:
+                self.tally["replicas spared: no other was known to be ready"] += 1
+
+    def _judge(self) -> None:
+        if self.total.sent < self.plan.requests * 0.98:
+            raise Violation(f"only {self.total.sent} of {self.plan.requests} requests were sent")
+
+    def table(self) -> str:
+        total = self.total
+        lines = [
+            f"{total.sent:,} requests to {MODEL}, {total.failed} failed,"
+            f" {len(total.versions)} versions answered",
+            ", ".join(f"p{part:g} {total.p_ms(part):.1f} ms" for part in (50, 99, 99.9)),
+        ]
+        lines += [f"  {what}: {count}" for what, count in sorted(self.tally.items())]
+        return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""The real processes of a service, and the ways in which they die."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from holdfast.launch import ending, local, seen, serving
+from holdfast.launch.local import Room
+from holdfast.serve.records import Course, Load, Replica, RolloutPolicy, Service, Stage
+from holdfast.serve.services import Services
+from holdfast.wire.errors import Missing, RetryError
+from holdfast.wire.room import Resources
+from tests.proofs.serving.models import MODEL, Publisher
+from tests.servers import free_port
+
+T = TypeVar("T")
+
+SERVICE: Final = "answer"
+PATIENCE_S: Final = 120.0
+LOOK_S: Final = 0.02
+_POLICY: Final = RolloutPolicy(steps=(1_000, 5_000), hold_s=0.4, requests_min=10)
+
+
+class Stuck(AssertionError):
+    """What had to come did not come."""
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask until the coordination plane answers: its server is being killed."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except (RetryError, Missing):
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(LOOK_S)
+
+
+def until(what: str, true: Callable[[], bool], patience_s: float = PATIENCE_S) -> float:
+    """Wait; how long it took."""
+    began_s = time.monotonic()
+    while not patiently(true):
+        if time.monotonic() > began_s + patience_s:
+            raise Stuck(f"not within {patience_s:.0f} s: {what}")
+        time.sleep(LOOK_S)
+    return time.monotonic() - began_s
+
+
+class Theatre:
+    """A cluster with one service behind one gateway. `address`: where it is asked."""
+
+    def __init__(self, folder: Path, replicas: int) -> None:
+        self.cluster = local.make(folder / "cluster")
+        self._replicas = replicas
+        self.address = ("127.0.0.1", free_port())
+        self._closing: list[Callable[[], object]] = [lambda: ending.down(self.cluster, force=True)]
+        try:
+            local.up(self.cluster, room=Room(cpu=float(2 * replicas)))
+            session = self.cluster.session()
+            self._closing.insert(0, session.close)
+            serving.ensure(self.cluster, session, listen=":".join(map(str, self.address)))
+            self.services = Services(session, "proof")
+            self.publisher = Publisher(self.cluster, session, folder / "code")
+            first = self.publisher.publish()
+            self.services.create(
+                Service(
+                    SERVICE,
+                    MODEL,
+                    str(first),
+                    replicas_min=replicas,
+                    replicas_max=replicas,
+                    resources=Resources(cpu=0.5),
+                    policy=_POLICY,
+                )
+            )
+            self.await_version(first)
+            self.await_replicas()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- what is true ---------------------------------------------------------------------------
+
+    def course(self) -> Course:
+        found = patiently(lambda: self.services.course(SERVICE))
+        if found is None:
+            raise Missing("no course yet", fix="wait")
+        return found
+
+    def ready(self, version: int | None = None) -> list[Replica]:
+        """Replicas that can answer, with that version or with the stable one. A dead one says so
+        until its session ends."""
+        number = version or self.course().stable or 0
+        found = patiently(lambda: self.services.replicas(SERVICE))
+        return [
+            one
+            for one in found.values()
+            if number in one.versions
+            and one.versions[number].state is Load.READY
+            and not one.draining
+        ]
+
+    def living(self) -> dict[int, int]:
+        """The processes of the replicas that can answer: by worker."""
+        found = {one.worker: _listener(one.http_port) for one in self.ready()}
+        return {worker: pid for worker, pid in found.items() if pid is not None}
+
+    def gateway_lives(self) -> bool:
+        """Whether somebody tells Envoy of new replicas; Envoy itself goes on without."""
+        return any(one.kind == "gateway" for one in seen.processes(self.cluster))
+
+    def await_version(self, version: int) -> float:
+        """Until that version alone is asked for, by every gateway; how long it took."""
+
+        def settled() -> bool:
+            course = self.course()
+            if (course.stage, course.stable) != (Stage.STEADY, version):
+                return False
+            gateways = self.services.gateways()
+            applied = [one.applied.get(SERVICE, 0) for one in gateways.values()]
+            return bool(applied) and min(applied) >= course.number
+
+        return until(f"version {version} alone is served", settled)
+
+    def await_failed(self, version: int) -> None:
+        """Until the conductor has taken it back."""
+        until(f"version {version} has failed", lambda: version in self.course().failed)
+
+    def await_replicas(self) -> None:
+        until("all replicas are ready", lambda: len(self.ready()) == self._replicas)
+
+    # --- deaths ---------------------------------------------------------------------------------
+
+    def kill(self, kind: str) -> None:
+        """SIGKILL to a process of the control side; it comes back after a moment."""
+        if kind == "server":
+            server = seen.server_of(self.cluster)
+            if server is not None:
+                server.send(signal.SIGKILL)
+            return  # whoever needs it starts it again
+        for process in seen.processes(self.cluster):
+            if process.kind == kind:
+                process.send(signal.SIGKILL)
+                process.wait(PATIENCE_S)
+
+    def revive(self) -> None:
+        """Start again who is missing on the control side."""
+        local.start_coordinator(self.cluster)
+        serving.again(self.cluster)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, []
+        for end in closing:
+            end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _listener(port: int) -> int | None:
+    """The process that listens on this port of the loopback; None: nobody does."""
+    wanted = f":{port:04X}"
+    inodes = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(wanted) and fields[3] == "0A":
+            inodes.add(f"socket:[{fields[9]}]")
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            held = {str(handle.readlink()) for handle in (folder / "fd").iterdir()}
+        except OSError:
+            continue  # it has ended meanwhile
+        if held & inodes:
+            return int(folder.name)
+    return None

@@ -1,0 +1,1 @@
+"""The cache of answers, without a Redis."""

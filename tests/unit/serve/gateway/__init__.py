@@ -1,0 +1,1 @@
+"""The gateway's decisions: pure, so without an Envoy."""

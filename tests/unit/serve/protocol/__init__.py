@@ -1,0 +1,1 @@
+"""The Open Inference Protocol: bodies and messages, without a network."""

@@ -1,0 +1,1 @@
+"""A replica, part by part."""

@@ -1,0 +1,1 @@
+"""Deciding about versions: rollouts, verdicts, splits, autoscaling, and what is said of them."""

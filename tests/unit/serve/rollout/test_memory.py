@@ -1,0 +1,106 @@
+"""What a conductor remembers: counts of the same arms, deaths, load."""
+
+from __future__ import annotations
+
+from holdfast.control.facts import Failure
+from holdfast.serve.conductor.memory import Memory
+from holdfast.serve.records import Counts, Load, ReplicaStats
+from holdfast.wire.limits import SAMPLES_KEPT
+from tests.unit.serve.rollout.facts import fleet, replica, shifting
+
+COURSE = shifting(500)
+
+
+def stats(worker: int, *requests: int, **more: int) -> ReplicaStats:
+    """So many requests of version 1, of version 2, ..."""
+    versions = {at: Counts(count, 0, (count,)) for at, count in enumerate(requests, 1)}
+    return ReplicaStats(worker, more.get("waiting", 0), 0, more.get("refused", 0), versions)
+
+
+def looking() -> Memory:
+    memory = Memory()
+    memory.see_course(COURSE, applied=True)
+    return memory
+
+
+def test_counting_begins_with_the_first_answer() -> None:
+    memory = looking()
+    memory.see_stats({1: stats(1, 1_000, 5)}, [1], COURSE.arms, 10.0)
+    assert memory.window is not None
+    assert memory.window.counts == {}
+    memory.see_stats({1: stats(1, 1_100, 9)}, [1], COURSE.arms, 11.0)
+    assert memory.window.since_s == 10.0
+    window = memory.window
+    assert (window.until_s, window.counts[1].requests, window.counts[2].requests) == (11.0, 100, 4)
+
+
+def test_a_replica_that_died_leaves_what_it_had_told() -> None:
+    memory = looking()
+    memory.see_replicas(fleet(replica(1, 1, 2), replica(2, 1, 2)), 9.0)
+    for requests in (0, 50):
+        answers = {worker: stats(worker, requests) for worker in (1, 2)}
+        memory.see_stats(answers, [1, 2], COURSE.arms, 10.0)
+    memory.see_replicas(fleet(replica(2, 1, 2)), 11.0)
+    memory.see_stats({2: stats(2, 60)}, [2], COURSE.arms, 12.0)
+    assert memory.window is not None
+    assert memory.window.counts[1].requests == 110
+
+
+def test_other_arms_or_a_gateway_that_lags_begin_anew() -> None:
+    memory = looking()
+    memory.see_stats({1: stats(1, 10)}, [1], COURSE.arms, 10.0)
+    assert memory.window is not None
+    memory.see_course(shifting(5_000), applied=True)
+    assert memory.window is None
+    memory.see_stats({1: stats(1, 20)}, [1], COURSE.arms, 11.0)
+    assert memory.window is None, "asked while the arms were others"
+    memory.see_course(COURSE, applied=False)
+    memory.see_stats({1: stats(1, 20)}, [1], COURSE.arms, 12.0)
+    assert memory.window is None, "a gateway may still send by other arms"
+
+
+def test_silent_replicas_do_not_let_time_pass() -> None:
+    memory = looking()
+    answers = {worker: stats(worker, 1) for worker in (1, 2)}
+    memory.see_stats(answers, [1, 2, 3], COURSE.arms, 10.0)
+    memory.see_stats({}, [1, 2, 3], COURSE.arms, 20.0)
+    memory.see_stats({1: stats(1, 2)}, [1, 2, 3], COURSE.arms, 30.0)
+    assert memory.window is not None
+    assert memory.window.until_s == 10.0
+    assert memory.window.counts[1].requests == 1
+
+
+def test_one_that_goes_without_a_word_has_died_and_one_that_drained_has_not() -> None:
+    memory = Memory()
+    there = fleet(replica(1, 1, loading=[2]), replica(2, 1, draining=True), replica(3, 1))
+    memory.see_replicas(there, 10.0)
+    memory.see_replicas(fleet(replica(3, 1)), 11.0)
+    (death,) = memory.deaths
+    assert (death.worker, death.at_s, death.own_fault) == (1, 11.0, False)
+    assert death.versions == {1: Load.READY, 2: Load.LOADING}
+
+
+def test_a_crash_is_known_with_what_the_replica_held_whichever_is_seen_first() -> None:
+    crash = Failure(1, "segmentation fault", 10.5)
+    for node_first in (True, False):
+        memory = Memory()
+        memory.see_replicas(fleet(replica(1, 1, 2)), 10.0)
+        if node_first:
+            memory.see_replicas({}, 11.0)
+        memory.see_failures([crash])
+        memory.see_replicas({}, 12.0)
+        memory.see_failures([crash])
+        (death,) = memory.deaths
+        assert (death.own_fault, death.reason) == (True, "segmentation fault")
+        assert death.versions == {1: Load.READY, 2: Load.READY}
+
+
+def test_load_is_sampled_over_all_replicas_and_bounded() -> None:
+    memory = looking()
+    for at in range(SAMPLES_KEPT + 10):
+        answers = {worker: stats(worker, 10 * at, waiting=3, refused=at) for worker in (1, 2)}
+        memory.see_stats(answers, [1, 2], COURSE.arms, float(at))
+    assert len(memory.samples) == SAMPLES_KEPT
+    newest = memory.samples[-1]
+    assert (newest.in_flight, newest.refused, newest.replicas) == (6, 2, 2)
+    assert newest.slow_ms > 0
