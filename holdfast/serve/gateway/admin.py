@@ -38,9 +38,13 @@ class Admin:
         pairs = (line.split(": ", 1) for line in text.splitlines() if ": " in line)
         return {name.removesuffix(_TAKEN): value.strip('"') for name, value in pairs}
 
-    def active_clusters(self) -> frozenset[str]:
-        """Clusters whose replicas were checked: requests may be sent there."""
-        asked = "/config_dump?resource=dynamic_active_clusters&mask=cluster.name"
+    def warm_clusters(self) -> frozenset[str]:
+        """Clusters whose replicas, those of the newest file, were checked: requests may be sent
+        there. One that changes is active as it was until it is warm as it will be."""
+        return self._clusters("active") - self._clusters("warming")
+
+    def _clusters(self, state: str) -> frozenset[str]:
+        asked = f"/config_dump?resource=dynamic_{state}_clusters&mask=cluster.name"
         found = json.loads(self._ask("GET", asked)).get("configs", [])
         return frozenset(str(one["cluster"]["name"]) for one in found)
 

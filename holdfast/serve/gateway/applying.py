@@ -20,7 +20,7 @@ from holdfast.serve.gateway.listener import (
     LISTENER_FILE,
     ROUTES_FILE,
 )
-from holdfast.serve.gateway.resources import VERSION, cluster_names, response, routed
+from holdfast.serve.gateway.resources import VERSION, response, routed
 from holdfast.wire import logs
 from holdfast.wire.errors import TimedOut
 from holdfast.wire.limits import (
@@ -46,11 +46,9 @@ class Applying:
     def __init__(self, files: Files, admin: Admin) -> None:
         self._files = files
         self._admin = admin
-        self._active: frozenset[str] = frozenset()
 
     def prepare(self, files: Mapping[str, Json]) -> None:
         """Write everything, for an Envoy that is about to start."""
-        self._active = frozenset()
         for name in sorted(files, key=_order):
             self._files.write(name, files[name])
 
@@ -67,12 +65,11 @@ class Applying:
         bridge = _bridge(before.get(CLUSTERS_FILE), files[CLUSTERS_FILE])
         self._write_changed(CLUSTERS_FILE, bridge)
         if _differs(before, files, ROUTES_FILE):
-            self._await_active(routed(files))
+            self._await_warm(routed(files) - (routed(before) if ROUTES_FILE in before else set()))
             self._files.write(ROUTES_FILE, files[ROUTES_FILE])
         self._write_changed(LISTENER_FILE, files[LISTENER_FILE])
         self._await_taken((ROUTES_FILE, LISTENER_FILE))
         self._write_changed(CLUSTERS_FILE, files[CLUSTERS_FILE])
-        self._active &= cluster_names(files)  # one that comes back must be warm again
         for name in [name for name in before if name not in files]:
             self._files.remove(name)
 
@@ -95,18 +92,16 @@ class Applying:
         if self._files.written.get(name) != content:
             self._files.write(name, content)
 
-    def _await_active(self, clusters: frozenset[str]) -> None:
-        """Wait for clusters that are new. One that does not come in time is routed to anyway: the
-        course says so, and its requests are refused, not lost."""
-        until_s = time.monotonic() + ENVOY_WARM_S
-        while not clusters <= self._active:
-            self._active = self._admin.active_clusters()
-            if time.monotonic() > until_s:
-                missing = ", ".join(sorted(clusters - self._active))
-                log.warning("clusters are routed to before they are warm", clusters=missing)
-                return
-            if not clusters <= self._active:
-                time.sleep(ENVOY_TAKE_LOOK_S)
+    def _await_warm(self, clusters: frozenset[str]) -> None:
+        """Wait for clusters that no route named before: Envoy has read them as they are now, and
+        has checked who is in them. One that does not come in time is routed to anyway: the course
+        says so, and its requests are refused, not lost."""
+        if not clusters:
+            return
+        self._within(ENVOY_TAKE_S, lambda: not self._missing((CLUSTERS_FILE,)))
+        if not self._within(ENVOY_WARM_S, lambda: clusters <= self._admin.warm_clusters()):
+            missing = ", ".join(sorted(clusters - self._admin.warm_clusters()))
+            log.warning("clusters are routed to before they are warm", clusters=missing)
 
     def _await_taken(self, names: tuple[str, ...]) -> None:
         """Wait until Envoy has these; write them again once, in case it looked away."""

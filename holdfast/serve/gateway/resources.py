@@ -87,11 +87,6 @@ def digest(found: Sequence[Json]) -> str:
     return hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()[:16]
 
 
-def cluster_names(files: Mapping[str, Json]) -> frozenset[str]:
-    """The clusters that these files define."""
-    return frozenset(str(one["name"]) for one in files[CLUSTERS_FILE]["resources"])
-
-
 def routed(files: Mapping[str, Json]) -> frozenset[str]:
     """The clusters that these routes send requests to."""
     found = set()

@@ -71,10 +71,10 @@ class Known:
         return sum(one.ready(version) and not one.draining for one in self.replicas)
 
     def versions(self) -> tuple[int, ...]:
-        """Every version that somebody may be asked for: routed to, held, or loaded somewhere."""
+        """Every version that somebody may be asked for: routed to, or loaded somewhere. One that
+        nobody has yet comes when somebody has it: an empty cluster would be warm too soon."""
         found: set[int] = set()
         if self.course is not None:
-            found.update(self.course.hold)
             found.update(arm.version for arm in self.course.arms)
         for one in self.replicas:
             found.update(version for version in one.replica.versions if one.ready(version))

@@ -81,7 +81,8 @@ class Campaign:
                 finally:
                     stop.set()
                     killer.join()
-                self._merge(load.stop())
+                self.total = Result()
+                self._merge(load.stop())  # of the whole run, cuts included
         self._judge()
 
     def _troubles(self, chance: random.Random) -> list[str]:
