@@ -2,6 +2,7 @@
 
     python -m bench.training.checkpoints                          # 10 million parameters, 3 minutes
     python -m bench.training.checkpoints --parameters 50000000    # larger
+    python -m bench.training.checkpoints --parameters 100000000 --device cuda --rounds 3
 
 One process of one thread trains the whole time; model and AdamW's state are saved again and again,
 in turns: ours (as a solo run does), `torch.save` with an fsync, and
@@ -46,16 +47,16 @@ CALM_STEPS: Final = 20
 class Job:
     """A model under training."""
 
-    def __init__(self, parameters: int, *, frozen: bool = False) -> None:
+    def __init__(self, parameters: int, device: str, *, frozen: bool = False) -> None:
         torch.manual_seed(work.SEED)
-        self.model = work.network(parameters)
+        self.model = work.network(parameters).to(device)
         if frozen:
             # The first two of three large layers: half of the model, as nearly as it goes.
             for layer in list(self.model)[:3]:  # type: ignore[call-overload]
                 layer.requires_grad_(False)
         learns = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = torch.optim.AdamW(learns, lr=work.LEARNING_RATE)
-        self._x, self._y = work.samples().tensors
+        self._x, self._y = (each.to(device) for each in work.samples().tensors)
 
     def step(self) -> None:
         chosen = torch.randint(work.SAMPLES, (32,))
@@ -63,6 +64,8 @@ class Job:
         loss = functional.cross_entropy(self.model(self._x[chosen]), self._y[chosen])
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+        if self._x.is_cuda:
+            torch.cuda.synchronize()  # a step has ended when it is computed
 
     def state(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -214,9 +217,9 @@ def bytes_in(folder: Path) -> int:
     return total
 
 
-def frozen_bytes(kind: type[Saves], folder: Path, parameters: int) -> int:
+def frozen_bytes(kind: type[Saves], folder: Path, given: argparse.Namespace) -> int:
     """Written by the second checkpoint, with half of the model frozen."""
-    job = Job(parameters, frozen=True)
+    job = Job(given.parameters, given.device, frozen=True)
     place = folder / f"{kind.name}-frozen"
     place.mkdir()
     saves = kind(job, place)
@@ -231,10 +234,10 @@ def frozen_bytes(kind: type[Saves], folder: Path, parameters: int) -> int:
     return bytes_in(place) - before
 
 
-def restored(kind: type[Saves], folder: Path, parameters: int, job: Job) -> float:
+def restored(kind: type[Saves], folder: Path, given: argparse.Namespace, job: Job) -> float:
     """Seconds to restore; the state is checked."""
     torch.manual_seed(99)
-    other = Job(parameters)
+    other = Job(given.parameters, given.device)
     with torch.no_grad():
         for each in other.model.parameters():
             each.add_(1)
@@ -245,7 +248,7 @@ def restored(kind: type[Saves], folder: Path, parameters: int, job: Job) -> floa
 
 
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
-    job = Job(given.parameters)
+    job = Job(given.parameters, given.device)
     everyone = []
     for kind in KINDS:
         (folder / kind.name).mkdir()
@@ -262,9 +265,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
         while saves.busy():
             time.sleep(0.01)
         saves.close()
-        took_s = [
-            restored(kind, folder / kind.name, given.parameters, job) for _ in range(given.restores)
-        ]
+        took_s = [restored(kind, folder / kind.name, given, job) for _ in range(given.restores)]
         lost = [each[1] for each in found[kind.name] if each[1] is not None]
         rows.append(
             {
@@ -273,7 +274,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
                 "stall_worst_ms": max(each[0] for each in found[kind.name]) * 1000,
                 "lost": statistics.median(lost) if lost else None,
                 "durable_s": statistics.median(each[2] for each in found[kind.name]),
-                "frozen_bytes": frozen_bytes(kind, folder, given.parameters),
+                "frozen_bytes": frozen_bytes(kind, folder, given),
                 "restore_s": statistics.median(took_s),
             }
         )
@@ -310,6 +311,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--parameters", type=int, default=10**7)
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--restores", type=int, default=3)
+    options.add_argument("--device", default="cpu", help="cuda: the model lives on a GPU")
     options.add_argument("--json", type=Path)
     given = options.parse_args(argv)
     torch.set_num_threads(1)

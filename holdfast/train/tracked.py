@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from holdfast.train.memory import entry, fill, tensor_of
+from holdfast.train.mirrors import Mirrors
 from holdfast.train.skeleton import decode, encode
 from holdfast.train.state import Entry, State
 from holdfast.wire.errors import Usage
@@ -39,6 +40,7 @@ class Tracked:
 
     def __init__(self) -> None:
         self.objects: dict[str, Stateful] = {}
+        self._mirrors = Mirrors()
 
     def add(self, name: str, thing: object) -> None:
         if "/" in name or not name:
@@ -94,7 +96,7 @@ class Tracked:
 
     def entries(self) -> tuple[list[Entry], dict[str, Any]]:
         """Views of all tensors, and what else there is of each object, as JSON."""
-        entries: list[Entry] = []
+        everything: dict[str, torch.Tensor] = {}
         skeletons: dict[str, Any] = {}
         for name, thing in self.objects.items():
             tensors: dict[str, torch.Tensor] = {}
@@ -103,10 +105,11 @@ class Tracked:
                 skeletons[name] = encode(_extra_of(thing), "extra", tensors)
             else:
                 skeletons[name] = encode(thing.state_dict(), "", tensors)
-            entries.extend(
-                entry(f"{name}/{path.lstrip('.')}", tensor) for path, tensor in tensors.items()
+            everything.update(
+                (f"{name}/{path.lstrip('.')}", tensor) for path, tensor in tensors.items()
             )
-        return entries, skeletons
+        here = self._mirrors.of(everything)
+        return [entry(name, tensor) for name, tensor in here.items()], skeletons
 
     def adopt(self, state: State, skeletons: Mapping[str, Any]) -> None:
         """Take over what `entries` has said."""

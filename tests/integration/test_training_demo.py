@@ -15,23 +15,26 @@ from tests.unit.cli.test_demo import processes_over
 
 pytestmark = [pytest.mark.xdist_group("training-demo"), pytest.mark.timeout(900)]
 DEMO = ROOT / "examples" / "training_demo.py"
+SERVING = ROOT / "examples" / "serving_demo.py"
 
 
-def test_a_training_in_which_everything_is_killed_ends_with_the_bits_of_one_left_alone(
+def test_a_training_in_which_everything_is_killed_ends_with_the_same_bits_and_is_served(
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(DEMO), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✔") == 6, done.stdout
-    assert "✘" not in done.stdout
-    assert "The same bits." in done.stdout
-    assert processes_over(tmp_path) == []
+    claims = {DEMO: (6, "The same bits."), SERVING: (5, "No request was lost.")}
+    for script, (count, last) in claims.items():
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("✔") == count, done.stdout
+        assert "✘" not in done.stdout
+        assert last in done.stdout
+        assert processes_over(tmp_path) == []
 
 
 def test_ctrl_c_ends_everything_that_the_training_demo_started(tmp_path: Path) -> None:
