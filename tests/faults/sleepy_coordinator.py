@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.control import agents as agents_module
-from holdfast.control.__main__ import main
+from holdfast.control.__main__ import serve
 from holdfast.control.commands import CommitCheckpoint, Decision, StopWorker
 from holdfast.control.ledger import Ledger
 from holdfast.coordination import Config
-from holdfast.wire import logs, rpc
+from holdfast.wire import logs, process, rpc
 
 log = logs.get("tests.faults.sleepy_coordinator")
 PATIENCE_S = 60.0
@@ -82,4 +82,4 @@ def _until(condition: Any) -> None:
 if __name__ == "__main__":
     agents_module.GrpcAgents.begin = begin  # type: ignore[method-assign]
     Ledger.carry_out = carry_out  # type: ignore[method-assign]
-    sys.exit(main())
+    sys.exit(process.main(serve))
