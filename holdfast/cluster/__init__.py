@@ -7,6 +7,7 @@
 
 - `folder`    the value `Cluster`, making and finding one
 - `registry`  `run/*.json`: one file for each process that was started here, and who still lives
+- `sessions`  waiting for its coordination plane
 - `ties`      ending with one's parent
 
 It starts nothing; `holdfast.launch` does. Agents and coordinators read it too, so it stands below

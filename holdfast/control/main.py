@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.cluster.sessions import awaited_session
 from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.coordinator import Coordinator
 from holdfast.control.housekeeping import Housekeeping
@@ -26,8 +27,7 @@ from holdfast.control.manifests import manifests_in
 from holdfast.coordination import Session
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
-from holdfast.wire.errors import Cancelled, Occupied, RetryError
-from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+from holdfast.wire.errors import Cancelled, Occupied
 
 log = logs.get(__name__)
 
@@ -70,7 +70,7 @@ def serve(options: Options) -> int:
     with ExitStack() as stack:
         registration = stack.enter_context(register(cluster, "coordinator", options.name))
         try:
-            session = stack.enter_context(_session(cluster, stop))
+            session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
         agents = stack.enter_context(_agents(cluster, session, authority, options))
@@ -82,20 +82,6 @@ def serve(options: Options) -> int:
         stack.enter_context(_Telling(coordinator, registration))
         coordinator.run(stop)
     return 0
-
-
-def _session(cluster: Cluster, stop: threading.Event) -> Session:
-    """A session, as soon as the coordination plane answers."""
-    told = ""
-    while not stop.is_set():
-        try:
-            return cluster.session()
-        except RetryError as error:
-            if error.what != told:
-                log.warning("the coordination plane does not answer yet", reason=str(error))
-                told = error.what
-            stop.wait(RECONNECT_DELAY_S_MAX)
-    raise Cancelled("told to stop before it had a session")
 
 
 def _agents(

@@ -17,13 +17,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.cluster import Cluster, opened, register, ties
-from holdfast.coordination import Session
+from holdfast.cluster import opened, register, ties
+from holdfast.cluster.sessions import awaited_session
 from holdfast.serve.conductor.conductor import Conductor
 from holdfast.wire import logs
 from holdfast.wire.certificates import checked_name
-from holdfast.wire.errors import Cancelled, RetryError
-from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+from holdfast.wire.errors import Cancelled
 
 log = logs.get(__name__)
 
@@ -60,23 +59,9 @@ def serve(options: Options) -> int:
     with ExitStack() as stack:
         registration = stack.enter_context(register(cluster, "conductor", options.name))
         try:
-            session = stack.enter_context(_session(cluster, stop))
+            session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
         conductor = Conductor(session, options.name, tell=lambda term: registration.note(term=term))
         conductor.run(stop)
     return 0
-
-
-def _session(cluster: Cluster, stop: threading.Event) -> Session:
-    """A session, as soon as the coordination plane answers."""
-    told = ""
-    while not stop.is_set():
-        try:
-            return cluster.session()
-        except RetryError as error:
-            if error.what != told:
-                log.warning("the coordination plane does not answer yet", reason=str(error))
-                told = error.what
-            stop.wait(RECONNECT_DELAY_S_MAX)
-    raise Cancelled("told to stop before it had a session")

@@ -13,28 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from holdfast.models.datatypes import NUMPY
 from holdfast.serve.protocol.values import Array
 from holdfast.wire.errors import Usage
 
 assert sys.byteorder == "little", "raw tensors are little-endian, and used as they are"
 
-# The type of the arrays that a model sees.
-DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    "BOOL": np.dtype(np.bool_),
-    "UINT8": np.dtype(np.uint8),
-    "UINT16": np.dtype(np.uint16),
-    "UINT32": np.dtype(np.uint32),
-    "UINT64": np.dtype(np.uint64),
-    "INT8": np.dtype(np.int8),
-    "INT16": np.dtype(np.int16),
-    "INT32": np.dtype(np.int32),
-    "INT64": np.dtype(np.int64),
-    "FP16": np.dtype(np.float16),
-    "BF16": np.dtype(np.float32),
-    "FP32": np.dtype(np.float32),
-    "FP64": np.dtype(np.float64),
-    "BYTES": np.dtype(object),
-}
+# The type of the arrays that a model sees. numpy has no BF16: it is widened on the way in.
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {**NUMPY, "BF16": NUMPY["FP32"]}
 # Bytes of one element in the raw form; BYTES has no fixed size.
 SIZES: Final[Mapping[str, int]] = {
     name: 2 if name == "BF16" else dtype.itemsize

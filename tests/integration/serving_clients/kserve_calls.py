@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import httpx
-import numpy as np
+from given import GIVEN, OUTPUTS
 from kserve import (
     InferenceGRPCClient,
     InferenceRESTClient,
@@ -17,18 +17,6 @@ from kserve import (
     InferRequest,
     RESTConfig,
 )
-
-X = np.arange(8, dtype=np.float32).reshape(2, 4)
-HALVES = np.array([[0.5], [1.5]], np.float16)
-WORDS = np.array([[b"hello"], ["größe".encode()]], object)
-FLAGS = np.array([[True], [False]])
-GIVEN = (
-    ("x", "FP32", X),
-    ("half", "FP16", HALVES),
-    ("word", "BYTES", WORDS),
-    ("flag", "BOOL", FLAGS),
-)
-OUTPUTS = ("y", "half_out", "word_out", "flag_out", "count")
 
 
 def request(binary: bool, model: str = "digits", width: int = 4) -> InferRequest:
