@@ -16,11 +16,10 @@ from holdfast.control.agents_port import Agents
 from holdfast.control.leading import Term
 from holdfast.control.ledger import Ledger
 from holdfast.control.manifests import ManifestWriter, WriteManifest
-from holdfast.coordination import Election, Leadership, Session
+from holdfast.coordination import Election, Leadership, Session, Standing
 from holdfast.wire import logs
 from holdfast.wire.errors import Fenced, HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import (
-    CAMPAIGN_AGAIN_S,
     LOOK_S,
     LOOK_S_MAX,
     TICK_GAP_S_MAX,
@@ -44,8 +43,7 @@ class Coordinator:
         self._clock = session.clock
         self._agents = agents
         self._write_manifest = write_manifest
-        self._election = Election(session, filing.LEADER, name)
-        self._ended = threading.Event()
+        self._standing = Standing(session, Election(session, filing.LEADER, name), agents.wake)
         self._leadership: Leadership | None = None
 
     @property
@@ -65,51 +63,10 @@ class Coordinator:
 
         Raises what a new campaign cannot mend: the session was closed, or a bug of ours.
         """
-        self._ended.clear()
-        caller = threading.Thread(target=self._call_off, args=(stop,), name="stop", daemon=True)
-        caller.start()
-        try:
-            while not stop.is_set():
-                self._stand(stop)
-        finally:
-            self._ended.set()
-            caller.join()
-
-    def _call_off(self, stop: threading.Event) -> None:
-        """Ends waits when `stop` is set; again and again, since one may begin just then."""
-        while not self._ended.is_set():
-            if stop.wait(CAMPAIGN_AGAIN_S):
-                self._election.cancel()
-                self._agents.wake()
-                self._ended.wait(CAMPAIGN_AGAIN_S)
-
-    def _stand(self, stop: threading.Event) -> None:
-        try:
-            leadership = self._election.campaign()
-        except (RetryError, Fenced, SessionLost) as error:
-            if self._session.over:
-                raise
-            _log.debug("the campaign goes on", after=str(error))
-            stop.wait(CAMPAIGN_AGAIN_S)
-            return
-        with leadership:
-            _log.info("leads", term=leadership.term, name=self._election.name)
-            try:
-                self._lead(leadership, stop)
-            except (Fenced, SessionLost) as error:
-                if self._session.over:
-                    raise
-                _log.warning("does not lead any more", term=leadership.term, why=error.why)
-            except RetryError as error:
-                # It could not even begin: let another one try, and stand again.
-                _log.warning("could not begin to lead", term=leadership.term, error=str(error))
-                stop.wait(CAMPAIGN_AGAIN_S)
-            else:
-                _log.info("steps down", term=leadership.term)
+        self._standing.run(stop, lambda leadership: self._lead(leadership, stop))
 
     def _lead(self, leadership: Leadership, stop: threading.Event) -> None:
         self._agents.begin(leadership.term)
-        leadership.on_lost(self._agents.wake)
         manifests = ManifestWriter(self._write_manifest, self._agents.wake)
         ledger = Ledger(self._session, leadership, self._agents.wake)
         term = Term(leadership, ledger, self._agents, manifests, self._clock)

@@ -13,10 +13,8 @@ Watches only wake. A wake marks what to read again, and carries no news.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from holdfast.control import codec, filing, history
 from holdfast.control.commands import CommitCheckpoint, Decision, Order
@@ -24,7 +22,7 @@ from holdfast.control.facts import Desired, Job, Queue
 from holdfast.control.filing import Filed
 from holdfast.control.history import Ring
 from holdfast.control.records import apply_record
-from holdfast.coordination import Config, Facts, Leadership, Session, Transaction, stamps
+from holdfast.coordination import Config, Doubts, Facts, Leadership, Session, Transaction, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock
@@ -42,10 +40,7 @@ class Ledger:
         self._leadership = leadership
         self._clock: Clock = session.clock
         self._facts = Facts(session)
-        self._wake = wake
-        self._wakes: dict[str, Wake] = {}
-        self._lock = threading.Lock()
-        self._dirty: set[str] = set()
+        self._doubts = Doubts(self._facts, wake)
         self._filed: dict[str, Filed] = {}
         self._queues: dict[str, Queue] = {}
         self._draining: frozenset[str] = frozenset()
@@ -62,8 +57,7 @@ class Ledger:
 
     def read(self) -> Desired:
         """Everything anew."""
-        with self._lock:
-            self._dirty = {filing.JOBS, filing.QUEUES, filing.DRAINING}
+        self._doubts.begin((filing.JOBS, filing.QUEUES, filing.DRAINING))
         self._filed.clear()
         self._queues.clear()
         self._rings.clear()
@@ -72,27 +66,25 @@ class Ledger:
 
     def refresh(self) -> Desired:
         """What watches have told of, or what is in doubt. Nothing to read costs nothing."""
-        with self._lock:
-            dirty, self._dirty = self._dirty, set()
+        dirty = self._doubts.take()
         try:
             self._reread(dirty)
         except BaseException:
-            with self._lock:
-                self._dirty |= dirty
+            self._doubts.add(*dirty)
             raise
         return self.desired
 
     def close(self) -> None:
         """Nobody is woken any more."""
-        self._forget(*list(self._wakes))
+        self._doubts.close()
 
     def _reread(self, dirty: set[str]) -> None:
         changed = {path.split("/")[3] for path in dirty if path.startswith(f"{filing.JOBS}/")}
         if filing.JOBS in dirty:
-            names = set(self._facts.names(filing.JOBS, self._woken(filing.JOBS), fresh=True))
+            names = set(self._facts.names(filing.JOBS, self._doubts.watch(filing.JOBS), fresh=True))
             for gone in set(self._filed) - names:
                 self._drop(gone)
-                self._forget(filing.job_path(gone), filing.settings_path(gone))
+                self._doubts.forget(filing.job_path(gone), filing.settings_path(gone))
             self.unreadable = {n: e for n, e in self.unreadable.items() if n in names}
             changed |= names - set(self._filed)
         jobs = sorted(changed)
@@ -102,18 +94,22 @@ class Ledger:
                 self._take(name, filed)
         queues = {path.split("/")[3] for path in dirty if path.startswith(f"{filing.QUEUES}/")}
         if filing.QUEUES in dirty:
-            queues |= set(self._facts.names(filing.QUEUES, self._woken(filing.QUEUES), fresh=True))
+            queues |= set(
+                self._facts.names(filing.QUEUES, self._doubts.watch(filing.QUEUES), fresh=True)
+            )
             queues |= set(self._queues)
         for name in sorted(queues):
             self._reread_queue(name)
         if filing.DRAINING in dirty:
-            fact = self._facts.read(filing.DRAINING, self._woken(filing.DRAINING), fresh=True)
+            fact = self._facts.read(
+                filing.DRAINING, self._doubts.watch(filing.DRAINING), fresh=True
+            )
             plain = stamps.decoded(filing.DRAINING, fact.data).value if fact else None
             self._draining = codec.names_from(filing.DRAINING, plain) if fact else frozenset()
 
     def _read_job(self, name: str) -> Filed | Corrupt | None:
         try:
-            return filing.read_job(self._facts, name, self._woken)
+            return filing.read_job(self._facts, name, self._doubts.watch)
         except Corrupt as error:
             return error
 
@@ -136,7 +132,7 @@ class Ledger:
 
     def _reread_queue(self, name: str) -> None:
         path = filing.queue_path(name)
-        fact = self._facts.read_all([path], {path: self._woken(path)}).get(path)
+        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
         if fact is None:
             self._queues.pop(name, None)
         else:
@@ -145,20 +141,6 @@ class Ledger:
     def _drop(self, job: str) -> None:
         self._filed.pop(job, None)
         self._rings.pop(job, None)
-
-    def _woken(self, path: str) -> Wake:
-        return self._wakes.setdefault(path, partial(self._mark, path))
-
-    def _forget(self, *paths: str) -> None:
-        for path in paths:
-            wake = self._wakes.pop(path, None)
-            if wake is not None:
-                self._facts.forget(wake)
-
-    def _mark(self, path: str) -> None:
-        with self._lock:
-            self._dirty.add(path)
-        self._wake()
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -276,8 +258,7 @@ class Ledger:
     def _doubt(self, job: str) -> None:
         """Read this job again, as a whole, at the next refresh."""
         self._rings.pop(job, None)
-        with self._lock:
-            self._dirty.add(filing.job_path(job))
+        self._doubts.add(filing.job_path(job))
 
     def _now_s(self) -> float:
         return self._clock.wall_ms() / 1000

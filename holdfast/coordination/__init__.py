@@ -7,11 +7,13 @@ this package makes a raw znode call. It may import `holdfast.wire` only.
 - `nodes`             calls kazoo's operations, and nobody else does: bounded, lost replies found
 - `line`              a queue of contenders, under `election` and `locks`
 - `barriers`, `membership`, `config`, `queue`  the other recipes
-- `facts`             versioned facts of a domain with a layout of its own
+- `facts`, `doubts`   versioned facts of a domain with a layout of its own; what to read again
+- `standing`          a candidate's life: campaign, lead, stand again
 """
 
 from holdfast.coordination.barriers import Barrier, DoubleBarrier
 from holdfast.coordination.config import ABSENT, Config, Versioned
+from holdfast.coordination.doubts import Doubts
 from holdfast.coordination.election import Election, Leader, Leadership
 from holdfast.coordination.facts import Fact, Facts
 from holdfast.coordination.follow import Follow
@@ -20,6 +22,7 @@ from holdfast.coordination.locks import Held, Lock, SharedLock
 from holdfast.coordination.membership import Member, MemberInfo, Membership
 from holdfast.coordination.queue import Item, Queue
 from holdfast.coordination.session import Session, connect
+from holdfast.coordination.standing import Standing
 from holdfast.coordination.states import State
 from holdfast.coordination.transaction import Transaction
 
@@ -29,6 +32,7 @@ __all__ = [
     "Config",
     "Contender",
     "DoubleBarrier",
+    "Doubts",
     "Election",
     "Fact",
     "Facts",
@@ -44,6 +48,7 @@ __all__ = [
     "Queue",
     "Session",
     "SharedLock",
+    "Standing",
     "State",
     "Transaction",
     "Versioned",

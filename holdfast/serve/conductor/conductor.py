@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from holdfast.control.plane import ControlPlane
-from holdfast.coordination import Election, Leadership, Session
+from holdfast.coordination import Election, Leadership, Session, Standing
 from holdfast.serve.autoscale import is_automatic
 from holdfast.serve.conduct import Decision, Observed, ScaleJob, SetCourse
 from holdfast.serve.conductor.memory import Memory
@@ -25,7 +25,6 @@ from holdfast.serve.rollout import advance
 from holdfast.wire import logs
 from holdfast.wire.errors import Conflict, Fenced, HoldfastError, Missing, RetryError, SessionLost
 from holdfast.wire.limits import (
-    CAMPAIGN_AGAIN_S,
     CONDUCTOR_LOOK_S,
     CONDUCTOR_LOOK_S_MAX,
     STATS_POLL_CALM_S,
@@ -43,57 +42,21 @@ class Conductor:
         self, session: Session, name: str | None = None, tell: Callable[[int], None] | None = None
     ) -> None:
         self._session = session
-        self._election = Election(session, CONDUCTOR, name)
         self._tell = tell or (lambda term: None)
         self._bell = threading.Event()
-        self._ended = threading.Event()
+        self._standing = Standing(session, Election(session, CONDUCTOR, name), self._bell.set)
 
     def run(self, stop: threading.Event) -> None:
         """Stand, lead, and stand again, until `stop` is set. Then the next one may lead at once."""
-        self._ended.clear()
-        caller = threading.Thread(target=self._call_off, args=(stop,), name="stop", daemon=True)
-        caller.start()
-        try:
-            while not stop.is_set():
-                self._stand(stop)
-        finally:
-            self._ended.set()
-            caller.join()
 
-    def _call_off(self, stop: threading.Event) -> None:
-        """Ends waits when `stop` is set; again and again, since one may begin just then."""
-        while not self._ended.is_set():
-            if stop.wait(CAMPAIGN_AGAIN_S):
-                self._election.cancel()
-                self._bell.set()
-                self._ended.wait(CAMPAIGN_AGAIN_S)
-
-    def _stand(self, stop: threading.Event) -> None:
-        try:
-            leadership = self._election.campaign()
-        except (RetryError, Fenced, SessionLost) as error:
-            if self._session.over:
-                raise
-            _log.debug("the campaign goes on", after=str(error))
-            stop.wait(CAMPAIGN_AGAIN_S)
-            return
-        with leadership:
-            _log.info("leads", term=leadership.term, name=self._election.name)
+        def lead(leadership: Leadership) -> None:
             self._tell(leadership.term)
-            leadership.on_lost(self._bell.set)
             try:
                 self._lead(leadership, stop)
-            except (Fenced, SessionLost) as error:
-                if self._session.over:
-                    raise
-                _log.warning("does not lead any more", term=leadership.term, why=error.why)
-            else:
-                if leadership.lost:
-                    _log.warning("does not lead any more", term=leadership.term)
-                else:
-                    _log.info("steps down", term=leadership.term)
             finally:
                 self._tell(0)
+
+        self._standing.run(stop, lead)
 
     def _lead(self, leadership: Leadership, stop: threading.Event) -> None:
         sight = Sight(self._session, self._bell.set)

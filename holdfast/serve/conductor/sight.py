@@ -7,7 +7,6 @@ wrote last; after a write in doubt they are read again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TypeVar
 from holdfast.control import codec
 from holdfast.control.facts import Failure
 from holdfast.control.filing import JOBS, job_path, state_path
-from holdfast.coordination import Facts, Session, stamps
+from holdfast.coordination import Doubts, Facts, Session, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.models.records import MODELS, Alias, Version, alias_path, model_path, version_path
 from holdfast.serve.conduct import Desired
@@ -61,10 +60,7 @@ class Sight:
 
     def __init__(self, session: Session, wake: Wake) -> None:
         self._facts = Facts(session)
-        self._wake = wake
-        self._wakes: dict[str, Wake] = {}
-        self._lock = threading.Lock()
-        self._dirty: set[str] = set()
+        self._doubts = Doubts(self._facts, wake)
         self._unreadable: dict[str, str] = {}
         self.services: dict[str, Seen] = {}
         self.gateways: dict[str, Gateway] = {}
@@ -75,14 +71,12 @@ class Sight:
         """Everything anew."""
         self.services.clear()
         self.gateways.clear()
-        with self._lock:
-            self._dirty = {SERVICES, GATEWAYS}
+        self._doubts.begin((SERVICES, GATEWAYS))
         self.refresh()
 
     def refresh(self) -> set[str]:
         """Read what watches have told of; the services that may have changed."""
-        with self._lock:
-            dirty, self._dirty = self._dirty, set()
+        dirty = self._doubts.take()
         touched: set[str] = set()
         left = set(dirty)
         try:
@@ -91,18 +85,17 @@ class Sight:
                 touched |= self._reread(path)
                 left.discard(path)
         except BaseException:
-            with self._lock:
-                self._dirty |= left
+            self._doubts.add(*left)
             raise
         return touched
 
     def close(self) -> None:
         """Nobody is woken any more."""
-        self._forget(*list(self._wakes))
+        self._doubts.close()
 
     def doubt(self, service: str) -> None:
         """Read its course again before anything else is decided about it."""
-        self._mark(course_path(service))
+        self._doubts.mark(course_path(service))
 
     def wrote(self, service: str, course: Course) -> None:
         """This leader wrote it, in the next version of its node."""
@@ -159,17 +152,17 @@ class Sight:
             _log.error("it cannot be read, and is left as it is", name=name, error=str(error))
 
     def _reread_services(self) -> set[str]:
-        names = self._facts.names(SERVICES, self._woken(SERVICES), fresh=True)
+        names = self._facts.names(SERVICES, self._doubts.watch(SERVICES), fresh=True)
         for gone in set(self.services) - set(names):
             del self.services[gone]
-            self._forget_below(service_path(gone))
-            self._forget(job_path(job_name(gone)), state_path(job_name(gone)))
+            self._doubts.forget_below(service_path(gone))
+            self._doubts.forget(job_path(job_name(gone)), state_path(job_name(gone)))
         new = [name for name in names if name not in self.services]
         return self._each(new, self._reread_service)
 
     def _reread_service(self, name: str) -> None:
         path = service_path(name)
-        fact = self._facts.read(path, self._woken(path), fresh=True)
+        fact = self._facts.read(path, self._doubts.watch(path), fresh=True)
         if fact is None or not fact.data:
             self.services.pop(name, None)  # removed, or only parts of it are left
             return
@@ -199,7 +192,7 @@ class Sight:
         service = seen.desired.service
         # The model's own node changes with each of its aliases and versions.
         self._facts.read(
-            model_path(service.model), self._woken(model_path(service.model)), fresh=True
+            model_path(service.model), self._doubts.watch(model_path(service.model)), fresh=True
         )
         version, trouble = self._resolved(service)
         course = seen.course
@@ -231,8 +224,8 @@ class Sight:
         """How many replicas its job is told to have, and which ended by their own fault."""
         job = job_name(name)
         path, state = job_path(job), state_path(job)
-        fact = self._facts.read(path, self._woken(path))
-        ended = self._facts.read(state, self._woken(state)) if fact is not None else None
+        fact = self._facts.read(path, self._doubts.watch(path))
+        ended = self._facts.read(state, self._doubts.watch(state)) if fact is not None else None
         replicas: int | None = None
         failures: tuple[Failure, ...] = ()
         if fact is not None and ended is not None:
@@ -246,7 +239,7 @@ class Sight:
 
     def _reread_replicas(self, name: str) -> None:
         path = replicas_path(name)
-        workers = self._facts.names(path, self._woken(path), fresh=True)
+        workers = self._facts.names(path, self._doubts.watch(path), fresh=True)
         known = self.services[name].replicas
         for gone in known.keys() - {int(worker) for worker in workers if worker.isdecimal()}:
             self._gone(name, gone)
@@ -256,7 +249,7 @@ class Sight:
 
     def _reread_replica(self, name: str, worker: str) -> None:
         path = replica_path(name, int(worker))
-        fact = self._facts.read_all([path], {path: self._woken(path)}).get(path)
+        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
         if fact is None:
             self._gone(name, int(worker))
             return
@@ -270,16 +263,16 @@ class Sight:
         self.services[name] = replace(seen, replicas={**seen.replicas, replica.worker: replica})
 
     def _gone(self, name: str, worker: int) -> None:
-        self._forget(replica_path(name, worker))
+        self._doubts.forget(replica_path(name, worker))
         seen = self.services[name]
         left = {each: replica for each, replica in seen.replicas.items() if each != worker}
         self.services[name] = replace(seen, replicas=left)
 
     def _reread_gateways(self) -> set[str]:
-        names = self._facts.names(GATEWAYS, self._woken(GATEWAYS), fresh=True)
+        names = self._facts.names(GATEWAYS, self._doubts.watch(GATEWAYS), fresh=True)
         for gone in set(self.gateways) - set(names):
             del self.gateways[gone]
-            self._forget(f"{GATEWAYS}/{gone}")
+            self._doubts.forget(f"{GATEWAYS}/{gone}")
         for name in names:
             if name not in self.gateways:
                 self._reread_gateway(name)
@@ -287,7 +280,7 @@ class Sight:
 
     def _reread_gateway(self, name: str) -> set[str]:
         path = f"{GATEWAYS}/{name}"
-        fact = self._facts.read_all([path], {path: self._woken(path)}).get(path)
+        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
         if fact is None:
             self.gateways.pop(name, None)
         else:
@@ -298,25 +291,6 @@ class Sight:
                 self._unread(path, error)
                 self.gateways[name] = Gateway(name, "", "")
         return set(self.services)
-
-    # --- watches ----------------------------------------------------------------------------
-
-    def _woken(self, path: str) -> Wake:
-        return self._wakes.setdefault(path, partial(self._mark, path))
-
-    def _forget(self, *paths: str) -> None:
-        for path in paths:
-            wake = self._wakes.pop(path, None)
-            if wake is not None:
-                self._facts.forget(wake)
-
-    def _forget_below(self, top: str) -> None:
-        self._forget(*[path for path in self._wakes if path == top or path.startswith(f"{top}/")])
-
-    def _mark(self, path: str) -> None:
-        with self._lock:
-            self._dirty.add(path)
-        self._wake()
 
 
 def _versions_named(service: Service) -> tuple[object, ...]:
