@@ -4,8 +4,9 @@
     python -m bench.training.goodput --seconds 60     # shorter
 
 A random worker gets `kill -9` again and again. Goodput: samples of steps that count (a step that is
-done again counts once), per second, divided by the same contestant's own rate before the first
-kill, in the same run.
+done again counts once), per second, divided by the same contestant's own rate without kills, in the
+same run. A machine's speed drifts within minutes: so turns with kills and calm ones alternate. A
+turn with kills lasts until all workers are back, and a calm one begins then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,6 +46,51 @@ class Good:
     def goodput(self) -> float:
         return self.under_kills / self.calm if self.calm else 0.0
 
+    def strike(
+        self, running: contestants.Contestant, chance: random.Random, given: argparse.Namespace
+    ) -> None:
+        """Kill every so often, whoever lives, and stay until all is as before."""
+        killed_s = time.monotonic()
+        for _ in range(given.turn):
+            living = [pid for pid in running.notes.living() if running.owned(pid)]
+            if living:
+                killed_s = time.monotonic()
+                os.kill(chance.choice(living), signal.SIGKILL)
+                self.kills += 1
+            wait(running, given.every)
+        trial.await_(
+            running,
+            "back to full size",
+            lambda _: trial.is_full(running, killed_s),
+            given.patience,
+        )
+
+
+@dataclass
+class Spell:
+    """Turns of one kind: how long they were, and how many samples of new steps they brought."""
+
+    seconds: float = 0.0
+    samples: int = 0
+
+    def add(self, running: contestants.Contestant, turn: Callable[[], None]) -> None:
+        """Count this turn, also if the contestant breaks in it."""
+        begin_s = time.monotonic()
+        try:
+            turn()
+        finally:
+            end_s = time.monotonic()
+            running.notes.look()
+            done = running.notes.done
+            known = max((one.step for one in done if one.at_s <= begin_s), default=0)
+            new = [one for one in done if begin_s < one.at_s <= end_s and one.step > known]
+            self.seconds += end_s - begin_s
+            self.samples += useful(new)
+
+    @property
+    def rate(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
 
 def measure(
     contestant: type[contestants.Contestant], folder: Path, given: argparse.Namespace
@@ -51,49 +98,26 @@ def measure(
     workers = max(given.workers, contestant.workers_min)
     good = Good(contestant.name, workers)
     running = contestant(folder / contestant.name.replace(", ", "-"), workers)
+    chance = random.Random(given.seed)
+    calm, kills = Spell(), Spell()
     try:
         trial.began(running, Outcome(contestant.name, "worker", workers), given.patience)
         wait(running, given.warm)
-        begin_s = time.monotonic()
-        wait(running, given.calm)
-        good.calm = rate(running, begin_s, time.monotonic())
-        strike(running, good, given)
+        calm.add(running, lambda: wait(running, given.calm))
+        while kills.seconds < given.seconds:
+            kills.add(running, lambda: good.strike(running, chance, given))
+            calm.add(running, lambda: wait(running, given.calm))
     except Broken as error:
         good.broken = str(error)
     finally:
         running.close()
+    good.calm, good.under_kills = calm.rate, kills.rate
     return good
-
-
-def strike(running: contestants.Contestant, good: Good, given: argparse.Namespace) -> None:
-    """Kill every so often, whoever lives; then read what came of it."""
-    chance, begin_s = random.Random(given.seed), time.monotonic()
-    end_s, next_s = begin_s + given.seconds, begin_s
-    try:
-        while time.monotonic() < end_s:
-            wait(running, max(0.0, next_s - time.monotonic()))
-            next_s += given.every
-            living = [pid for pid in running.notes.living() if running.owned(pid)]
-            if living:
-                os.kill(chance.choice(living), signal.SIGKILL)
-                good.kills += 1
-            wait(running, max(0.0, min(next_s, end_s) - time.monotonic()))
-    finally:
-        running.notes.look()
-        good.under_kills = rate(running, begin_s, end_s)
 
 
 def wait(running: contestants.Contestant, seconds: float) -> None:
     end_s = time.monotonic() + seconds
     trial.await_(running, "going on", lambda _: time.monotonic() >= end_s, seconds + 60)
-
-
-def rate(running: contestants.Contestant, begin_s: float, end_s: float) -> float:
-    """Samples of the steps that were new in this time, per second."""
-    done = running.notes.done
-    known = max((one.step for one in done if one.at_s <= begin_s), default=0)
-    new = [one for one in done if begin_s < one.at_s <= end_s and one.step > known]
-    return useful(new) / (end_s - begin_s)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -105,7 +129,8 @@ def main(argv: list[str] | None = None) -> None:
     options.add_argument("--seconds", type=float, default=180.0)
     options.add_argument("--every", type=float, default=10.0, help="seconds from kill to kill")
     options.add_argument("--warm", type=float, default=3.0)
-    options.add_argument("--calm", type=float, default=15.0, help="seconds without kills, before")
+    options.add_argument("--turn", type=int, default=3, help="kills in a turn")
+    options.add_argument("--calm", type=float, default=15.0, help="seconds of a calm turn")
     options.add_argument("--patience", type=float, default=90.0)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--json", type=Path)

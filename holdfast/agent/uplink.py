@@ -64,6 +64,7 @@ class Uplink:
         self._loop = asyncio.get_running_loop()
         self._contact: Contact | None = None
         self._moved = asyncio.Event()
+        self._pace = Pace()
         # Its own part of each pause: agents that were cut off together do not return together.
         self._phase = zlib.crc32(node.encode()) / 2**32
         self.connected_to: Contact | None = None
@@ -82,6 +83,11 @@ class Uplink:
         if contact != self._contact:
             self._contact = contact
             self._moved.set()
+
+    @property
+    def steps_s(self) -> float:
+        """How often steps alone are reported now."""
+        return self._pace.steps_s
 
     async def run(self) -> None:
         """Until it is cancelled. Troubles are logged, and tried again."""
@@ -179,12 +185,13 @@ class Uplink:
         if message is None or message.WhichOneof("message") != "welcome":
             raise convert.malformed(f"{contact.address} did not say welcome")
         self.connected_to, self.trouble = contact, None
+        self._pace = Pace()
+        self._pace.told(message.welcome.steps_s)
         log.info("connected to the leader", address=contact.address, term=message.welcome.term)
 
     async def _report(self, call: AgentStream, session: str) -> None:
         """Send the present snapshot: at once when it matters, and as a sign of life."""
-        pace = Pace()
-        version = -1
+        pace, version = self._pace, -1
         while session == self._session_id():
             facts, version = self._agent.snapshot(), self._agent.version
             wait_s = pace.wait_s(facts, time.monotonic())
@@ -203,19 +210,21 @@ class Uplink:
             if message.WhichOneof("message") != "orders":
                 raise convert.malformed("not orders, in the middle of a stream")
             batch = message.orders
+            self._pace.told(batch.steps_s)
             # All at once: the agent makes them durable together.
             answers = await asyncio.gather(
-                *(self._deliver(batch, order, session) for order in batch.orders)
+                *(self._deliver(batch, order, session) for order in _orders(batch))
             )
             for order, answer in zip(batch.orders, answers, strict=True):
                 if not answer.accepted:
                     await _send(call, pb.FromAgent(refusal=_refusal(batch.term, order, answer)))
 
-    async def _deliver(self, batch: pb.Orders, message: pb.Order, session: str) -> Answer:
+    async def _deliver(self, batch: pb.Orders, order: Order | Refused, session: str) -> Answer:
         if not batch.session == session == self._session_id():
             return Answer(False, "it was sent in a former session of this agent")
         try:
-            order = convert.order_from(message)
+            if isinstance(order, Refused):
+                raise order
             if order.node != self._node:
                 return Answer(False, f"it is for node {order.node}, and this is {self._node}")
             return await self._agent.deliver(batch.term, order)
@@ -236,6 +245,20 @@ class Uplink:
             else:
                 log.info("the certificate was renewed")
                 return
+
+
+def _orders(batch: pb.Orders) -> list[Order | Refused]:
+    """Each order, or why it is none."""
+    found: list[Order | Refused] = []
+    before: Order | None = None
+    for message in batch.orders:
+        try:
+            before = convert.order_from(message, before)
+            found.append(before)
+        except Refused as error:
+            before = None
+            found.append(error)
+    return found
 
 
 async def _send(call: AgentStream, message: pb.FromAgent) -> None:

@@ -18,12 +18,15 @@ import grpc
 from holdfast.control.commands import Decision, Order
 from holdfast.control.facts import NodeFacts, Observed
 from holdfast.wire import logs
-from holdfast.wire.convert import order_message
+from holdfast.wire.convert import SharedView, order_message, shared_view
 from holdfast.wire.errors import BugError, Conflict, Full, TimedOut, Unavailable
 from holdfast.wire.limits import (
     ORDERS_BYTES,
     ORDERS_WAITING_MAX,
     REFUSALS_KEPT,
+    REPORT_STEPS_S,
+    REPORT_STEPS_S_MAX,
+    REPORTS_PER_S_MAX,
     RPC_MESSAGE_BYTES_MAX,
     STREAMS_MAX,
 )
@@ -57,7 +60,8 @@ class Line:
     said: Said
     ring: Bell
     cut: Cut
-    waiting: dict[_About, pb.Order] = field(default_factory=dict)
+    # Each without its view, and the view that it gives, which orders for other workers share.
+    waiting: dict[_About, tuple[pb.Order, SharedView | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Lines:
         self._news = threading.Condition(self._lock)
         self._ringing = False
         self._term: int | None = None
+        self._steps_s = REPORT_STEPS_S
         self._opened = 0
         self._members: dict[str, int] = {}
         self._facts: dict[str, NodeFacts] = {}
@@ -136,10 +141,11 @@ class Lines:
         order = decision.command
         if not isinstance(order, Order):
             raise BugError(f"{type(order).__name__} is not an order", why="it is a record")
-        message = order_message(order)
-        if message.ByteSize() > RPC_MESSAGE_BYTES_MAX // 2:
+        message, view = order_message(order, with_view=False), shared_view(order)
+        size = message.ByteSize() + (view.size_bytes if view is not None else 0)
+        if size > RPC_MESSAGE_BYTES_MAX // 2:
             raise BugError(
-                f"an order for worker {order.worker} of {order.job} has {message.ByteSize()} bytes",
+                f"an order for worker {order.worker} of {order.job} has {size} bytes",
                 why=f"a message has at most {RPC_MESSAGE_BYTES_MAX}",
             )
         with self._lock:
@@ -148,7 +154,7 @@ class Lines:
                 return
             about = (type(order), order.job, order.worker)
             line.waiting.pop(about, None)
-            line.waiting[about] = message
+            line.waiting[about] = (message, view)
             if len(line.waiting) > ORDERS_WAITING_MAX:
                 # It does not read. A new stream is told everything again.
                 self._drop(line, _does_not_read(order.node))
@@ -186,6 +192,11 @@ class Lines:
                         line.waiting.clear()
             self._members = dict(members)
             self._ring()
+            steps_s = steps_pause_s(len(members))
+            lines = () if steps_s == self._steps_s else tuple(self._lines.values())
+            self._steps_s = steps_s
+        for line in lines:
+            line.ring()  # all agents are told of the other pace
 
     def attach(self, said: Said, ring: Bell, cut: Cut) -> Line:
         """A new stream. An older one of the same agent is cut."""
@@ -219,18 +230,33 @@ class Lines:
         with self._lock:
             self._refusals.append(refusal)
 
+    @property
+    def steps_s(self) -> float:
+        """How often agents shall report steps."""
+        return self._steps_s
+
     def take(self, line: Line) -> list[pb.Order]:
-        """Orders to be sent now, together; none if nothing waits, or the line is not current."""
+        """Orders to be sent now, together; none if nothing waits, or the line is not current. A
+        view that several of them give one after the other is in the first of them."""
         taken: list[pb.Order] = []
         size = 0
+        given: SharedView | None = None
         with self._lock:
             if self._lines.get(line.said.node) is not line:
                 return taken
             for about in tuple(line.waiting):
-                size += line.waiting[about].ByteSize()
+                message, view = line.waiting[about]
+                same = view is not None and view is given
+                size += message.ByteSize() + (0 if same or view is None else view.size_bytes)
                 if taken and size > ORDERS_BYTES:
                     break
-                taken.append(line.waiting.pop(about))
+                del line.waiting[about]
+                if same:
+                    message.same_view.SetInParent()
+                elif view is not None:
+                    message.view.CopyFrom(view.message)
+                given = view
+                taken.append(message)
         return taken
 
     def detach(self, line: Line) -> None:
@@ -256,6 +282,14 @@ class Lines:
     def _ring(self) -> None:
         self._ringing = True
         self._news.notify_all()
+
+
+def steps_pause_s(agents: int) -> float:
+    """How often each of so many agents shall report steps. Doubled, so that it changes rarely."""
+    pause_s = REPORT_STEPS_S
+    while agents > REPORTS_PER_S_MAX * pause_s and pause_s < REPORT_STEPS_S_MAX:
+        pause_s *= 2
+    return min(pause_s, REPORT_STEPS_S_MAX)
 
 
 # --- why a stream ends --------------------------------------------------------------------------

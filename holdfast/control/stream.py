@@ -86,14 +86,19 @@ class Stream:
                 raise _bad(f"{other or 'nothing'} in the middle of a stream")
 
     async def _tell(self) -> None:
-        line = self._line
-        await self._context.write(_bytes(pb.ToAgent(welcome=pb.Welcome(term=line.term))))
+        line, steps_s = self._line, self._lines.steps_s
+        welcome = pb.Welcome(term=line.term, steps_s=steps_s)
+        await self._context.write(_bytes(pb.ToAgent(welcome=welcome)))
         while True:
             await self._bell.wait()
             self._bell.clear()
-            while orders := self._lines.take(line):
-                batch = pb.Orders(term=line.term, session=line.said.session, orders=orders)
-                await self._context.write(_bytes(pb.ToAgent(orders=batch)))
+            while (orders := self._lines.take(line)) or steps_s != self._lines.steps_s:
+                steps_s = self._lines.steps_s
+                message = pb.ToAgent()
+                batch = message.orders  # in place: orders may be large, and a copy costs
+                batch.term, batch.session, batch.steps_s = line.term, line.said.session, steps_s
+                batch.orders.extend(orders)
+                await self._context.write(_bytes(message))
 
 
 def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> Callable[[], None]:

@@ -254,11 +254,37 @@ class Membership:
 
     def members(self) -> Members:
         """Everyone who is here now, by name; an immutable snapshot."""
-        return self._members(None)
+        return _Roll(self._session, self._path).read(None)
 
     def watch(self, callback: Callable[[Members], None]) -> Follow[Members]:
         """Call `callback(members)` now and after each change, on a thread of its own."""
-        return Follow(self._session, f"the members of {self._path}", self._members, callback)
+        roll = _Roll(self._session, self._path)
+        return Follow(self._session, f"the members of {self._path}", roll.read, callback)
+
+    def dismiss(self, name: str, is_gone: Callable[[], bool]) -> bool:
+        """Remove the node of a member whose process has ended: others need not wait for the end of
+        its session. Whether it was there and is removed.
+
+        `is_gone` is asked when the node has been read. Whoever joins under this name from then on
+        is not touched, and a member that lives after all joins again by itself.
+        """
+        nodes = self._session.nodes
+        turn = nodes.read(f"{self._path}-turns/{name}", fresh=True)
+        found = nodes.read(f"{self._path}/{name}", fresh=True)
+        if turn is None or found is None or not is_gone():
+            return False
+        # Another turn: what the dead one may still have on its way is refused.
+        ops = [Op("put", turn.path, b"", turn.version), Op("delete", found.path, version=-1)]
+        try:
+            nodes.transact(ops, nodes.deadline(None))
+        except ReplyLost:
+            return False  # who asks again finds it there, or gone
+        except Rejected as rejected:
+            refusal = translated(rejected.cause, f"dismiss {found.path}")
+            if not isinstance(refusal, Conflict):
+                raise refusal from rejected
+            return False
+        return True
 
     def tidy(self, kept: int) -> None:
         """Forget the turns of names that no member has, down to `kept` of them. Only where a name
@@ -275,13 +301,33 @@ class Membership:
                 with suppress(Conflict):  # somebody joined with it after all
                     nodes.delete(node.path, node.version)
 
-    def _members(self, wake: Wake | None) -> Members:
-        nodes = self._session.nodes
-        found = {}
-        for name in sorted(nodes.children(self._path, wake, fresh=True)):
-            node = nodes.read(f"{self._path}/{name}", wake)
-            if node is not None:
-                found[name] = MemberInfo(name, _data_of(node.data), node.created_ms)
+
+class _Roll:
+    """The members as one follower knows them. Who is new, or has changed, is read; all others cost
+    no request: ten thousand machines of which one comes or goes are a list and one read."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._known: dict[str, MemberInfo] = {}
+
+    def read(self, wake: Wake | None) -> Members:
+        nodes, known = self._session.nodes, self._known
+        names = sorted(nodes.children(self._path, wake, fresh=True))
+        stays = [name for name in names if name in known] if wake is not None else []
+        if wake is not None:
+            still = nodes.still([f"{self._path}/{name}" for name in stays], wake)
+            stays = [name for name, same in zip(stays, still, strict=True) if same]
+        # What is read below is unknown until it is here: a read that fails is done again.
+        self._known = {name: known[name] for name in stays}
+        missing = [name for name in names if name not in self._known]
+        for at in range(0, len(missing), READS_IN_FLIGHT):
+            some = [f"{self._path}/{name}" for name in missing[at : at + READS_IN_FLIGHT]]
+            for node in nodes.read_all([(path, wake) for path in some]):
+                if node is not None:
+                    name = node.path.rpartition("/")[2]
+                    self._known[name] = MemberInfo(name, _data_of(node.data), node.created_ms)
+        found = {name: self._known[name] for name in names if name in self._known}
         return MappingProxyType(found)
 
 

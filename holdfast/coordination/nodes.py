@@ -176,6 +176,10 @@ class Nodes:
         found = zip(wanted, answers, strict=True)
         return [_znode(path, *answer) if answer else None for (path, _), answer in found]
 
+    def still(self, paths: Sequence[str], wake: Wake) -> list[bool]:
+        """For each node: no watch of `wake` has rung since it was read, and no link was lost."""
+        return self._bells.still([("data", self._root + path) for path in paths], wake)
+
     def children(
         self,
         path: str,

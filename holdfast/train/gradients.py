@@ -35,7 +35,7 @@ class Slot:
 
 
 class Layout:
-    """Which parameter lies where. It depends on the parameters alone, never on the workers."""
+    """Which parameter lies where. It never depends on the workers."""
 
     def __init__(
         self,

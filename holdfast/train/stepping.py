@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from holdfast.train import words
+from holdfast.train.buckets import bucket_bytes
 from holdfast.train.buffers import Buffers
 from holdfast.train.compression import Code
 from holdfast.train.conversation import Conversation
@@ -34,7 +35,7 @@ class Stepping:
         self.parameters = tracked.parameters()
         self._code, self._under_way = code, 0
         if code is None:
-            self.layout = Layout(self.parameters)
+            self.layout = Layout(self.parameters, bucket_bytes(lanes))
         else:
             self.layout = Layout(code.summed(), block=code.block)
         self.sums = Sums(self.layout, lanes, code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -93,6 +93,31 @@ def resources_from(message: pb.Resources) -> Resources:
     return found
 
 
+class SharedView(NamedTuple):
+    """A view as a message that several orders share: to be copied, not to be changed."""
+
+    message: pb.View
+    size_bytes: int
+
+
+class _LastView:
+    """The message of the view that was converted last. All members of a view are told of it one
+    after the other: without this, N members would cost N times N."""
+
+    def __init__(self) -> None:
+        self._made: tuple[View, SharedView] | None = None
+
+    def shared(self, view: View) -> SharedView:
+        made = self._made
+        if made is None or made[0] is not view:
+            message = _view_message(view)
+            made = self._made = (view, SharedView(message, message.ByteSize()))
+        return made[1]
+
+
+_last_view: Final = _LastView()
+
+
 def _view_message(value: View) -> pb.View:
     members = [
         pb.Member(worker=worker, lanes=lanes, address=value.addresses.get(worker, ""))
@@ -126,13 +151,20 @@ def _attempt_from(message: pb.Attempt) -> Attempt:
 # --- orders ---------------------------------------------------------------------------------
 
 
-def order_message(order: Order) -> pb.Order:
+def shared_view(order: Order) -> SharedView | None:
+    """The view that it gives, if it gives one."""
+    return _last_view.shared(order.view) if isinstance(order, GiveView) else None
+
+
+def order_message(order: Order, *, with_view: bool = True) -> pb.Order:
+    """`with_view` False: without the view that it gives, which is put in later."""
     message = pb.Order(node=order.node, job=order.job, worker=order.worker)
     match order:
         case StartWorker():
             message.start.CopyFrom(_start_message(order))
         case GiveView():
-            message.view.CopyFrom(_view_message(order.view))
+            if with_view:
+                message.view.CopyFrom(_last_view.shared(order.view).message)
         case GiveSettings():
             message.settings.CopyFrom(
                 pb.Settings(
@@ -164,10 +196,15 @@ def _start_message(order: StartWorker) -> pb.Start:
     )
 
 
-def order_from(message: pb.Order) -> Order:
+def order_from(message: pb.Order, before: Order | None = None) -> Order:
+    """`before`: the order before it in the same message, whose view it may share."""
     node, job, worker = message.node, message.job, message.worker
     if not node or not job:
         raise malformed(f"an order without a node or a job: {node!r}, {job!r}")
+    if message.WhichOneof("what") == "same_view":
+        if not isinstance(before, GiveView) or before.job != job:
+            raise malformed(f"the same view for worker {worker} of {job}, and none before it")
+        return GiveView(node, job, worker, before.view)
     make = _ORDERS.get(message.WhichOneof("what") or "")
     if make is None:
         raise malformed(f"an order of an unknown kind, for worker {worker} of {job}")

@@ -5,11 +5,17 @@ sys.exit(process.main(serve))     # in `__main__`; `serve` imports what it needs
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import FILES_WANTED
+
+# In the environment with which a part of a cluster is started, before it can write down who it is:
+# the folder that it is started over. A part does not pass it on to what it starts.
+PART_VARIABLE: Final = "HOLDFAST_PART_OF"
 
 
 def main(serve: Callable[[Sequence[str]], int]) -> int:
@@ -24,8 +30,18 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
     from holdfast.wire import logs  # noqa: PLC0415
 
     logs.set_up()
+    raise_file_limit()
     try:
         return serve(sys.argv[1:])
     except HoldfastError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+
+
+def raise_file_limit() -> None:
+    """Have as many files as we may, up to `FILES_WANTED`: each peer is one. Systems often begin
+    with 1,024, which a process may raise by itself. What it starts inherits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -35,7 +35,7 @@ from holdfast.wire.limits import (
 )
 
 # Raised when an older side would misunderstand a newer one.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 JOIN: Final = "/holdfast.v1.Door/Join"
 ATTACH: Final = "/holdfast.v1.Agents/Attach"
 RENEW: Final = "/holdfast.v1.Agents/Renew"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import pytest
+
+from holdfast.control import lines
 from holdfast.control.facts import WorkerPhase
 from holdfast.coordination import Config, Membership, Session
 from holdfast.wire import rpc
-from holdfast.wire.limits import ORDERS_WAITING_MAX
-from holdfast.wire.orders import Forget, StopWorker
+from holdfast.wire.limits import ORDERS_WAITING_MAX, REPORT_STEPS_S
+from holdfast.wire.orders import Forget, GiveView, StopWorker, View
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start
 
@@ -24,6 +27,41 @@ def test_an_order_goes_down_and_its_effect_comes_up(play: Play) -> None:
         await soon(lambda: world.agents.observed().nodes["n1"].workers, "the worker is reported")
         assert n1.agent.delivered == [(1, start("n1"))]
         assert world.agents.observed().nodes["n1"] == n1.agent.snapshot()
+
+    play(scenario)
+
+
+def test_all_workers_of_a_machine_get_the_view_that_they_share(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        n1 = await world.join("n1")
+        await world.heard("n1")
+        view = View(1, {1: (0,), 2: (1,), 3: (2,)}, 0, "", {1: "10.0.0.1:1"})
+        orders = [GiveView("n1", "j", worker, view) for worker in (1, 2, 3)]
+        for order in orders:
+            world.agents.order(1, decided(start("n1", order.worker)))
+        for order in orders:
+            world.agents.order(1, decided(order))
+        await soon(lambda: len(n1.agent.delivered) == 6, "all are delivered")
+        assert [order for _, order in n1.agent.delivered[3:]] == orders
+        assert not world.agents.refusals()
+
+    play(scenario)
+
+
+def test_a_leader_of_more_agents_asks_each_of_them_for_fewer_reports(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "REPORTS_PER_S_MAX", 10)  # one agent is as many as it likes
+
+    async def scenario(world: World) -> None:
+        n1 = await world.join("n1")
+        await world.heard("n1")
+        assert n1.uplink.steps_s == REPORT_STEPS_S
+        n2 = await world.join("n2")
+        await soon(lambda: n1.uplink.steps_s == 2 * REPORT_STEPS_S, "n1 is told on its stream")
+        await soon(lambda: n2.uplink.steps_s == 2 * REPORT_STEPS_S, "n2 is told at its welcome")
+        world.agents.order(1, decided(start("n1")))
+        await soon(lambda: world.agents.observed().nodes["n1"].workers, "orders go on")
 
     play(scenario)
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import os
-import resource
 import signal
 import ssl
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.server import Server
 from holdfast.coordination.embedded.store import Store
-from holdfast.wire import limits, logs
+from holdfast.wire import limits, logs, process
 from holdfast.wire.clock import SystemClock
 from holdfast.wire.errors import HoldfastError, Occupied, Refused, Usage
 
@@ -86,7 +85,7 @@ def serve(options: Options) -> int:
     """
     host, port = split_address(options.listen)
     context = tls_context(options)
-    _raise_file_limit()
+    process.raise_file_limit()
     store = Store.open(
         options.data,
         snapshot_transactions=options.snapshot_every,
@@ -175,13 +174,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _raise_file_limit() -> None:
-    """Each client is a file; take as many as we are allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _address_of(listener: asyncio.Server) -> str:

@@ -21,14 +21,23 @@ HELLO_S: Final = 5.0
 RPC_CALL_S: Final = 10.0
 # An agent reports at least so often, also when nothing has changed.
 REPORT_S: Final = 2.0
-# Steps alone are reported at most so often; anything else at once. Two hundred agents are then
-# two thousand reports a second, and a checkpoint's lead is several times as long.
+# Steps alone are reported at most so often; anything else at once. A checkpoint's lead is several
+# times as long.
 REPORT_STEPS_S: Final = 0.1
+# Reports of steps a second that a leader wants of all its agents together: with more of them each
+# reports more rarely. A report costs it half a millisecond, and half of its time is for deciding.
+REPORTS_PER_S_MAX: Final = 1_000
+# But not more rarely than this: four reports may be lost before a stream is taken for dead.
+REPORT_STEPS_S_MAX: Final = 2.5
 # A stream without a report for so long is cut: its agent hangs, or the network lost it.
 REPORT_SILENCE_S: Final = 5 * REPORT_S
 # An agent that cannot reach the leader tries again so often; a new leader's address at once.
 UPLINK_RETRY_S: Final = 0.05
 UPLINK_RETRY_S_MAX: Final = 2.0
+# Files of one process of ours: twenty thousand clients of a server or a gateway, what it opens
+# itself for them, and some. Not all that a system may allow: there are programs that go over every
+# possible file when they start.
+FILES_WANTED: Final = 65_536
 # Streams of one coordinator; a file each.
 STREAMS_MAX: Final = 10_000
 # A peer that does not answer HTTP/2 pings for so long is gone.

@@ -63,6 +63,11 @@ HASH_BYTES: Final = 64 * 1024 * 1024
 # Gradients travel in buckets of about this size: large enough that a stage is not all overhead,
 # small enough that the first ones travel while the backward pass still works on the last.
 BUCKET_BYTES: Final = 4 * 1024 * 1024
+# But each member's part of a bucket has at least so much, where a job may have many: a message
+# costs a member some 50 microseconds, and so many bytes on a line of 10 Gb/s twice that.
+CHUNK_BYTES_MIN: Final = 64 * 1024
+# Up to this: buckets take memory, and what is not yet computed cannot travel.
+BUCKET_BYTES_MAX: Final = 64 * 1024 * 1024
 
 # --- how fast a worker is ---------------------------------------------------------------------
 

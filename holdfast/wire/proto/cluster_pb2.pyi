@@ -110,20 +110,24 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., session: _Optional[str] = ..., process: _Optional[str] = ..., serial: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("term",)
+    __slots__ = ("term", "steps_s")
     TERM_FIELD_NUMBER: _ClassVar[int]
+    STEPS_S_FIELD_NUMBER: _ClassVar[int]
     term: int
-    def __init__(self, term: _Optional[int] = ...) -> None: ...
+    steps_s: float
+    def __init__(self, term: _Optional[int] = ..., steps_s: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("term", "session", "orders")
+    __slots__ = ("term", "session", "orders", "steps_s")
     TERM_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_S_FIELD_NUMBER: _ClassVar[int]
     term: int
     session: str
     orders: _containers.RepeatedCompositeFieldContainer[Order]
-    def __init__(self, term: _Optional[int] = ..., session: _Optional[str] = ..., orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ...) -> None: ...
+    steps_s: float
+    def __init__(self, term: _Optional[int] = ..., session: _Optional[str] = ..., orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ..., steps_s: _Optional[float] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("term", "job", "worker", "order", "reason", "fenced")
@@ -142,7 +146,7 @@ class Refusal(_message.Message):
     def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., order: _Optional[str] = ..., reason: _Optional[str] = ..., fenced: _Optional[bool] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("node", "job", "worker", "start", "view", "settings", "share", "stop", "forget")
+    __slots__ = ("node", "job", "worker", "start", "view", "settings", "share", "stop", "forget", "same_view")
     NODE_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +156,7 @@ class Order(_message.Message):
     SHARE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
+    SAME_VIEW_FIELD_NUMBER: _ClassVar[int]
     node: str
     job: str
     worker: int
@@ -161,7 +166,12 @@ class Order(_message.Message):
     share: Share
     stop: Stop
     forget: Forget
-    def __init__(self, node: _Optional[str] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ...) -> None: ...
+    same_view: SameView
+    def __init__(self, node: _Optional[str] = ..., job: _Optional[str] = ..., worker: _Optional[int] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., same_view: _Optional[_Union[SameView, _Mapping]] = ...) -> None: ...
+
+class SameView(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("bundle", "command", "resources", "environment", "silence_s")

@@ -52,3 +52,16 @@ def test_whatever_a_decision_hangs_on_goes_at_once() -> None:
     assert pace.wait_s(NodeFacts("n1", Resources(cpu=1.0)), 100.0) == 0.0
     held = pace_after(facts(replace(WORKER, step=None)))
     assert held.wait_s(facts(replace(WORKER, step=0)), 100.0) == 0.0
+
+
+def test_a_leader_may_ask_for_fewer_steps_but_not_for_silence_or_haste() -> None:
+    later = facts(replace(WORKER, step=6))
+    pace = pace_after(facts())
+    pace.told(2.5)
+    assert pace.wait_s(later, 100.0) == 2.5
+    assert pace.wait_s(facts(), 100.0) == 2.5 > REPORT_S
+    gone = facts(replace(WORKER, phase=WorkerPhase.GONE, exit=Exit(ExitKind.SIGNAL)))
+    assert pace.wait_s(gone, 100.0) == 0.0
+    for nonsense in (0.0, -1.0, 1e9, float("nan")):
+        pace.told(nonsense)
+        assert pace.steps_s == 2.5

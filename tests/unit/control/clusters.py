@@ -16,7 +16,7 @@ from holdfast.control.facts import (
     View,
 )
 from holdfast.control.schedule import NodeRoom, Plan, applied, plan
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.spec import JobSpec, Mode, Resources
 
 ONE_CPU = Resources(1.0)
 
@@ -45,6 +45,7 @@ class Cluster:
         priority: int = 0,
         queue: str = "default",
         need: Resources = ONE_CPU,
+        mode: Mode = Mode.SYNC,
     ) -> None:
         least, most = workers
         spec = JobSpec(
@@ -56,6 +57,7 @@ class Cluster:
             workers_min=least,
             workers_max=most,
             resources=need,
+            mode=mode,
         )
         self.jobs[name] = Job(spec, self.now_s, Status(Phase.QUEUED, "new", self.now_s))
 
@@ -96,6 +98,10 @@ class Cluster:
                 return
             self.gone()
         raise AssertionError(f"not settled after {rounds_max} rounds: {self.counts()}")
+
+    def lose(self, name: str) -> None:
+        """Its newest worker was killed."""
+        self.change(name, placements=self.jobs[name].placements[:-1])
 
     def finish(self, name: str) -> None:
         """The job ends, and its workers are gone."""

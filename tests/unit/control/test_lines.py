@@ -8,10 +8,17 @@ import pytest
 
 from holdfast.control.commands import Decision, Drain
 from holdfast.control.facts import NodeFacts
-from holdfast.control.lines import Line, Lines, Said
+from holdfast.control.lines import Line, Lines, Said, steps_pause_s
+from holdfast.wire.convert import order_from
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import ORDERS_BYTES, ORDERS_WAITING_MAX
-from holdfast.wire.orders import Forget, Order, StartWorker, StopWorker
+from holdfast.wire.limits import (
+    ORDERS_BYTES,
+    ORDERS_WAITING_MAX,
+    REPORT_SILENCE_S,
+    REPORT_STEPS_S,
+    REPORTS_PER_S_MAX,
+)
+from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from holdfast.wire.room import Resources
 from holdfast.wire.rpc import Denied
 
@@ -151,6 +158,30 @@ def test_a_batch_is_bounded_in_bytes_and_never_empty() -> None:
     assert [len(lines.take(line)) for _ in range(3)] == [3, 1, 0]
 
 
+def test_workers_of_one_machine_are_told_of_a_view_once_and_all_get_it() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    view, other = View(3, {1: (0,), 2: (1,)}), View(3, {1: (0, 1)})
+    orders: list[Order] = [GiveView("n1", "j", worker, view) for worker in (1, 2, 3)]
+    orders += [Forget("n1", "j", 9), GiveView("n1", "j", 4, view), GiveView("n1", "k", 1, other)]
+    give(lines, *orders)
+    sent = lines.take(line)
+    kinds = ["view", "same_view", "same_view", "forget", "view", "view"]
+    assert [order.WhichOneof("what") for order in sent] == kinds
+    found: list[Order] = []
+    for message in sent:
+        found.append(order_from(message, found[-1] if found else None))
+    assert found == orders
+
+
+def test_a_view_counts_once_in_a_batch_of_those_who_share_it() -> None:
+    lines = lines_of("n1")
+    line, _ = attach(lines)
+    view = View(3, {worker: (worker,) for worker in range(ORDERS_BYTES // 20)})
+    give(lines, *(GiveView("n1", "j", worker, view) for worker in range(5)))
+    assert [len(lines.take(line)) for _ in range(2)] == [5, 0]
+
+
 def test_a_stream_that_does_not_take_its_orders_is_cut() -> None:
     lines = lines_of("n1")
     line, ends = attach(lines)
@@ -180,3 +211,24 @@ def test_only_what_differs_is_news() -> None:
 def test_a_record_is_not_an_order() -> None:
     with pytest.raises(BugError, match="not an order"):
         lines_of("n1").order(1, Decision(Drain("j", 1, "why"), "a test"))
+
+
+def test_reports_of_steps_stay_bounded_and_none_is_so_rare_that_its_stream_seems_dead() -> None:
+    assert steps_pause_s(1) == steps_pause_s(100) == REPORT_STEPS_S
+    pauses = [steps_pause_s(agents) for agents in range(1, 10_001)]
+    assert pauses == sorted(pauses)
+    assert all(
+        agents / pause_s <= REPORTS_PER_S_MAX for agents, pause_s in enumerate(pauses[:2_500], 1)
+    )
+    assert max(pauses) <= REPORT_SILENCE_S / 4
+
+
+def test_all_agents_are_told_when_their_number_asks_for_another_pace_and_only_then() -> None:
+    lines = lines_of("n1")
+    _, ends = attach(lines)
+    lines.set_members(1, dict.fromkeys(["n1", "n2"], 100))
+    assert ends.rings == 0
+    many = ["n1", *(f"m{number}" for number in range(500))]
+    lines.set_members(1, dict.fromkeys(many, 100))
+    assert ends.rings == 1
+    assert lines.steps_s == steps_pause_s(501) > REPORT_STEPS_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import ItemsView
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.wire import convert
 from holdfast.wire.errors import BugError, Refused
 from holdfast.wire.limits import EXIT_DETAIL_SHORT_CHARACTERS
-from holdfast.wire.orders import Forget, Order
+from holdfast.wire.orders import Forget, GiveView, Order, View
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
@@ -50,6 +51,38 @@ def test_a_damaged_snapshot_is_a_value_or_refused(facts: NodeFacts, chance, coun
         assert refusal.fix
     else:
         assert isinstance(found, NodeFacts)
+
+
+class _Looked(dict[int, tuple[int, ...]]):
+    """Lanes that count how often somebody goes over all of them."""
+
+    looks = 0
+
+    def items(self) -> ItemsView[int, tuple[int, ...]]:  # type: ignore[override]
+        self.looks += 1
+        return super().items()
+
+
+def test_telling_all_members_of_a_view_goes_over_its_members_once() -> None:
+    lanes = _Looked({worker: (worker,) for worker in range(50)})
+    view = View(3, lanes, addresses={worker: f"10.0.0.1:{worker}" for worker in lanes})
+    told = [convert.order_message(GiveView("n", "j", worker, view)) for worker in range(50)]
+    assert lanes.looks == 1
+    told[0].view.members.pop()
+    assert [len(one.view.members) for one in told] == [49, *49 * [50]], "each has its own copy"
+    later = dataclasses.replace(view, number=4)
+    assert convert.order_message(GiveView("n", "j", 1, later)).view.number == 4
+    assert convert.order_from(told[7]) == GiveView("n", "j", 7, view)
+
+
+def test_the_same_view_is_that_of_the_order_before_and_of_no_other_job() -> None:
+    view = View(3, {1: (0,), 2: (1,)})
+    same = pb.Order(node="n", job="j", worker=2, same_view=pb.SameView())
+    given = GiveView("n", "j", 1, view)
+    assert convert.order_from(same, given) == GiveView("n", "j", 2, view)
+    for before in (None, Forget("n", "j", 1), GiveView("n", "k", 1, view)):
+        with pytest.raises(Refused, match="none before it"):
+            convert.order_from(same, before)
 
 
 def test_an_order_says_whose_it_is_and_what_it_wants() -> None:

@@ -1,0 +1,124 @@
+"""`python -m bench.scale.doors [--json]`: one member's part of a very large meeting.
+
+The member is real: its door, its meeting. Its peers are pretended by one other process, which says
+what they would say. Measured is the member's processor time: once as the one with the highest
+number, which calls all others, and once as the lowest, which all others call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import struct
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from holdfast.train.bell import Bell
+from holdfast.train.door import Door
+from holdfast.train.hello import Epoch, Hello
+from holdfast.train.meeting import Meeting
+
+SIZES = (250, 1_000, 2_000)
+JOB = "bench"
+EPOCH = Epoch(1, 0)
+_HEAD = struct.Struct("<4sHI")
+_PATIENCE_S = 100.0
+
+
+def _frame(hello: Hello) -> bytes:
+    data = json.dumps(hello.body(), separators=(",", ":")).encode()
+    return _HEAD.pack(b"HFm\n", 1, len(data)) + data
+
+
+async def _heard(reader: asyncio.StreamReader) -> Hello:
+    _, _, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    return Hello.of(json.loads(await reader.readexactly(size)))
+
+
+async def _answering(line: Connection) -> None:
+    """All lower members: one port, where each answers the call that is for it."""
+    kept = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept.append(writer)
+        hello = await _heard(reader)
+        writer.write(_frame(Hello("meet", JOB, hello.to, hello.worker, EPOCH, 0)))
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=4_096)
+    line.send("{}:{}".format(*server.sockets[0].getsockname()[:2]))
+    await asyncio.to_thread(line.recv)
+
+
+async def _calling(line: Connection, members: int) -> None:
+    """All higher members call the lowest one."""
+    line.send("")
+    host, port = (await asyncio.to_thread(line.recv)).rsplit(":", 1)
+
+    async def call(worker: int) -> asyncio.StreamWriter:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_frame(Hello("meet", JOB, worker, 0, EPOCH, 0)))
+        await _heard(reader)
+        return writer
+
+    kept = await asyncio.gather(*(call(worker) for worker in range(1, members)))
+    await asyncio.to_thread(line.recv)
+    assert kept
+
+
+def _others(calls: bool, members: int, line: Connection) -> None:
+    asyncio.run(_calling(line, members) if calls else _answering(line))
+
+
+def measure(members: int, *, highest: bool) -> float:
+    """The member's processor time, in milliseconds."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    other = context.Process(target=_others, args=(not highest, members, theirs))
+    other.start()
+    bell = Bell()
+    worker = members - 1 if highest else 0
+    door = Door(JOB, worker, "127.0.0.1", 0, bell)
+    peers = [peer for peer in range(members) if peer != worker]
+    addresses = dict.fromkeys(peers, ours.recv())
+    begun_cpu_s, limit_s = time.process_time(), time.monotonic() + _PATIENCE_S
+    mine = Hello("meet", JOB, worker, -1, EPOCH, 0)
+    meeting = Meeting(door, bell, mine, addresses, peers)
+    if not highest:
+        door.begin(mine)
+        ours.send("{}:{}".format(*door.address))
+    if not meeting.run(lambda: time.monotonic() > limit_s, lambda _suspects: None):
+        raise SystemExit(f"{members} members did not meet")
+    used_ms = 1_000 * (time.process_time() - begun_cpu_s)
+    ours.send(None)
+    other.join(_PATIENCE_S)
+    for sock in meeting.sockets.values():
+        sock.close()
+    door.close()
+    return used_ms
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of members")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for members in options.sizes:
+        rows.append(
+            {
+                "members": members,
+                "calls_all_cpu_ms": round(measure(members, highest=True), 1),
+                "called_by_all_cpu_ms": round(measure(members, highest=False), 1),
+            }
+        )
+        if not options.json:
+            print(rows[-1], flush=True)
+    if options.json:
+        print(json.dumps({"doors": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

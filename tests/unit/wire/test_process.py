@@ -1,0 +1,34 @@
+"""How our processes begin: with room for as many peers as the system lets them have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, sys
+from holdfast.wire import limits, process
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+process.main(lambda _words: 0)
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), limits.FILES_WANTED)
+"""
+
+
+def _limits(soft: int, hard: int) -> tuple[int, int, int]:
+    script = SCRIPT.format(soft=soft, hard=hard)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    found_soft, found_hard, wanted = map(int, done.stdout.split())
+    return found_soft, found_hard, wanted
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(256, 300), (256, 256), (300, 4_000)])
+def test_a_process_takes_as_many_files_as_it_may_and_no_more_than_it_wants(
+    soft: int, hard: int
+) -> None:
+    found, kept, wanted = _limits(soft, hard)
+    assert found == min(hard, wanted)
+    assert kept == hard, "what others may still raise is left as it is"
