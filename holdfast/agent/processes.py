@@ -45,30 +45,31 @@ def send(handle: int, number: signal.Signals) -> None:
         signal.pidfd_send_signal(handle, number)
 
 
-def marked(folder: Path) -> list[int]:
-    """Processes that were started, by whomever, under the worker of this folder."""
+def marked(folder: Path, variable: str = MARK) -> list[int]:
+    """Processes that were started, by whomever, under the worker of this folder; or with another
+    variable that names the folder."""
     names = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [int(name) for name in names if _is_marked(int(name), folder)]
+    return [int(name) for name in names if _is_marked(int(name), folder, variable)]
 
 
-def kill_marked(folder: Path) -> int:
+def kill_marked(folder: Path, variable: str = MARK) -> int:
     """SIGKILL to everything that still runs for this folder; how many there were."""
     killed = 0
-    for pid in marked(folder):
+    for pid in marked(folder, variable):
         with _held(pid) as handle:
             # Asked again now that it is held: the number may have changed its owner before.
-            if handle is not None and _is_marked(pid, folder):
+            if handle is not None and _is_marked(pid, folder, variable):
                 send(handle, signal.SIGKILL)
                 killed += 1
     return killed
 
 
-def _is_marked(pid: int, folder: Path) -> bool:
+def _is_marked(pid: int, folder: Path, variable: str) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False  # ended, or another user's: not ours
-    return f"{MARK}={folder}".encode() in environment.split(b"\0")
+    return f"{variable}={folder}".encode() in environment.split(b"\0")
 
 
 def paused_below(parent: int) -> bool:

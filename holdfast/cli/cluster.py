@@ -144,7 +144,7 @@ def down(
 
     found = find(cluster)
     with _progress() as look:
-        done = end(found, force=force, look=lambda what: look(f"ending {what}"))
+        done = end(found, force=force, look=look)
     if as_json:
         output.show_json(
             {"stopped": [asdict(one) for one in done.stopped], "workers": done.workers}
@@ -159,7 +159,8 @@ def down(
     ]
     output.out().print(output.table([], rows))
     if done.workers:
-        output.out().print(f"{done.workers} workers were ended; their jobs go on with holdfast up")
+        workers = "1 worker was" if done.workers == 1 else f"{done.workers} workers were"
+        output.out().print(f"{workers} ended; their jobs go on with holdfast up")
 
 
 def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
@@ -292,7 +293,7 @@ def _check_same(found: Cluster, wanted: dict[str, str]) -> None:
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """A line that says what is being waited for, on a terminal; nothing elsewhere."""
-    with output.err().status("starting") as shown:
+    with output.err().status("looking") as shown:
         yield shown.update
 
 

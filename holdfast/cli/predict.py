@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -74,11 +75,28 @@ def _ask(sight: Sight, path: str, body: bytes, headers: dict[str, str]) -> None:
     finally:
         connection.close()
     if answer.status != _OK:
-        raise TerminalError(
-            f"{sight.name} answered {answer.status}",
-            why=said.strip(),
-            fix=f"holdfast why {sight.name}",
-        )
+        raise refusal(sight.name, answer.status, said)
     sys.stdout.write(said.rstrip("\n") + "\n")
     marks = {word: answer.getheader(f"x-holdfast-{word}") for word in ("version", "arm", "replica")}
     listing.note(", ".join(f"{word} {mark}" for word, mark in marks.items() if mark))
+
+
+def refusal(name: str, status: int, said: str) -> TerminalError:
+    """A service's error as one of ours: what was wrong, why, and its own hint, where it gives one.
+    `{"error": "what\\nwhy: ...\\nfix: ..."}` is how a replica says it."""
+    try:
+        words = json.loads(said)["error"]
+        first, *others = str(words).strip().splitlines() or [""]
+    except (ValueError, KeyError, TypeError):
+        first, others = said.strip(), []
+    parts = {"why": [first] if first else [], "fix": [f"holdfast why {name}"]}
+    into = "why"
+    for line in others:
+        label, colon, rest = line.partition(": ")
+        if colon and label == "fix":
+            into, parts["fix"] = "fix", [rest]
+        else:
+            parts[into].append(rest if colon and label == "why" else line)
+    return TerminalError(
+        f"{name} answered {status}", why="\n".join(parts["why"]), fix="\n".join(parts["fix"])
+    )

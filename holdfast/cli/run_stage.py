@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.cluster import Cluster, opened
-from holdfast.launch import local, seen
+from holdfast.launch import local, seen, wanted
 from holdfast.launch.local import Room, Tie
 from holdfast.launch.starting import Started
-from holdfast.wire.errors import HoldfastError, Missing, Occupied, Usage
+from holdfast.wire.errors import HoldfastError, Missing, Occupied, Unavailable, Usage
 from holdfast.wire.limits import (
     RUN_END_S,
     RUN_RESTART_S,
@@ -84,6 +84,7 @@ class Stage:
         lock = _take(cluster)
         try:
             _await_former(cluster, note)
+            wanted.begins(cluster)
             return cls(cluster, room, lock)
         except BaseException:
             os.close(lock)
@@ -93,8 +94,14 @@ class Stage:
         """Start again what has died; sentences about it.
 
         Raises the last words of a process that cannot live: it ended early by itself too often.
-        Whoever kills it from outside may do so for ever.
+        Whoever kills it from outside may do so for ever; `holdfast down` ends the run.
         """
+        if wanted.ended(self.cluster):
+            raise Unavailable(
+                "the processes of this run were ended",
+                why="by holdfast down",
+                fix="run it again: it goes on from its last checkpoint",
+            )
         said, now_s = [], time.monotonic()
         for kept in self._kept:
             child = kept.started.child

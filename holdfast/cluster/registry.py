@@ -4,8 +4,10 @@
         registration.note(leader="127.0.0.1:4001")
 
 Each process writes its own record, `run/KIND-NAME.json`, and holds a lock beside it while it lives:
-so a starter that is killed leaves no process unknown. A record of a process that has ended says
-who it was; a process is signalled only through a handle of exactly the one that wrote it.
+so a starter that is killed leaves no process unknown. (Until its record is there, a mark in the
+environment that it was started with tells of it: `holdfast.wire.process`.) A record of a process
+that has ended says who it was; a process is signalled only through a handle of exactly the one that
+wrote it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any, Self
 
 from holdfast.cluster.folder import Cluster
 from holdfast.wire.errors import Occupied
+from holdfast.wire.process import PART_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ def register(cluster: Cluster, kind: str, name: str) -> Registration:
             why=f"another process holds {path.with_suffix('.lock')}",
             fix="use that one, or choose another name",
         ) from error
+    # From here on our record tells of us; what we start is no part of the cluster by itself.
+    os.environ.pop(PART_VARIABLE, None)
     pid = os.getpid()
     started = _start_ticks(pid)
     assert started is not None, "we are alive"

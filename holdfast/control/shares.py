@@ -9,7 +9,9 @@ Claims are granted in this order; each takes from what the earlier ones have lef
 
 So a queue gets back what it is guaranteed, whoever has borrowed it. A minimum goes before anybody's
 growth: nobody is stopped so that another may have more than it needs. But a job that starts never
-shrinks one of higher rank: what such a job already has above its minimum is set aside first.
+shrinks one of higher rank: what such a job already has above its minimum is set aside first. Nor
+does it take what a service of higher rank waits for: a service needs as many replicas as it is told
+to have, and one that it has lost finds its room again.
 
 Among equals those that run keep their minimum, then those that wait get theirs in the order of
 their coming, then the rest is dealt out one worker at a time to whoever has the smallest dominant
@@ -44,6 +46,13 @@ def _surplus(claim: Claim) -> Room:
     """The room of the workers that it has, above its minimum, and that were not granted yet."""
     has = min(len(claim.held), claim.most)
     return times(claim.need, max(0, has - max(claim.target, claim.least)))
+
+
+def _awaited(claim: Claim) -> Room:
+    """The room of the replicas, above its minimum, that a service is told to have and has not."""
+    if not claim.job.spec.serves or not claim.target:
+        return EMPTY
+    return times(claim.need, max(0, claim.most - max(claim.target, len(claim.held))))
 
 
 class _Account:
@@ -106,17 +115,19 @@ class Shares:
                 if claim.target:
                     account = self._accounts[claim.queue]
                     account.set_aside = plus(account.set_aside, _surplus(claim))
+                    account.set_aside = plus(account.set_aside, _awaited(claim))
 
     def _minimums_borrowed(self) -> None:
         """From what is left, except what jobs of higher rank have above their minimum.
 
         That is set aside for them, as far as it will stay theirs: claims that were granted before
         and that nobody has the room for yet take free room first, then what jobs of lower rank
-        have above their minimum, and then it.
+        have above their minimum, and then it. What services await is kept only from those that
+        start: nobody is stopped for it.
         """
         claims = [claim for group in self._groups for claim in group]
         free = self._total
-        below = coming = higher = out_of_reach = EMPTY
+        below = coming = higher = out_of_reach = awaited = EMPTY
         for claim in claims:
             free = minus(free, times(claim.need, len(claim.held)))
             below = plus(below, _surplus(claim))
@@ -128,13 +139,15 @@ class Shares:
                 if claim.target or claim.impossible or claim.blocked:
                     continue
                 wanted = times(claim.need, claim.least)
-                if within(plus(wanted, aside), self._left) and self._minimum(claim, wanted):
+                kept = aside if len(claim.held) >= claim.least else plus(aside, awaited)
+                if within(plus(wanted, kept), self._left) and self._minimum(claim, wanted):
                     missing = max(0, claim.least - len(claim.held))
                     coming = plus(coming, times(claim.need, missing))
             if coming == EMPTY:
                 out_of_reach = higher
             for claim in group:
                 higher = plus(higher, _surplus(claim))
+                awaited = plus(awaited, _awaited(claim))
                 below = minus(below, _surplus(claim))
 
     def _minimum(self, claim: Claim, wanted: Room, *, owned: bool = False) -> bool:

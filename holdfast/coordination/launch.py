@@ -4,6 +4,10 @@ The server holds an exclusive lock on `DIR/lock` while it lives and writes `DIR/
 listens. Any number of processes may want to start it at once: one has the turn (a lock on
 `DIR/starting`), and all find the address of its server. A server that comes too late all the same
 ends with `Occupied`.
+
+A server that was ended on purpose stays ended, whoever still has a session with it: `forbid` leaves
+the file `DIR/ended`, and nobody starts one before `allow`. And a worker does not start the server
+of its own cluster: all that a worker starts has its limits, and ends with it.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast.coordination.address import EmbeddedAddress
+from holdfast.coordination.address import EmbeddedAddress, parse
+from holdfast.wire import talk
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
+from holdfast.wire.process import PART_VARIABLE
 
 MODULE = "holdfast.coordination.embedded"
+_ENDED = "ended"
 _POLL_S = 0.02
 _START_AGAIN_S = 1.0  # the winner of a race is still recovering its folder
 _LOG_TAIL_BYTES = 2_000
@@ -58,8 +65,37 @@ def holder(folder: Path) -> int | None:
     return pid if _alive(pid) and _held(folder / "lock") else None
 
 
+def forbid(folder: Path, fix: str, timeout_s: float) -> None:
+    """From now on nobody starts a server over `folder`. Those who were about to have given up, or
+    have started it, when this returns; one that is paused is waited for `timeout_s` at most.
+
+    `fix`: the command with which it is allowed again, for those who want one.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / _ENDED).write_text(fix)
+    # Who has the turn looks for the mark before it starts anything.
+    deadline_s = time.monotonic() + timeout_s
+    turn = _Turn(folder)
+    try:
+        while not turn.ours() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+    finally:
+        turn.close()
+
+
+def allow(folder: Path) -> None:
+    """A server may be started over `folder` again, by whoever wants one."""
+    (folder / _ENDED).unlink(missing_ok=True)
+
+
+def forbidden(folder: Path) -> bool:
+    """Whether the server over `folder` was ended on purpose."""
+    return (folder / _ENDED).exists()
+
+
 def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
-    """`host:port` of the server over the folder, started if need be."""
+    """`host:port` of the server over the folder, started if need be. `Unavailable`: it does not
+    start, or it was ended on purpose."""
     turn = _Turn(address.folder)
     try:
         return _ensured(address, timeout_s, turn)
@@ -76,9 +112,14 @@ def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _Turn) -> str:
         found = find(folder)
         if found is not None:
             return found
+        ours = not _is_workers(folder) and turn.ours()
+        if forbidden(folder):  # asked when the turn is ours: `forbid` waits for that
+            if child is not None:
+                child.kill()
+            raise _ended(folder)
         if child is None and time.monotonic() >= start_again_s:
             # Nobody lives there by the record; if somebody does, ours ends at once as occupied.
-            child = _start(address) if turn.ours() else None
+            child = _start(address) if ours else None
         elif child is not None and child.poll() == Occupied.exit_code:
             child = None
             start_again_s = time.monotonic() + _START_AGAIN_S
@@ -96,6 +137,27 @@ def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _Turn) -> str:
                 fix=f"holdfast coord check {folder}",
             )
         time.sleep(_POLL_S)
+
+
+def _is_workers(folder: Path) -> bool:
+    """Whether we are a worker, and this is the plane that its agent told it of."""
+    plane = os.environ.get(talk.COORDINATION_VARIABLE)
+    if not plane:
+        return False
+    address = parse(plane)
+    return isinstance(address, EmbeddedAddress) and address.folder == folder
+
+
+def _ended(folder: Path) -> Unavailable:
+    try:
+        fix = (folder / _ENDED).read_text()
+    except OSError:
+        fix = "try again"  # it was allowed this very moment
+    return Unavailable(
+        f"the coordination server over {folder} was ended",
+        why="it was ended on purpose, and so nobody starts it again",
+        fix=fix,
+    )
 
 
 class _Turn:
@@ -169,7 +231,7 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=_environment(folder),
                 start_new_session=True,
             )
     except OSError as error:
@@ -183,11 +245,13 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
     return child
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with this very package first on the path, wherever it was imported from."""
+def _environment(folder: Path) -> dict[str, str]:
+    """Ours, with this very package first on the path, wherever it was imported from; and the mark
+    by which a server is found that has not taken its folder yet."""
     root = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+    path = os.pathsep.join([root, known] if known else [root])
+    return {**os.environ, "PYTHONPATH": path, PART_VARIABLE: str(folder)}
 
 
 def _tail(path: Path) -> str:

@@ -285,6 +285,7 @@ class Session:
 
     def _keep(self) -> None:
         """Renews the lease, gives up servers that do not answer, revives the embedded one."""
+        told = ""
         while True:
             self._keeper_wake.clear()
             if self._end is not None:
@@ -301,7 +302,11 @@ class Session:
                 if self._stalled:
                     self._start_again()
             except HoldfastError as error:
-                _log.warning("the keeper of %s goes on after: %s", self.address, error)
+                if error.what != told:
+                    _log.warning("the keeper of %s goes on after: %s", self.address, error)
+                told = error.what
+            else:
+                told = ""
             self._keeper_wake.wait(pause_s)
 
     def _start_again(self) -> None:
@@ -349,7 +354,8 @@ class Session:
                 raise
 
     def _revive(self, embedded: EmbeddedAddress) -> None:
-        """Start the embedded server again if it died; follow it if it has another port."""
+        """Start the embedded server again if it died; follow it if it has another port. One that
+        was ended on purpose is waited for."""
         hosts = launch.ensure(embedded)
         if hosts != self._hosts:
             self._hosts = hosts
@@ -366,8 +372,8 @@ def connect(
     """A session with the coordination plane at `address`.
 
     `embedded:DIR[?timeout_s=…&linger_s=…&tick_ms=…]`: the server over a folder on this machine.
-    It is started if none runs there, started again if it dies, and ends by itself `linger_s` after
-    its last client. `zk://h1:2181,h2,h3/chroot?timeout_s=…&user=…&password_env=…&tls=…&ca=…&cert=…
+    It is started if none runs there, started again if it dies (not if `holdfast down` ended it),
+    and ends by itself `linger_s` after its last client. `zk://h1:2181,h2,h3/chroot?timeout_s=…&user=…&password_env=…&tls=…&ca=…&cert=…
     &key=…&verify=…`: a ZooKeeper ensemble; with a user, nodes are open to that user only.
     """
     if timeout_s <= 0 or operation_timeout_s <= 0:

@@ -5,6 +5,8 @@
 - `serving`  a conductor and a gateway, where something is served
 - `starting` one process: its command, its log, waiting for it
 - `ending`   ending all of them, and whatever is left
+- `wanted`   whether it is to be up: what `down` has ended stays ended
+- `seen`     which processes live here
 - `joining`  tokens, and a machine that joins with one
 
 It knows the processes by their commands (`python -m holdfast.control`, `python -m holdfast.agent`

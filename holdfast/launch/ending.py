@@ -1,24 +1,32 @@
 """Ending a cluster on this machine: all its processes, and whatever they have left.
 
 Jobs stay, in the coordination plane and the store, and go on with the next `up`. Every process is
-known by its number and its start; none is looked for by name.
+known by its number and its start, or, before it could write them down, by the mark with which it
+was started; none is looked for by name.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from holdfast.agent import leftovers
+from holdfast.agent import leftovers, processes
 from holdfast.cluster import Cluster, Process
 from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import forget
+from holdfast.launch import wanted
 from holdfast.launch.seen import alone, server_of
 from holdfast.launch.starting import AGENT, GATEWAY
 from holdfast.wire.errors import TerminalError
-from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_S, KILL_AGAIN_S
+from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_PARTS_MAX, DOWN_S, KILL_AGAIN_S
+from holdfast.wire.process import PART_VARIABLE
+
+_ORDER: Final = {GATEWAY: 0, AGENT: 2}
+_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +54,67 @@ def down(
     server.
 
     Workers have a notice to reach a step boundary; with `force` nobody is asked. `look` is told
-    what is being ended. When it returns, nothing of the cluster runs on this machine.
+    what is being done. When it returns, nothing of the cluster runs on this machine, and nothing
+    starts again before `up`: not even for a client that is still connected.
     """
-    with alone(cluster):
-        living = registered(cluster)
+    with alone(cluster, lambda what: look(f"waiting for {what}")):
+        wanted.ends(cluster)
         workers = sum(len(leftovers.living(home)) for home in _homes(cluster))
-        stopped = []
-        # Gateways first: nothing new comes. Agents last: nobody then decides what to do about
-        # machines that go.
-        order = {GATEWAY: 0, AGENT: 2}
-        for process in sorted(living, key=lambda one: (order.get(one.kind, 1), one.name)):
-            look(f"{process.kind} {process.name}")
-            stopped.append(_end(process, force=force))
+        stopped = list(_end_parts(cluster, force=force, look=look))
         for record in registered(cluster, ended=True):
             forget(cluster, record)
         for home in _homes(cluster):
             if leftovers.living(home):
-                look(f"workers of {home.name}")
+                look(f"ending workers of {home.name}")
             leftovers.end_workers(home, 0.0 if force else DOWN_NOTICE_S)
         server = server_of(cluster)
         if server is not None:
-            look("the coordination server")
+            look("ending the coordination server")
             stopped.append(_end(server, force=force))
+        folder = wanted.server_folder(cluster)
+        if folder is not None:
+            # A server that had not taken its folder yet, or a snapshot that outlives its server.
+            _end_marked(folder)
     return Down(tuple(stopped), workers)
+
+
+def _end_parts(cluster: Cluster, *, force: bool, look: Callable[[str], None]) -> Iterator[Stopped]:
+    """All that have a record, and then those that were just being started and have none yet.
+
+    Looked for anew after each: a gateway that ends may have started another Envoy before.
+    """
+    for _ in range(DOWN_PARTS_MAX):
+        living = registered(cluster)
+        if living:
+            # Gateways first: nothing new comes. Agents last: nobody then decides what to do about
+            # machines that go.
+            process = min(living, key=lambda one: (_ORDER.get(one.kind, 1), one.name))
+            look(f"ending {process.kind} {process.name}")
+            yield _end(process, force=force)
+        elif not _end_marked(cluster.folder):
+            return
+    raise TerminalError(
+        f"processes of {cluster.folder} are started as fast as they are ended",
+        why="something that Holdfast does not know starts them again",
+        fix="end that first (a service manager?), then run holdfast down again",
+    )
+
+
+def _end_marked(folder: Path) -> int:
+    """Kill what was started over the folder and has not said who it is; how many there were. It
+    had begun nothing that anybody could miss."""
+    deadline_s = time.monotonic() + DOWN_S
+    count = processes.kill_marked(folder, PART_VARIABLE)
+    while processes.marked(folder, PART_VARIABLE):
+        if time.monotonic() > deadline_s:
+            raise TerminalError(
+                f"a process that was started over {folder} does not end",
+                why="it was killed, and the system still waits for its disk or its driver",
+                fix="wait, then run holdfast down again",
+            )
+        time.sleep(_LOOK_S)
+        count += processes.kill_marked(folder, PART_VARIABLE)
+    return count
 
 
 def _end(process: Process, *, force: bool) -> Stopped:

@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.agent import wallet
 from holdfast.cluster import Cluster, create, opened
 from holdfast.cluster import processes as registered
+from holdfast.launch import wanted
 from holdfast.launch.starting import COORDINATOR
 from holdfast.wire import tokens
 from holdfast.wire.certificates import Authority, checked_name
@@ -81,6 +82,7 @@ def join(folder: Path, text: str, node: str | None = None) -> Joined:
         )
     _papers(folder / "wallet" / name, name, said.place.doors, text)
     if there is not None:
+        wanted.begins(there)
         return Joined(there, name, new=False)
     listen = _own_address(said.place.doors[0])
     made = create(

@@ -12,7 +12,8 @@ For a program that wants its own cluster and nothing left of it, however it ends
     start_agent(cluster, Room(cpu=4), tie=tie)
 
 All three may be called again at any time: what lives stays, what was killed is started anew. The
-embedded coordination server needs no care: whoever has a session with it starts it again.
+embedded coordination server needs no care: whoever has a session with it starts it again, until
+`down` has ended it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from holdfast.cluster import Cluster, Process, create, described, occupied, open
 from holdfast.cluster.ties import Tie
 from holdfast.coordination import Election, Leader, Session
 from holdfast.coordination import launch as servers
-from holdfast.launch import serving
+from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
 from holdfast.launch.starting import AGENT, COORDINATOR, Started, await_all, start
@@ -148,7 +149,7 @@ def up(
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
     of its log when a process ends early.
     """
-    with alone(cluster):
+    with alone(cluster, look):
         before = {(one.kind, one.name) for one in processes(cluster)}
         start_server(cluster)
         names, nodes = _wanted(cluster, coordinators, agents)
@@ -166,8 +167,9 @@ def start_server(cluster: Cluster) -> str | None:
     """The embedded coordination server, if the cluster has one, started if nobody has: `host:port`.
 
     It ends by itself when it has had no client for a while (`make(tied=True)`: for a short while),
-    so it needs no tie.
+    so it needs no tie. What `down` has ended may run again from here on.
     """
+    wanted.begins(cluster)
     return servers.ensure(cluster.embedded) if cluster.embedded is not None else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.cluster import Cluster, Process
@@ -12,6 +12,7 @@ from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import identified
 from holdfast.coordination import launch as servers
 from holdfast.launch.starting import AGENT, CONDUCTOR, COORDINATOR, GATEWAY, SERVER
+from holdfast.launch.wanted import server_folder
 
 
 def processes(cluster: Cluster) -> list[Process]:
@@ -26,24 +27,27 @@ def processes(cluster: Cluster) -> list[Process]:
 def server_of(cluster: Cluster) -> Process | None:
     """The embedded server over this cluster's own folder. It is known by its folder's lock: who
     started it, and when, does not matter."""
-    embedded = cluster.embedded
-    if embedded is None or not embedded.folder.is_relative_to(cluster.folder):
+    folder = server_folder(cluster)
+    pid = servers.holder(folder) if folder is not None else None
+    if folder is None or pid is None:
         return None
-    pid = servers.holder(embedded.folder)
-    if pid is None:
-        return None
-    log = str(embedded.folder / "server.log")
-    address = servers.find(embedded.folder) or ""
+    log = str(folder / "server.log")
+    address = servers.find(folder) or ""
     return identified(SERVER, "coordination", pid, log=log, facts={"address": address})
 
 
 @contextmanager
-def alone(cluster: Cluster) -> Iterator[None]:
-    """Two that start or end the same cluster at once do so one after the other."""
+def alone(cluster: Cluster, look: Callable[[str], None] = lambda _what: None) -> Iterator[None]:
+    """Two that start or end the same cluster at once do so one after the other. `look` is told if
+    another one has to be waited for."""
     cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(cluster.run_folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            look("another command that starts or ends this cluster")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)

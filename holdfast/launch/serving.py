@@ -18,6 +18,7 @@ from typing import Final
 from holdfast.cluster import Cluster
 from holdfast.cluster.ties import Tie
 from holdfast.coordination import Membership, Session
+from holdfast.launch import wanted
 from holdfast.launch.seen import alone
 from holdfast.launch.starting import CONDUCTOR, GATEWAY, Started, await_all, start
 from holdfast.wire.errors import Occupied, Usage
@@ -58,16 +59,17 @@ def ensure(
     `listen`: a gateway at this address on this machine; None: any gateway will do, and if the
     cluster has none, one at the first free port from 8080 on. The addresses of all, by name.
     """
-    with alone(cluster):
+    with alone(cluster, look):
+        wanted.check(cluster)  # whoever had the turn before us may have ended everything
         started = [start_conductor(cluster)]
         known = places(cluster)
-        wanted = _wanted(cluster, session, known, listen, region)
-        _write(cluster, {**known, **wanted})
-        started += [start_gateway(cluster, name, place) for name, place in wanted.items()]
+        needed = _needed(cluster, session, known, listen, region)
+        _write(cluster, {**known, **needed})
+        started += [start_gateway(cluster, name, place) for name, place in needed.items()]
 
     def ready() -> dict[str, str] | None:
         gateways = _gateways(session)
-        return gateways if gateways.keys() >= wanted.keys() and gateways else None
+        return gateways if gateways.keys() >= needed.keys() and gateways else None
 
     return await_all(started, ready, "a gateway is ready", UP_S, lambda: look("a gateway"))
 
@@ -96,7 +98,7 @@ def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None 
 # --- private ------------------------------------------------------------------------------------
 
 
-def _wanted(
+def _needed(
     cluster: Cluster,
     session: Session,
     known: Mapping[str, Place],

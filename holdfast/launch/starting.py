@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from holdfast.cluster import Cluster, Process, processes
 from holdfast.cluster.registry import log_path
 from holdfast.cluster.ties import Tie
+from holdfast.launch import wanted
 from holdfast.wire.errors import TerminalError, TimedOut
 from holdfast.wire.limits import (
     PROCESS_LOG_BYTES_MAX,
@@ -25,6 +26,7 @@ from holdfast.wire.limits import (
     UP_LOOK_S,
     UP_S,
 )
+from holdfast.wire.process import PART_VARIABLE
 
 AGENT: Final = "agent"
 COORDINATOR: Final = "coordinator"
@@ -56,7 +58,9 @@ class Started:
         return (process.kind, process.name) == (self.kind, self.name)
 
     def check(self) -> None:
-        """`TerminalError`, with its last words, if it has ended."""
+        """`TerminalError`, with its last words, if it has ended; `Unavailable` if everything is
+        being ended."""
+        wanted.check(self.cluster)
         if self.child is not None and self.child.poll() is not None:
             raise TerminalError(
                 f"the {self.kind} {self.name} ended early (exit code {self.child.returncode})",
@@ -96,7 +100,7 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd="/",
-            env=environment(),
+            env={**environment(), PART_VARIABLE: str(cluster.folder)},
             # Ctrl-C in the terminal of its starter is for the starter.
             start_new_session=True,
         )

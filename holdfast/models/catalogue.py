@@ -139,8 +139,10 @@ class Catalogue:
         """`Missing`, with the nearest name."""
         names = list(self.models())
         near = difflib.get_close_matches(model, names, n=1, cutoff=0.5)
-        why = "" if names else "nothing was published yet"
-        fix = f"did you mean {near[0]}?" if near else "holdfast models"
+        if not names:
+            why, fix = "nothing was published yet", "holdfast models publish --help"
+        else:
+            why, fix = "", f"did you mean {near[0]}?" if near else "holdfast models"
         return Missing(f"there is no model {model}", why=why, fix=fix)
 
     def _no_version(self, model: str, number: int) -> Missing:

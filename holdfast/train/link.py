@@ -163,8 +163,8 @@ class Link:
             self._say()
 
     def ending(self, step: int) -> None:
-        """This was the job's last step. It stays until that is committed, and is then asked to
-        leave (`leaving`): only then it says `done`."""
+        """This was the job's last step: it stays until it is asked to leave (`leaving`). The
+        control plane does so when the step is committed, and knows that the job is done."""
         with self._changed:
             self._step, self._ending = step, True
             self._say()
@@ -184,11 +184,11 @@ class Link:
         self._answer(attempt, talk.line("parts", talk.parts_body(attempt, (), missed=True)))
 
     def done(self) -> None:
-        """The job is finished and its last step committed; the process may end with status 0."""
+        """The job is finished, by the word of one that follows no views; it may end with 0."""
         self._leave_word(talk.DONE)
 
     def left(self) -> None:
-        """It leaves at a step boundary, as it was asked to; it may end with status 0."""
+        """It leaves at a step boundary or at the end, as asked; it may end with status 0."""
         self._leave_word(talk.LEFT)
 
     # --- what the worker hears -----------------------------------------------------------------

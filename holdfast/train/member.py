@@ -136,7 +136,11 @@ class Member(Keeper):
 
     def finish(self) -> None:
         """The last step is complete. Stay until it is committed (writing shares, following views),
-        then say so and return."""
+        or until it is asked to leave for another reason; then say that it left, and return.
+
+        Which of the two it was it cannot know. So it never says that the job is done: the control
+        plane knows what is committed, and would have to believe it.
+        """
         self._link.ending(self.step)
         while not self._link.leaving:
             self._wait_for("meeting", True)
@@ -148,7 +152,7 @@ class Member(Keeper):
                     self._link.ending(self.step)
             else:
                 self.mesh.idle(self._bell.fileno(), _LOOK_S)
-        self._link.done()
+        self._link.left()
         self.close()
 
     def close(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,42 @@ def test_watchers_get_whole_snapshots_and_survive_disturbances(
     told = len(seen)
     Membership(session, "/here").join("three")
     assert len(seen) == told
+
+
+def test_a_follower_reads_those_who_are_new_or_have_changed_and_nobody_else(
+    session: Session, another: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    seen: list[Members] = []
+    read_all = session.nodes.read_all
+
+    def counted(wanted: Sequence[tuple[str, Any]]) -> Any:
+        asked.extend(path.rpartition("/")[2] for path, _ in wanted)
+        return read_all(wanted)
+
+    def data() -> dict[str, Any]:
+        return {name: info.data for name, info in seen[-1].items()} if seen else {}
+
+    there = Membership(another(), "/here")
+    first = [there.join(f"m{number}", 0) for number in range(5)]
+    monkeypatch.setattr(session.nodes, "read_all", counted)
+    with Membership(session, "/here").watch(seen.append):
+        eventually(lambda: len(data()) == 5, "five are seen")
+        assert sorted(asked) == [f"m{number}" for number in range(5)]
+        asked.clear()
+        there.join("late", 0)
+        eventually(lambda: len(data()) == 6, "six are seen")
+        first[3].update(7)
+        eventually(lambda: data().get("m3") == 7, "the change is seen")
+        first[0].leave()
+        eventually(lambda: "m0" not in data(), "five are left")
+        # A change may be read twice when it comes while others are read; those that stay, never.
+        assert set(asked) == {"late", "m3"}
+        asked.clear()
+        Membership(another(), "/here").join("m1", "of another process")
+        eventually(lambda: data().get("m1") == "of another process", "the successor is seen")
+        assert set(asked) == {"m1"}
+    assert list(data()) == ["late", "m1", "m2", "m3", "m4"]
 
 
 def test_a_member_whose_session_is_lost_joins_again_unless_it_left(
@@ -170,3 +207,33 @@ def test_turns_of_names_that_nobody_has_are_forgotten_and_members_stay(session: 
     assert here.members()["0"].data == "still"
     here.tidy(kept=3)
     assert len(session.nodes.children("/here-turns")) in (3, 4)
+
+
+def test_a_member_that_has_ended_is_dismissed_before_its_session_ends(
+    session: Session, another: Sessions
+) -> None:
+    here = Membership(session, "/here")
+    members = Membership(another(), "/here")
+    lives = members.join("lives", 1)
+    members.join("stays")
+    assert not here.dismiss("nobody", lambda: True)
+    assert not here.dismiss("stays", lambda: False)
+    assert here.dismiss("lives", lambda: True)
+    # We were wrong: it is back by itself, and may go on as before.
+    eventually(lambda: set(here.members()) == {"lives", "stays"}, "who lives joins again")
+    lives.update(2)
+    assert here.members()["lives"].data == 2
+
+
+def test_dismissing_does_not_touch_who_took_the_name_meanwhile(
+    session: Session, another: Sessions
+) -> None:
+    here = Membership(session, "/here")
+    Membership(another(), "/here").join("one", "old")
+
+    def is_gone() -> bool:
+        Membership(another(), "/here").join("one", "new")
+        return True
+
+    assert not here.dismiss("one", is_gone)
+    assert here.members()["one"].data == "new"

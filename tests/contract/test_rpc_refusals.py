@@ -69,7 +69,11 @@ def sentence(failed: grpc.aio.AioRpcError) -> HoldfastError:
     ("messages", "code", "word"),
     [
         ([hello(protocol=0)], grpc.StatusCode.FAILED_PRECONDITION, "upgrade holdfast on the agent"),
-        ([hello(protocol=2)], grpc.StatusCode.FAILED_PRECONDITION, "on the coordinator"),
+        (
+            [hello(protocol=rpc.PROTOCOL + 1)],
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "on the coordinator",
+        ),
         ([hello(cluster="atoll")], grpc.StatusCode.PERMISSION_DENIED, "not 'atoll'"),
         ([hello(node="n2")], grpc.StatusCode.PERMISSION_DENIED, "cannot speak for node n2"),
         ([hello(session="")], grpc.StatusCode.INVALID_ARGUMENT, "without a session"),
@@ -147,7 +151,7 @@ def test_a_bad_request_at_the_door_is_refused(play: Play) -> None:
         for request, code in (
             (b"\xff\xff noise", grpc.StatusCode.INVALID_ARGUMENT),
             (
-                pb.CertificateRequest(protocol=1, request_pem=b"x").SerializeToString(),
+                pb.CertificateRequest(protocol=rpc.PROTOCOL, request_pem=b"x").SerializeToString(),
                 grpc.StatusCode.INVALID_ARGUMENT,
             ),
             (
@@ -167,7 +171,7 @@ def test_a_bad_request_at_the_door_is_refused(play: Play) -> None:
 def test_a_node_renews_only_its_own_certificate(play: Play) -> None:
     async def scenario(world: World) -> None:
         held = (await papers(world.authority, world.folder, "n1", world.agents.door_address)).papers
-        request = pb.CertificateRequest(protocol=1, request_pem=request_for("n2")[0])
+        request = pb.CertificateRequest(protocol=rpc.PROTOCOL, request_pem=request_for("n2")[0])
         async with rpc.channel_to(world.agents.address, held.identity) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await rpc.call_once(channel, rpc.RENEW, request.SerializeToString(), held.token)

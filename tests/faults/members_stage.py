@@ -228,7 +228,8 @@ class Stage:
             worker.tell("stop", {})
         self.wait("all are gone", lambda: not any(worker.alive for worker in self._members()))
         assert [worker.process.returncode for worker in self._members()] == [0] * len(self.members)
-        assert [worker.word for worker in self._members()] == ["done"] * len(self.members)
+        # Not "done": whether it was asked to leave because of the commit it cannot know.
+        assert [worker.word for worker in self._members()] == ["left"] * len(self.members)
         return manifest
 
     def _members(self) -> list[Worker]:

@@ -229,6 +229,23 @@ def test_a_member_killed_at_the_end_is_not_missed(tmp_path: Path) -> None:
         ends_right(stage, 15)
 
 
+def test_whoever_is_told_to_go_before_the_last_step_is_committed_does_not_say_done(
+    tmp_path: Path,
+) -> None:
+    """By `holdfast down`, for instance: what nobody has committed is made again after it."""
+    with Stage(tmp_path, steps=10, step_ms=2) as stage:
+        stage.start(0, 1)
+        stage.move([0, 1], restore=0)
+        both = list(stage.workers.values())
+        stage.wait("both wait at the end", lambda: all(one.said.get("ending") for one in both))
+        stage.next_view([0])  # a new view comes just then, without one of them
+        stage.give()
+        stage.workers[0].signal(signal.SIGTERM)
+        stage.wait("both are gone", lambda: not any(one.alive for one in both))
+        assert [one.process.returncode for one in both] == [0, 0]
+        assert [one.word for one in both] == ["left", "left"]
+
+
 def test_whoever_is_asked_to_leave_does_so_at_a_boundary_with_the_word_left(tmp_path: Path) -> None:
     with Stage(tmp_path, steps=60, step_ms=10) as stage:
         stage.start(0, 1, 2)

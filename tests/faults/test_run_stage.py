@@ -6,11 +6,16 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from holdfast.cli.run_stage import Stage
 from holdfast.launch import seen
+from holdfast.launch.ending import down
 from holdfast.launch.local import Room
+from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import RUN_RESTARTS_MAX
 from tests.contract.waiting import eventually
+from tests.integration.clusters import running
 
 
 def test_a_coordinator_that_is_killed_again_and_again_is_started_each_time(tmp_path: Path) -> None:
@@ -28,3 +33,16 @@ def test_a_coordinator_that_is_killed_again_and_again_is_started_each_time(tmp_p
             while len(stage.died) == deaths:
                 stage.mind()
         assert stage.died == ["coordinator"] * (RUN_RESTARTS_MAX + 1)
+
+
+def test_what_down_has_ended_is_not_started_again_until_the_next_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Stage.over(folder, Room(cpu=1), note=lambda _said: None) as stage:
+        eventually(lambda: len(seen.processes(stage.cluster)) == 3, "all three are there")
+        down(stage.cluster, force=True)
+        with pytest.raises(Unavailable, match="were ended"):
+            stage.mind()
+        assert not running(folder)
+    with Stage.over(folder, Room(cpu=1), note=lambda _said: None) as stage:
+        eventually(lambda: len(seen.processes(stage.cluster)) == 3, "all three are there again")
+        assert stage.mind() == []

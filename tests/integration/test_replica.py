@@ -63,6 +63,34 @@ def test_versions_live_side_by_side_and_requests_choose(stage: ReplicaStage) -> 
     assert replica.infer([1] * 4, "/v2/models/digits/versions/9/infer").status == 404
 
 
+def test_replicas_of_one_machine_try_a_new_version_once_and_each_loads_it(
+    stage: ReplicaStage, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    one = stage.publish_times(2.0)
+    # Slow enough that both have heard of it before the first trial is over.
+    code = f"""
+import os, time
+time.sleep(0.5)
+with open({str(told)!r}, "a") as file:
+    print(os.getpid(), file=file)
+"""
+    two = stage.publish_times(3.0, before=code)
+    stage.hold(one)
+    replicas = [stage.start(worker=number) for number in (1, 2)]
+    for replica in replicas:
+        replica.await_ready()
+    stage.hold(one, two)
+    for replica in replicas:
+        stage.await_state(replica.worker, two)
+    loaded = [int(line) for line in told.read_text().splitlines()]
+    assert len(loaded) == 3
+    assert {replica.pid for replica in replicas} < set(loaded), "each has loaded it itself, too"
+    for replica in replicas:
+        answer = replica.infer([1] * 4, x_holdfast_version=str(two))
+        assert answer.json["outputs"][0]["data"] == [3] * 4
+
+
 def test_what_is_not_held_any_more_is_unloaded(stage: ReplicaStage) -> None:
     one, two = stage.publish_times(2.0), stage.publish_times(3.0)
     stage.hold(one)

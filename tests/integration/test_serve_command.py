@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.cluster import processes
 from holdfast.serve.services import Services
 from tests.conftest import require_service
+from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
-from tests.integration.person import Person
+from tests.integration.person import WAIT_S, Person
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
 
@@ -199,3 +201,40 @@ def test_a_version_that_fails_is_taken_back_and_the_command_says_why(
     refused = person.says("stop", "serve.frail")
     assert refused.returncode == 1 and "holdfast unserve frail" in refused.stderr
     person.does("unserve", "frail")
+
+
+def test_services_come_back_with_the_cluster_at_the_same_address(
+    home: Home, person: Person, gateway: str
+) -> None:
+    """All the while `person` has a session of its own: it must not bring the server back."""
+    publish(person, "again", PREDICT % 4)
+    url = person.sees("serve", "again", "--gateway", gateway)["url"]
+    assert ask(url, "again")[0] == 200
+    # In the middle of a rollout, and with an Envoy that has to be started again.
+    publish(person, "again", PREDICT % 5)
+    person.does("rollout", "again", "2")
+    (envoy,) = [one for one in processes(home.cluster) if one.kind == "envoy"]
+    envoy.send(signal.SIGKILL)
+    person.does("down")
+    assert not home.left()
+    assert not processes(home.cluster)
+    person.does("up", "--cpu", "8", "--region", "north")
+    with home.cluster.session() as session:
+        services = Services(session)
+
+        def regions() -> list[str]:
+            return [one.region for one in services.replicas("again").values()]
+
+        # One that had no time to say farewell is there until its session ends.
+        eventually(lambda: regions() == ["north"], "a replica is there, in the north", WAIT_S)
+    eventually(lambda: answers(url), "the gateway answers again", WAIT_S)
+    assert person.sees("nodes")["nodes"][0]["region"] == "north"
+    person.does("rollout", "again", "2", "--watch")
+    assert ask(url, "again") == (200, {"y": [[5.0, 10.0]]}, "2")
+
+
+def answers(url: str) -> bool:
+    try:
+        return ask(url, "again")[0] == 200
+    except OSError:
+        return False

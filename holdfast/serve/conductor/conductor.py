@@ -13,24 +13,17 @@ from contextlib import closing
 
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Election, Leadership, Session, Standing
-from holdfast.serve.autoscale import is_automatic
 from holdfast.serve.conduct import Decision, Observed, ScaleJob, SetCourse
+from holdfast.serve.conductor.burying import Burying
 from holdfast.serve.conductor.memory import Memory
-from holdfast.serve.conductor.polling import Poller
+from holdfast.serve.conductor.polling import Poller, pauses_s
 from holdfast.serve.conductor.sight import Seen, Sight
 from holdfast.serve.conductor.writing import Writer
-from holdfast.serve.moves import applied_by_all
-from holdfast.serve.records import CONDUCTOR, Stage, job_name
+from holdfast.serve.records import CONDUCTOR, job_name
 from holdfast.serve.rollout import advance
 from holdfast.wire import logs
 from holdfast.wire.errors import Conflict, Fenced, HoldfastError, Missing, RetryError, SessionLost
-from holdfast.wire.limits import (
-    CONDUCTOR_LOOK_S,
-    CONDUCTOR_LOOK_S_MAX,
-    STATS_POLL_CALM_S,
-    STATS_POLL_S,
-    TROUBLE_S,
-)
+from holdfast.wire.limits import CONDUCTOR_LOOK_S, CONDUCTOR_LOOK_S_MAX, TROUBLE_S
 
 _log = logs.get(__name__)
 
@@ -99,6 +92,7 @@ class Term:
         self._sight = sight
         self._poller = poller
         self._writer = Writer(session, leadership)
+        self._burying = Burying(session)
         self._plane = ControlPlane(session, "the conductor")
         self._memories: dict[str, Memory] = {}
         self._troubled: dict[str, tuple[float, str]] = {}  # service -> until when, and what
@@ -115,6 +109,7 @@ class Term:
             del self._memories[gone]
             self._poller.forget(gone)
             self._writer.forget(gone)
+            self._burying.forget(gone)
             self._troubled.pop(gone, None)
             self._unscaled.pop(gone, None)
         self._take_stats()
@@ -139,6 +134,7 @@ class Term:
         if self._clock.now_s() < until_s:
             return CONDUCTOR_LOOK_S_MAX
         try:
+            self._burying.look(name, seen)
             if self._carry_out(advance(seen.desired, self._observed(name, seen), self._now_s())):
                 return 0.0
         except (Conflict, Missing) as error:
@@ -158,32 +154,17 @@ class Term:
 
     def _observed(self, name: str, seen: Seen) -> Observed:
         memory = self._memories.setdefault(name, Memory())
-        gateways = self._sight.gateways
-        applied = seen.course is not None and applied_by_all(seen.course, gateways, name)
-        memory.see_course(seen.course, applied=applied)
-        memory.see_replicas(seen.replicas, self._now_s())
-        memory.see_failures(seen.failures)
-        return Observed(
-            seen.course,
-            seen.replicas,
-            dict(gateways),
-            memory.window,
-            memory.samples,
-            memory.deaths,
-            seen.job_replicas,
-        )
+        gateways = dict(self._sight.gateways)
+        now = Observed(seen.course, seen.replicas, gateways, job_replicas=seen.job_replicas)
+        return memory.look(name, now, seen.failures, self._now_s())
 
     def _poll(self, name: str, seen: Seen) -> float:
         """Ask its replicas for their counts, if they matter now; when to look again."""
-        course, service = seen.course, seen.desired.service
-        shifting = course is not None and course.stage is Stage.SHIFTING
-        if course is None or not (shifting or is_automatic(service)):
-            return CONDUCTOR_LOOK_S_MAX
-        every_s = STATS_POLL_CALM_S
-        if shifting:
-            every_s = min(STATS_POLL_S, max(service.policy.hold_s, CONDUCTOR_LOOK_S) / 4)
-        self._poller.ask(name, seen.replicas, course.arms, every_s)
-        return min(every_s, CONDUCTOR_LOOK_S) if shifting else every_s
+        course = seen.course
+        every_s, look_s = pauses_s(course, seen.desired.service)
+        if course is not None and every_s is not None:
+            self._poller.ask(name, seen.replicas, course.arms, every_s)
+        return look_s
 
     # --- writing ------------------------------------------------------------------------------
 

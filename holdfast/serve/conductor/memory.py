@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.control.facts import Failure
-from holdfast.serve.conduct import Death, Sample, Window
+from holdfast.serve.conduct import Death, Observed, Sample, Window
+from holdfast.serve.moves import applied_by_all
 from holdfast.serve.records import Arm, Counts, Course, Load, Replica, ReplicaStats
 from holdfast.serve.verdict import quantile_ms, since, total
 from holdfast.wire.limits import DEATHS_KEPT, SAMPLES_KEPT
@@ -25,6 +26,7 @@ class Memory:
         self._before: dict[int, Mapping[int, Load]] = {}  # worker -> what it said before it went
         self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
         self._failed: set[int] = set()
+        self._looked = False  # for failures, at least once
         self._stats: dict[int, ReplicaStats] = {}
         self._arms: tuple[Arm, ...] = ()
         self._applied = False
@@ -43,6 +45,17 @@ class Memory:
     @property
     def samples(self) -> tuple[Sample, ...]:
         return tuple(self._samples)
+
+    def look(
+        self, service: str, seen: Observed, failures: Iterable[Failure], now_s: float
+    ) -> Observed:
+        """What is seen now, with what is remembered."""
+        course = seen.course
+        applied = course is not None and applied_by_all(course, seen.gateways, service)
+        self.see_course(course, applied=applied)
+        self.see_replicas(seen.replicas, now_s)
+        self.see_failures(failures, now_s)
+        return replace(seen, window=self.window, samples=self.samples, deaths=self.deaths)
 
     # --- what is seen -----------------------------------------------------------------------
 
@@ -71,9 +84,14 @@ class Memory:
             self._before.pop(next(iter(self._before)))
         self._replicas = dict(replicas)
 
-    def see_failures(self, failures: Iterable[Failure]) -> None:
-        """Which replicas, by the control plane's word, ended by their own fault."""
+    def see_failures(self, failures: Iterable[Failure], now_s: float) -> None:
+        """Which replicas, by the control plane's word, ended by their own fault.
+
+        When is told by another machine's clock, which may be wrong: what is new since the last look
+        has happened by now, by the clock that courses are dated with.
+        """
         told = list(failures)
+        first, self._looked = not self._looked, True
         for failure in told:
             if failure.worker in self._failed:
                 continue
@@ -85,7 +103,9 @@ class Memory:
                 else self._before.get(failure.worker, {})
             )
             others = [death for death in self._deaths if death.worker != failure.worker]
-            death = Death(failure.worker, failure.at_s, True, failure.reason, versions)
+            gone = [death for death in self._deaths if death.worker == failure.worker]
+            at_s = failure.at_s if first else gone[0].at_s if gone else now_s
+            death = Death(failure.worker, at_s, True, failure.reason, versions)
             self._deaths = deque([*others, death], maxlen=DEATHS_KEPT)
         self._failed &= {failure.worker for failure in told}
 

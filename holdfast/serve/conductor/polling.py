@@ -12,13 +12,33 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from holdfast.serve.records import Arm, Replica, ReplicaStats
+from holdfast.serve.autoscale import is_automatic
+from holdfast.serve.records import Arm, Course, Replica, ReplicaStats, Service, Stage
 from holdfast.wire import documents, logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import STATS_BYTES_MAX, STATS_POLLERS, STATS_TIMEOUT_S
+from holdfast.wire.limits import (
+    CONDUCTOR_LOOK_S,
+    CONDUCTOR_LOOK_S_MAX,
+    STATS_BYTES_MAX,
+    STATS_POLL_CALM_S,
+    STATS_POLL_S,
+    STATS_POLLERS,
+    STATS_TIMEOUT_S,
+)
 
 _log = logs.get(__name__)
+
+
+def pauses_s(course: Course | None, service: Service) -> tuple[float | None, float]:
+    """How often replicas are asked for their counts (None: they do not matter now), and when the
+    service is looked at again at the latest."""
+    if course is not None and course.stage is Stage.SHIFTING:
+        every_s = min(STATS_POLL_S, max(service.policy.hold_s, CONDUCTOR_LOOK_S) / 4)
+        return every_s, min(every_s, CONDUCTOR_LOOK_S)
+    if course is not None and is_automatic(service):
+        return STATS_POLL_CALM_S, STATS_POLL_CALM_S
+    return None, CONDUCTOR_LOOK_S_MAX
 
 
 @dataclass(slots=True)

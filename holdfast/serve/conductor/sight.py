@@ -45,7 +45,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One service. `course_version`: of the course's node, -1 if there is none. `job_replicas`:
-    what its job is told, None without a job that runs."""
+    what its job is told, None without a job that runs. `job_version`: of what is known of it."""
 
     desired: Desired
     course: Course | None = None
@@ -53,6 +53,7 @@ class Seen:
     replicas: Mapping[int, Replica] = field(default_factory=dict)
     job_replicas: int | None = None
     failures: tuple[Failure, ...] = ()
+    job_version: int = -1
 
 
 class Sight:
@@ -235,7 +236,10 @@ class Sight:
             if not wish.intent.stops and not read.status.phase.final:
                 most = wish.spec.workers_max
                 replicas = most if wish.workers_wanted is None else wish.workers_wanted
-        self.services[name] = replace(self.services[name], job_replicas=replicas, failures=failures)
+        version = ended.version if ended is not None else -1
+        self.services[name] = replace(
+            self.services[name], job_replicas=replicas, failures=failures, job_version=version
+        )
 
     def _reread_replicas(self, name: str) -> None:
         path = replicas_path(name)

@@ -152,7 +152,8 @@ class AsyncMember:
             self._link.waits(False)
 
     def finish(self) -> None:
-        """The script is through. Stay, and serve, until that is committed."""
+        """The script is through. Stay, and serve, until that is committed, or until it is asked to
+        leave for another reason: which of the two it cannot know, so it only says that it left."""
         self._ends = True
         self._link.ending(self.step)
         while not self._link.leaving:
@@ -160,7 +161,7 @@ class AsyncMember:
                 raise self.failure
             self._link.waits(True)
             time.sleep(ASYNC_ASK_AGAIN_S)
-        self._link.done()
+        self._link.left()
         self.close()
 
     def leave(self) -> NoReturn:

@@ -13,6 +13,9 @@ UP_LOOK_S: Final = 0.05
 DOWN_NOTICE_S: Final = 10.0
 # A process that was asked to end and has not by then is killed; for an agent, after the notice.
 DOWN_S: Final = 10.0
+# What `down` ends, one after the other. No machine has nearly as many parts of a cluster: beyond it
+# somebody starts them as fast as they are ended.
+DOWN_PARTS_MAX: Final = 1_000
 # A process whose parent is gone puts its things away for so long; then it ends in any case.
 TIED_END_S: Final = 10.0
 # Workers of a tied agent end so soon after it, when it is killed and no other one comes.

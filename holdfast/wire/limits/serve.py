@@ -18,6 +18,9 @@ INLINE_LATE_MAX: Final = 50
 INLINE_WINDOW: Final = 1_000
 # One that takes this long moves the version into a thread at once: everybody waited for it.
 INLINE_STALL_S: Final = 0.1
+# It comes back after `INLINE_WINDOW` computations with no more late ones than that, the next time
+# after twice as many, up to this: a version that is slow now and then costs ever less.
+INLINE_WINDOW_MAX: Final = 1_000_000
 # A computation is stuck when it takes longer than its service's time-out and this: the replica is
 # not ready then. After the second it ends itself, because nothing else can end the computation.
 STUCK_SLACK_S: Final = 5.0
@@ -30,13 +33,22 @@ STUCK_LOOKS: Final = 4
 RETRY_AFTER_S: Final = 1
 # Priority of the thread and the process that load a version, as `nice` has it: they take what the
 # requests leave over. Not the lowest one: the thread holds Python's lock now and then, and whoever
-# waits for that lock waits for the thread to be given a core.
+# waits for that lock waits for the thread to be given a core; and on a machine that is busy for
+# hours a version must come to an end too.
 LOADING_NICE: Final = 5
-TRIAL_NICE: Final = 15
+TRIAL_NICE: Final = 10
+# The slice of time that they ask the system for: longer than its own, which have 3 ms at most. So
+# whoever answers interrupts them at once. Not much longer: where others compute all the time, they
+# would be interrupted less often.
+LOADING_SLICE_S: Final = 0.005
 # Python changes threads so often while one computes: a request waits no longer for a loading one.
 SWITCH_INTERVAL_S: Final = 0.0005
 # A version that is tried in a process of its own: it must have loaded by then.
 TRIAL_S: Final = 300.0
+# Replicas of one machine fetch and try a version one after the other. One waits so long at most: a
+# trial that hangs has been ended by then. And so often it looks.
+TURN_S: Final = TRIAL_S
+TURN_LOOK_S: Final = 0.05
 # A replica that serves nothing, and loads what nobody wants any more, ends itself after this: what
 # is wanted instead cannot be loaded before.
 LOAD_ABANDONED_S: Final = 5.0
@@ -120,6 +132,9 @@ DEATHS_MAX: Final = 5
 DEATHS_WINDOW_S: Final = 5.0
 # Deaths that a conductor remembers for each service.
 DEATHS_KEPT: Final = 64
+# Replicas whose nodes a conductor has removed, and does not remove again: far more than can live on
+# without a placement at once.
+DISMISSED_KEPT: Final = 1_024
 # A reason in a course: every replica and gateway reads it.
 COURSE_REASON_CHARACTERS_MAX: Final = 400
 # Requests that a replica carries at a time with ease.

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.cli import services
+from holdfast.cli.predict import refusal
 from holdfast.cli.serve import _changed, _counts, _seconds, _steps
 from holdfast.cli.serving import Sight, arms_of
 from holdfast.serve.records import (
@@ -29,6 +30,27 @@ COURSE = Course(7, Stage.STEADY, (2, 1), (ARM,), 2, 1, asked=3, reason="version 
 READY = Replica("it", 1, "h", 1, 2, versions={2: Loaded(Load.READY)})
 GATEWAY = Gateway("g", "", "http://127.0.0.1:8080", {"it": 7})
 SIGHT = Sight(SERVICE, COURSE, {1: READY}, {"g": GATEWAY}, 2, "running: on 1 replica")
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "fix"),
+    [
+        (
+            '{"error": "no input z\\nwhy: the inputs are x\\nfix: ask for them"}',
+            "no input z\nthe inputs are x",
+            "ask for them",
+        ),
+        ('{"error": "it failed:\\n  line 2"}', "it failed:\n  line 2", "holdfast why it"),
+        ("upstream connect error: 111\n", "upstream connect error: 111", "holdfast why it"),
+        ('{"error": ""}', "", "holdfast why it"),
+        ("[1]", "[1]", "holdfast why it"),
+    ],
+)
+def test_a_refused_request_is_told_in_the_words_of_the_service(
+    said: str, why: str, fix: str
+) -> None:
+    error = refusal("it", 400, said)
+    assert (error.what, error.why, error.fix) == ("it answered 400", why, fix)
 
 
 def test_it_has_settled_when_every_gateway_sends_to_what_is_wanted() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.control.facts import Intent
 from holdfast.control.schedule import JobPlan, Plan
-from holdfast.control.spec import Resources
+from holdfast.control.spec import Mode, Resources
 from tests.unit.control.clusters import Cluster
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schedule"
@@ -47,6 +47,8 @@ def _happens(cluster: Cluster, words: list[str]) -> list[str]:
         cluster.now_s += float(name)
     elif verb == "scale":
         cluster.change(name, workers_wanted=int(options["workers"]))
+    elif verb == "lose":
+        cluster.lose(name)
     elif verb == "pause":
         cluster.change(name, intent=Intent.PAUSE)
     elif verb == "commit":
@@ -68,6 +70,7 @@ def _submit(cluster: Cluster, name: str, options: dict[str, str]) -> None:
         priority=int(options.get("priority", 0)),
         queue=options.get("queue", "default"),
         need=Resources(float(options.get("cpu", 1)), gpu=int(options.get("gpu", 0))),
+        mode=Mode(options.get("mode", "sync")),
     )
 
 

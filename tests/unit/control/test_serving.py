@@ -209,6 +209,59 @@ def unmoved(world: World, delay_s: float) -> None:
             world.write(decision)
 
 
+def away_and_back(world: World) -> None:
+    """The sessions of all machines are lost, and made again; their replicas go on answering."""
+    for machine in world.machines.values():
+        machine.there = False
+    for _ in range(3):
+        world.tick()
+    assert job_of(world).placements == ()
+    for machine in world.machines.values():
+        machine.there = True
+
+
+def ready(world: World) -> set[int]:
+    alive = world.alive("serve.it").items()
+    return {number for number, one in alive if one.phase is WorkerPhase.READY}
+
+
+def test_replicas_of_machines_that_were_away_answer_until_others_are_ready() -> None:
+    world = world_of(service(3), nodes=3, cpu=2.0)
+    served(world, 3)
+    before = ready(world)
+    away_and_back(world)
+    for _ in range(30):
+        world.tick(0.1)
+        assert len(ready(world)) >= 3, world.story[-10:]
+    served(world, 3)
+    assert not ready(world) & before
+
+
+def test_replicas_of_machines_that_were_away_go_one_by_one_if_there_is_no_room_beside_them() -> (
+    None
+):
+    world = world_of(service(3), nodes=3, cpu=1.0)
+    served(world, 3)
+    before = ready(world)
+    away_and_back(world)
+    for _ in range(60):
+        world.tick(0.1)
+        assert len(ready(world)) >= 2, world.story[-10:]
+    served(world, 3)
+    assert not ready(world) & before
+
+
+def test_a_service_that_ends_while_its_machines_are_away_leaves_no_replica() -> None:
+    world = world_of(service(2))
+    served(world, 2)
+    away_and_back(world)
+    world.change("serve.it", intent=Intent.STOP)
+    for _ in range(10):
+        world.tick()
+    assert world.alive("serve.it") == {}
+    assert job_of(world).status.phase is Phase.STOPPED
+
+
 def test_a_leaving_replica_is_stopped_with_a_notice_to_answer_what_it_has() -> None:
     world = world_of(service(2))
     served(world, 2)
