@@ -31,7 +31,7 @@ from holdfast.wire.errors import BadModel, Corrupt, HoldfastError
 from holdfast.wire.limits import BLOB_CHUNK_BYTES
 from holdfast.wire.reports import Part
 
-__all__ = ["Servable", "check_example", "discard", "fetch", "load", "place"]
+__all__ = ["Servable", "check_example", "discard", "fetch", "load", "place", "present"]
 
 CODE: Final = "code"
 
@@ -57,6 +57,17 @@ def fetch(version: Version, blobs: Blobs, folder: Path) -> Path:
         code = bundles.unpack(blobs, version.bundle, folder / "bundles")
         _link(target / CODE, Path(os.path.relpath(code, target)))
     return target
+
+
+def present(version: Version, folder: Path) -> bool:
+    """Whether files of the right sizes are where `fetch` puts them; nobody has read them."""
+    target = place(version, folder)
+    try:
+        sizes = {name: (target / _checked(name)).stat().st_size for name in version.files}
+    except FileNotFoundError:
+        return False
+    whole = all(sizes[name] == part.size_bytes for name, part in version.files.items())
+    return whole and (not version.bundle or (target / CODE).exists())
 
 
 def load(version: Version, folder: Path, *, device: str | None = None) -> Servable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,19 +10,16 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.serve.replica.batching import first_line
-from holdfast.wire import logs
 
 T = TypeVar("T")
-
-log = logs.get(__name__)
 
 
 class Aside:
     """Calls functions one after the other. Its thread does not keep the process from ending.
-    `nice`: its priority, as the system's `nice` has it."""
+    `at_first`: what it does before all others."""
 
-    def __init__(self, nice: int = 0) -> None:
-        self._nice = nice
+    def __init__(self, at_first: Callable[[], None] | None = None) -> None:
+        self._at_first = at_first
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
         threading.Thread(target=self._run, name="aside", daemon=True).start()
@@ -35,21 +31,14 @@ class Aside:
         return await future
 
     def _run(self) -> None:
-        if self._nice:
-            self._step_back()
+        if self._at_first is not None:
+            self._at_first()
         while True:
             function, future = self._calls.get()
             settle = _called(function, future)
             with suppress(RuntimeError):  # the loop has ended: nobody waits for it
                 self._loop.call_soon_threadsafe(settle)
             del function, future, settle  # what is unloaded must not live on here
-
-    def _step_back(self) -> None:
-        try:
-            # Of this thread alone: for Linux a thread is a process of its own.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
-        except OSError as error:
-            log.warning("versions are loaded at the priority of requests", reason=str(error))
 
 
 def _called(function: Callable[[], Any], future: asyncio.Future[Any]) -> Callable[[], None]:

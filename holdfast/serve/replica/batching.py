@@ -7,7 +7,8 @@ A batcher computes for one version, in one of three ways (`Pace`):
   of that turn go together;
 - anything else in one thread: whatever has come while it was busy is its next batch.
 
-A computation that turns out to be long moves its version into a thread, for good.
+A version whose computations turn out to be long moves into a thread, and comes back when they have
+been short for a while (`judging`).
 
 A batch that fails is computed again request by request, so that one bad request does not fail its
 neighbours. A request that was cancelled or has waited too long is not computed.
@@ -26,13 +27,11 @@ from queue import Empty, SimpleQueue
 
 from holdfast.serve.records import Limits
 from holdfast.serve.replica.joining import Array, Inputs, joined, shape_of, split
+from holdfast.serve.replica.judging import Judge
+from holdfast.serve.replica.switching import changing_often
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
-    INLINE_LATE_MAX,
-    INLINE_LATE_S,
-    INLINE_STALL_S,
-    INLINE_WINDOW,
     LOAD_REASON_CHARACTERS_MAX,
     MODEL_ERROR_LOG_S,
 )
@@ -89,7 +88,9 @@ class Batcher:
         self._aside: deque[Job] = deque()  # taken from the queue, for a later batch
         self._turns: deque[Job] = deque()  # for the end of this turn of the loop
         self.pace = Pace.INSTANT if pace is Pace.SHORT and not batches else pace
-        self._late = self._computed = 0
+        self._home = self.pace  # where it belongs, as far as was known at first
+        self._judge = Judge()
+        self._returning = False  # the thread ends what it has, and gets nothing more
         self._told_s = -math.inf
         if self.pace is Pace.LONG:
             self._start_thread()
@@ -126,7 +127,7 @@ class Batcher:
             raise failure(self.name, error) from error
         finally:
             self._began_s = 0.0
-            self._judge(time.monotonic() - began_s)
+            self._computed(time.monotonic() - began_s)
 
     def _later(self, inputs: Inputs) -> asyncio.Future[Outputs]:
         if self._closed:
@@ -151,7 +152,10 @@ class Batcher:
 
     def _to_thread(self, job: Job) -> None:
         job.timer = self._loop.call_later(self.limits.timeout_s, self._too_late, job)
-        self._queue.put(job)
+        if self._returning:
+            self._turns.append(job)
+        else:
+            self._queue.put(job)
 
     async def close(self, wait_s: float) -> bool:
         """Take nothing more, and wait for what is there; whether all of it was answered."""
@@ -177,24 +181,30 @@ class Batcher:
             results = self._results(batch)
             took_s = time.monotonic() - now_s
             self._deliver(batch, results)
-            self._judge(took_s)
+            self._computed(took_s)
         if self._turns:
             self._loop.call_soon(self._turn)
 
-    def _judge(self, took_s: float) -> None:
-        """A computation that turns out to be long belongs into a thread."""
-        self._computed += 1
-        if took_s > INLINE_LATE_S:
-            self._late += 1
-        if took_s < INLINE_STALL_S and self._late < INLINE_LATE_MAX:
-            if self._computed >= INLINE_WINDOW:
-                self._late = self._computed = 0
+    def _computed(self, took_s: float) -> None:
+        """In the loop. What turns out to be long belongs into a thread."""
+        if not self._judge.too_long(took_s):
             return
         log.warning("a version computes in a thread from now on", name=self.name, took_s=took_s)
         self.pace = Pace.LONG
         while self._turns:
             self._to_thread(self._turns.popleft())
         self._start_thread()
+
+    def _return(self) -> None:
+        """When the thread has nothing left: what has come since is computed here."""
+        if not self._returning or self._jobs > len(self._turns):
+            return
+        self._returning = False
+        self.pace = self._home
+        self._queue.put(None)
+        log.info("a version computes in the event loop again", name=self.name)
+        if self._turns:
+            self._loop.call_soon(self._turn)
 
     def _deliver(self, batch: Sequence[Job], results: Sequence[Outputs | HoldfastError]) -> None:
         self._busy, self._began_s = 0, 0.0
@@ -209,6 +219,18 @@ class Batcher:
             else:
                 future.set_result(result)
         self._forget(len(batch))
+
+    def _deliver_from_thread(
+        self,
+        batch: Sequence[Job],
+        results: Sequence[Outputs | HoldfastError],
+        own_s: float,
+        took_s: float,
+    ) -> None:
+        self._deliver(batch, results)
+        if self._home is not Pace.LONG and not (self._returning or self._closed):
+            self._returning = self._judge.short_again(own_s, took_s)
+        self._return()
 
     def _forget(self, jobs: int) -> None:
         self._jobs -= jobs
@@ -265,6 +287,7 @@ class Batcher:
         if not job.future.done():
             job.future.set_exception(self._timed_out())
         self._forget(1)
+        self._return()
 
     def _call(self, what: Callable[[], None]) -> None:
         if self.pace is Pace.LONG:
@@ -306,14 +329,22 @@ class Batcher:
         threading.Thread(target=self._run, name=f"compute {self.name}", daemon=True).start()
 
     def _run(self) -> None:
+        with changing_often():
+            self._compute()
+
+    def _compute(self) -> None:
         while self._gather():
             now_s = time.monotonic()
             batch = self._batch(self._aside, now_s)
             if not batch:
                 continue
             self._busy, self._began_s = len(batch), now_s
+            own_s = time.thread_time()
             results = self._results(batch)
-            self._loop.call_soon_threadsafe(self._deliver, batch, results)
+            own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
+            self._loop.call_soon_threadsafe(
+                self._deliver_from_thread, batch, results, own_s, took_s
+            )
 
     def _gather(self) -> bool:
         """Wait until there is something to do, and take all that has come. False: it is over."""

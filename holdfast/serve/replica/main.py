@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -39,7 +38,6 @@ from holdfast.wire.limits import (
     STUCK_LOOK_S,
     STUCK_LOOKS,
     STUCK_SLACK_S,
-    SWITCH_INTERVAL_S,
 )
 
 __all__ = ["parsed", "serve"]
@@ -51,9 +49,8 @@ _FROZEN_EXIT: Final = BugError.exit_code
 
 def serve(options: Options) -> int:
     """Run a replica until it is told to leave. 0 if it left as it should."""
-    nest = Nest.fork()  # before any thread
+    nest = Nest.fork(options.blobs)  # before any thread
     link = Link.from_environment()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return uvloop.run(_Main(options, nest, link).run())
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.models import examples, loading
+from holdfast.models.examples import Example
 from holdfast.models.kinds import Servable
 from holdfast.models.records import Kind, Version
 from holdfast.serve.replica.batching import Pace, first_line
@@ -20,36 +21,57 @@ from holdfast.wire.limits import INLINE_LATE_S, INLINE_S, INSTANT_S, WARM_UP_S, 
 log = logs.get(__name__)
 
 
-class Prepared(NamedTuple):
-    """A version that can answer. `batches`: rows of several requests may go together."""
+class Manner(NamedTuple):
+    """How a version computes. `batches`: rows of several requests may go together."""
 
-    servable: Servable
     batches: bool
     pace: Pace
 
 
-def prepare(record: Version, folder: Path, batch_max: int) -> Prepared:
-    """Load it, warm it up at the sizes that it will be asked for, and compare its example."""
+class Prepared(NamedTuple):
+    """A version that can answer."""
+
+    servable: Servable
+    manner: Manner
+
+
+def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None = None) -> Prepared:
+    """Load it, warm it up at the sizes that it will be asked for, and compare its example.
+    `known`: how it computes, if that was measured on this machine: it is computed less often."""
     servable = loading.load(record, folder)
     _bound_threads()
     try:
-        batches, pace = _warmed(servable, record, folder, batch_max)
+        example = examples.read(folder)
+        if known is None or example is None:
+            known = _measured(servable, record, example, batch_max)
+        else:
+            known = _warmed(servable, record, example, batch_max, known)
         loading.check_example(servable, record, folder)
     except BaseException:
         servable.close()
         raise
-    return Prepared(servable, batches, pace)
+    return Prepared(servable, known)
 
 
-def _warmed(servable: Servable, record: Version, folder: Path, most: int) -> tuple[bool, Pace]:
+def _warmed(
+    servable: Servable, record: Version, example: Example, most: int, known: Manner
+) -> Manner:
+    """Computed once at the sizes that matter. The example's own is computed when it is compared."""
+    batches, pace = known
+    if batches:
+        servable.predict(repeated(example.inputs, 1))
+        batches = not _trouble(servable, repeated(example.inputs, max(1, most)), max(1, most))
+    return Manner(batches, Pace.LONG if _on_gpu(record) else pace)
+
+
+def _measured(servable: Servable, record: Version, example: Example | None, most: int) -> Manner:
     """Whether it batches, and how long it computes."""
-    example = examples.read(folder)
     batches = record.signature.batches
     if example is None:
-        return batches, Pace.LONG
+        return Manner(batches, Pace.LONG)
     key, _ = shape_of(example.inputs)
     if not batches or key is None:
-        return False, _pace(record, _timed(servable, example.inputs))
+        return Manner(False, _pace(record, _timed(servable, example.inputs)))
     one, many = repeated(example.inputs, 1), repeated(example.inputs, max(1, most))
     alone = _pace(record, _timed(servable, one))
     trouble = _trouble(servable, many, max(1, most))
@@ -59,9 +81,9 @@ def _warmed(servable: Servable, record: Version, folder: Path, most: int) -> tup
             version=f"{record.model}@{record.number}",
             reason=trouble,
         )
-        return False, alone
+        return Manner(False, alone)
     together = _pace(record, _timed(servable, many))
-    return True, Pace.LONG if together is Pace.LONG else alone
+    return Manner(True, Pace.LONG if together is Pace.LONG else alone)
 
 
 def _trouble(servable: Servable, inputs: Mapping[str, Array], rows: int) -> str:
@@ -88,7 +110,7 @@ def _timed(servable: Servable, inputs: Mapping[str, Array]) -> list[tuple[float,
 def _pace(record: Version, took: list[tuple[float, float]]) -> Pace:
     """By the thread's own time, since the machine may be busy with requests. The clock's time is
     looked at for those that wait for something. What a GPU computes does not show in either."""
-    if record.kind is Kind.TORCH and _has_gpu():
+    if _on_gpu(record):
         return Pace.LONG
     own_s = min(own for own, _ in took)
     clock_s = min(clock for _, clock in took)
@@ -105,6 +127,6 @@ def _bound_threads() -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-def _has_gpu() -> bool:
+def _on_gpu(record: Version) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_initialized()
+    return record.kind is Kind.TORCH and torch is not None and torch.cuda.is_initialized()

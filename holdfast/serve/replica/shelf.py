@@ -5,7 +5,8 @@
     SHELF/loading/NAME.WORKER    locked while this worker loads it: one that is left behind unlocked
                                  says that loading it was the last thing which a process did
     SHELF/deaths/NAME            one line for each such death, until it is loaded
-    SHELF/proven/NAME            it was loaded on this machine
+    SHELF/proven/NAME            it was loaded, or tried, on this machine; how it computes here
+    SHELF/turns/NAME             locked by whoever fetches and tries it: one at a time
 
 Locks are the kernel's: they end with the process, however it ends.
 """
@@ -13,21 +14,24 @@ Locks are the kernel's: they end with the process, however it ends.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.models import loading
 from holdfast.models.records import Version
+from holdfast.serve.replica.batching import Pace
+from holdfast.serve.replica.preparing import Manner
 from holdfast.storage import Blobs
 from holdfast.wire import logs
-from holdfast.wire.limits import SHELF_VERSIONS_KEPT
+from holdfast.wire.limits import SHELF_VERSIONS_KEPT, TURN_LOOK_S, TURN_S
 
-_FOLDERS: Final = ("used", "loading", "deaths", "proven")
+_FOLDERS: Final = ("used", "loading", "deaths", "proven", "turns")
 _GONE: Final = ".gone-"
 
 log = logs.get(__name__)
@@ -43,12 +47,36 @@ class Shelf:
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
 
-    def fetch(self, version: Version, blobs: Blobs) -> Path:
-        """Its files, verified. They stay until `release`."""
+    def claim(self, version: Version) -> Path:
+        """Where its files are, or will be. They stay until `release`."""
         name = _name(version)
         if name not in self._used:
             self._used[name] = _shared(self.folder / "used" / name)
+        return loading.place(version, self.folder)
+
+    def fetch(self, version: Version, blobs: Blobs) -> Path:
+        """Its files, verified. They stay until `release`."""
+        self.claim(version)
         return loading.fetch(version, blobs, self.folder)
+
+    @contextmanager
+    def turn(self, version: Version, enough: Callable[[], bool]) -> Iterator[None]:
+        """While the version is fetched and tried: whoever comes second finds it done, and the
+        machine's other cores go on answering. Nobody waits for longer than `TURN_S`, nor after
+        `enough` says that there is nothing to wait for."""
+        until_s = time.monotonic() + TURN_S
+        with (self.folder / "turns" / _name(version)).open("w") as file:
+            while not enough() and time.monotonic() < until_s:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(TURN_LOOK_S)
+            yield
+
+    def present(self, version: Version) -> bool:
+        """Whether its files seem to be there: nobody has read them."""
+        return loading.present(version, self.folder)
 
     def release(self, version: Version) -> None:
         """This process does not hold it any more. The newest of those that nobody holds stay."""
@@ -63,9 +91,26 @@ class Shelf:
     def proven(self, version: Version) -> bool:
         return (self.folder / "proven" / _name(version)).exists()
 
-    def prove(self, version: Version) -> None:
-        """It was loaded here: nothing that happened before is held against it."""
-        (self.folder / "proven" / _name(version)).touch()
+    def manner(self, version: Version, batch_max: int) -> Manner | None:
+        """How it computes on this machine with such batches, if somebody has found out."""
+        try:
+            found = json.loads((self.folder / "proven" / _name(version)).read_bytes())
+            known = Manner(bool(found["batches"]), Pace(found["pace"]))
+            return known if found["batch_max"] == batch_max else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None  # nobody has, or the file was cut off
+
+    def tried(self, version: Version, batch_max: int, manner: Manner) -> None:
+        """It was loaded on this machine, in some process, and computes so."""
+        path = self.folder / "proven" / _name(version)
+        draft = path.with_name(f".{path.name}.{self._worker}")
+        found = {"batch_max": batch_max, "batches": manner.batches, "pace": manner.pace.value}
+        draft.write_text(json.dumps(found))
+        draft.replace(path)
+
+    def prove(self, version: Version, batch_max: int, manner: Manner) -> None:
+        """It was loaded in a replica: nothing that happened before is held against it."""
+        self.tried(version, batch_max, manner)
         (self.folder / "deaths" / _name(version)).unlink(missing_ok=True)
 
     def forgive(self, version: Version) -> None:
@@ -123,7 +168,8 @@ class Shelf:
         finds half of it."""
         folder = self.folder / "versions"
         gone = folder / f"{_GONE}{name}.{self._worker}"
-        (self.folder / "proven" / name).unlink(missing_ok=True)
+        for mark in ("proven", "turns"):
+            (self.folder / mark / name).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             (folder / name).rename(gone)
         for left in folder.glob(f"{_GONE}*.{self._worker}"):

@@ -1,14 +1,16 @@
-"""A version is tried in a process of its own before it is loaded beside others.
+"""A version is fetched and tried in a process of its own before it is loaded beside others.
 
 What a model's code may do to its process (end it, crash it, eat its memory, never return) then
-happens to a process that nobody needs. A *nest* is forked when the replica starts, before it has
-any thread; for each trial the nest forks a process that loads the version, warms it up and checks
-its example. Both end when the replica does.
+happens to a process that nobody needs; and what takes time takes it from nobody who answers. A
+*nest* is forked when the replica starts, before it has any thread; for each task the nest forks a
+process that fetches the version's files, or loads it, warms it up and checks its example. Both end
+when the replica does.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -16,48 +18,61 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Never
 
+from holdfast.models import loading
 from holdfast.models.records import Kind, Version
-from holdfast.serve.replica.batching import first_line
-from holdfast.serve.replica.preparing import prepare
+from holdfast.serve.replica.batching import Pace, first_line
+from holdfast.serve.replica.preparing import Manner, prepare
+from holdfast.serve.replica.priority import step_back_alone
+from holdfast.storage import Blobs
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import BadModel, HoldfastError, Unavailable
-from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_NICE, TRIAL_S
+from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, LOADING_SLICE_S, TRIAL_NICE, TRIAL_S
 
 log = logs.get(__name__)
 
 _LINE_BYTES_MAX: Final = 1024 * 1024
 _STOP: Final = b"\n"
+_Store = Callable[[], Blobs]
 
 
 class Nest:
-    """The replica's end of the nest. `trial` is called by one thread at a time."""
+    """The replica's end of the nest. `fetch` and `trial` are called by one thread at a time."""
 
     def __init__(self, line: socket.socket, pid: int) -> None:
         self._line = line
         self.pid = pid
 
     @classmethod
-    def fork(cls) -> Nest:
-        """Call it before any thread is started."""
+    def fork(cls, store: _Store | None = None) -> Nest:
+        """Call it before any thread is started. `store`: where versions come from."""
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _nest(theirs)
+            _nest(theirs, store)
         theirs.close()
         return cls(ours, pid)
 
-    def trial(self, record: Version, folder: Path, batch_max: int) -> None:
-        """Try a version. `BadModel` says what became of it; `Unavailable`: the nest is gone."""
-        task = {
-            "record": documents.document(record),
-            "folder": str(folder),
-            "batch_max": batch_max,
-        }
+    def fetch(self, record: Version, shelf: Path) -> bool:
+        """Whether the version's files are on the shelf now, whole. If not, whoever does it himself
+        hears why. `Unavailable`: the nest is gone."""
+        return not self._asked(record, shelf=str(shelf))["failed"]
+
+    def trial(self, record: Version, folder: Path, batch_max: int) -> Manner:
+        """Try a version; how it computes. `BadModel` says what became of it; `Unavailable`: the
+        nest is gone."""
+        answer = self._asked(record, folder=str(folder), batch_max=batch_max)
+        if answer["failed"]:
+            raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
+        return Manner(answer["batches"], Pace(answer["pace"]))
+
+    def _asked(self, record: Version, **task: Any) -> dict[str, Any]:
+        task["record"] = documents.document(record)
         try:
             self._line.sendall(json.dumps(task).encode() + b"\n")
             answer = _line(self._line)
@@ -65,11 +80,10 @@ class Nest:
             raise Unavailable("versions cannot be tried any more", why=str(error)) from error
         if answer is None:
             raise Unavailable("versions cannot be tried any more", why="the nest has ended")
-        if answer["failed"]:
-            raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
+        return answer
 
     def stop(self) -> None:
-        """Give up the present trial, if there is one: it fails. Called by another thread."""
+        """Give up the present task, if there is one: it fails. Called by another thread."""
         with suppress(OSError):  # the nest is gone
             self._line.sendall(_STOP)
 
@@ -83,16 +97,16 @@ class Nest:
 # --- in the nest ---------------------------------------------------------------------------------
 
 
-def _nest(line: socket.socket) -> Never:
-    """Try what is asked for until the replica is gone."""
+def _nest(line: socket.socket, store: _Store | None) -> Never:
+    """Do what is asked for until the replica is gone."""
     try:
         # The replica is told to leave, and drains; the nest goes with it.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        os.setpriority(os.PRIO_PROCESS, 0, TRIAL_NICE)
+        step_back_alone(TRIAL_NICE, LOADING_SLICE_S)
         while (task := _line(line)) is not None:
             _warm(task)
-            answer = _tried(line, task)
+            answer = _done(line, task, store)
             line.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:
         pass  # the replica is gone
@@ -103,15 +117,15 @@ def _nest(line: socket.socket) -> Never:
 
 def _warm(task: dict[str, Any]) -> None:
     """What every trial would import again: torch takes seconds."""
-    if task["record"]["kind"] == Kind.TORCH.value:
+    if "folder" in task and task["record"]["kind"] == Kind.TORCH.value:
         with suppress(ImportError):
             import torch  # noqa: PLC0415
 
             torch.set_num_threads(1)
 
 
-def _tried(line: socket.socket, task: dict[str, Any]) -> dict[str, str]:
-    """Fork a process that tries it, and see what becomes of it."""
+def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> dict[str, Any]:
+    """Fork a process that does it, and see what becomes of it."""
     began_s = time.monotonic()
     words, theirs = os.pipe()
     sys.stdout.flush()
@@ -120,9 +134,10 @@ def _tried(line: socket.socket, task: dict[str, Any]) -> dict[str, str]:
     if pid == 0:
         os.close(words)
         line.close()
-        _try(task, theirs)
+        _do(task, store, theirs)
     os.close(theirs)
-    said, late = _heard(line, words, pid)
+    # A store may be slow, and has limits of its own.
+    said, late = _heard(line, words, pid, TRIAL_S if "folder" in task else math.inf)
     os.close(words)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -131,7 +146,7 @@ def _tried(line: socket.socket, task: dict[str, Any]) -> dict[str, str]:
         why = f"it was stopped after {time.monotonic() - began_s:.0f} s"
         return {"failed": f"{name} does not finish loading", "why": why}
     if code == 0 and said:
-        answer: dict[str, str] = json.loads(said)
+        answer: dict[str, Any] = json.loads(said)
         return answer
     how = f"status {code}" if code >= 0 else f"signal {-code} ({_signal(-code)})"
     return {"failed": f"loading {name} ends its process", "why": f"it ended with {how}"}
@@ -144,16 +159,16 @@ def _signal(number: int) -> str:
         return "unknown"
 
 
-def _heard(line: socket.socket, words: int, pid: int) -> tuple[bytes, bool]:
-    """What the trial said until its end, and whether it had to be ended."""
-    until_s = time.monotonic() + TRIAL_S
+def _heard(line: socket.socket, words: int, pid: int, patience_s: float) -> tuple[bytes, bool]:
+    """What the process said until its end, and whether it had to be ended."""
+    until_s = time.monotonic() + patience_s
     said = b""
     poll = select.poll()
     for handle in (line.fileno(), words):
         poll.register(handle, select.POLLIN)
     while True:
         left_s = until_s - time.monotonic()
-        ready = dict(poll.poll(max(0.0, left_s) * 1000))
+        ready = dict(poll.poll(None if math.isinf(left_s) else max(0.0, left_s) * 1000))
         if not ready or line.fileno() in ready:  # too late, not wanted any more, or all is over
             os.kill(pid, signal.SIGKILL)
             return b"", True
@@ -163,20 +178,26 @@ def _heard(line: socket.socket, words: int, pid: int) -> tuple[bytes, bool]:
             return said, False
 
 
-def _try(task: dict[str, Any], words: int) -> Never:
-    """In a process of its own: load, warm up, check; say what came of it."""
-    failed, why = "", ""
+def _do(task: dict[str, Any], store: _Store | None, words: int) -> Never:
+    """In a process of its own: fetch; or load, warm up, check. Say what came of it."""
+    answer: dict[str, Any] = {"failed": "", "why": ""}
     try:
         record = documents.from_document("a trial", Version, task["record"])
-        prepare(record, Path(task["folder"]), task["batch_max"])
+        if "folder" in task:
+            found = prepare(record, Path(task["folder"]), task["batch_max"]).manner
+            answer |= {"batches": found.batches, "pace": found.pace.value}
+        elif store is None:
+            answer["failed"] = "this nest has no store"
+        else:
+            loading.fetch(record, store(), Path(task["shelf"]))
     except HoldfastError as error:
-        failed, why = error.what, error.why
+        answer |= {"failed": error.what, "why": error.why}
     except BaseException as error:  # the model's code may raise whatever it likes
         name = f"{task['record']['model']}@{task['record']['number']}"
-        failed, why = f"{name} cannot be loaded", first_line(error)
-    bounded = {"failed": failed, "why": why[:LOAD_REASON_CHARACTERS_MAX]}
+        answer |= {"failed": f"{name} cannot be loaded", "why": first_line(error)}
+    answer["why"] = answer["why"][:LOAD_REASON_CHARACTERS_MAX]
     with os.fdopen(words, "wb") as out:
-        out.write(json.dumps(bounded).encode())
+        out.write(json.dumps(answer).encode())
     os._exit(0)
 
 

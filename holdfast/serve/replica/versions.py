@@ -1,9 +1,9 @@
 """Holds what the course says: loads beside the requests, swaps in at once, unloads afterwards.
 
-One version is loaded at a time, the most needed first, by a thread of low priority: its files are
-fetched and verified, it is tried in a process of its own where that protects something, then
-loaded, warmed up and checked, and only then it answers. One that fails says why and disturbs
-nobody. Whatever may be better in a moment (the store is away) is tried again.
+One version is loaded at a time, the most needed first. A process of low priority fetches and
+verifies its files, and tries it where that protects something; only then a thread loads it beside
+the others, warms it up and checks it, and it answers. One that fails says why and disturbs nobody.
+Whatever may be better in a moment (the store is away) is tried again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from holdfast.models.kinds import Servable
 from holdfast.models.records import Version
@@ -23,12 +23,22 @@ from holdfast.serve.records import Load, Loaded
 from holdfast.serve.replica.aside import Aside
 from holdfast.serve.replica.batching import first_line
 from holdfast.serve.replica.engine import Engine
-from holdfast.serve.replica.preparing import Prepared, prepare
+from holdfast.serve.replica.preparing import Manner, Prepared, prepare
+from holdfast.serve.replica.priority import step_back
 from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.switching import changing_often
 from holdfast.serve.replica.trial import Nest
 from holdfast.storage import Blobs
 from holdfast.wire import logs
-from holdfast.wire.errors import BadModel, Corrupt, HoldfastError, Missing, RetryError, Unavailable
+from holdfast.wire.errors import (
+    BadModel,
+    Cancelled,
+    Corrupt,
+    HoldfastError,
+    Missing,
+    RetryError,
+    Unavailable,
+)
 from holdfast.wire.limits import (
     LOAD_ABANDONED_S,
     LOAD_DEATHS_MAX,
@@ -36,8 +46,11 @@ from holdfast.wire.limits import (
     LOAD_RETRY_S,
     LOAD_RETRY_S_MAX,
     LOADING_NICE,
+    LOADING_SLICE_S,
     TRIAL_S,
 )
+
+T = TypeVar("T")
 
 log = logs.get(__name__)
 
@@ -68,13 +81,13 @@ class Versions:
         self._source = source
         self._nest = nest
         self._changed = changed
-        self._aside = Aside(LOADING_NICE)
+        self._aside = Aside(lambda: step_back(LOADING_NICE, LOADING_SLICE_S))
         self._wanted: tuple[int, ...] = ()
         self._wishes: int | None = None
         self._retries: dict[int, tuple[int, float]] = {}  # failed so often; not before then
         self._forgotten: set[str] = set()  # libraries: see `_forget_libraries`
         self._forgiven: set[int] = set()  # users have asked for them again
-        self._trying: int | None = None  # in a process of its own
+        self._apart: int | None = None  # what the nest is busy with
         self._loading: tuple[int, float] | None = None  # in this one, since then
         self._servables: dict[int, tuple[Version, Servable]] = {}
         self._unloading: set[asyncio.Task[None]] = set()
@@ -98,7 +111,7 @@ class Versions:
                 del self.states[number]
                 self._retries.pop(number, None)
                 self._unload(number)
-        if self._trying is not None and self._trying not in self._wanted and self._nest is not None:
+        if self._apart is not None and self._apart not in self._wanted and self._nest is not None:
             self._nest.stop()  # others wait for their turn
         for number in self._wanted:
             if number not in self.states:
@@ -144,13 +157,13 @@ class Versions:
             self._failed(number, error)
             return
         finally:
-            self._trying = self._loading = None
+            self._apart = self._loading = None
         if number not in self._wanted:
             await self._give_back(record, prepared.servable)
             return
         try:
-            predict = prepared.servable.predict
-            self._engine.install(record, predict, batches=prepared.batches, pace=prepared.pace)
+            batches, pace = prepared.manner
+            self._engine.install(record, prepared.servable.predict, batches=batches, pace=pace)
         except HoldfastError as error:
             self._failed(number, error)
             await self._give_back(record, prepared.servable)
@@ -162,8 +175,8 @@ class Versions:
             "a version is ready",
             version=f"{record.model}@{number}",
             took_s=round(time.monotonic() - began_s, 3),
-            batches=prepared.batches,
-            pace=prepared.pace.value,
+            batches=batches,
+            pace=pace.value,
         )
 
     def _prepared(self, number: int) -> tuple[Version, Prepared]:
@@ -172,19 +185,31 @@ class Versions:
         if record.retired:
             raise BadModel(f"{record.model}@{number} was retired", why=record.retired)
         shelf, batch_max = self._shelf, self._engine.service.limits.batch_max
-        folder = shelf.fetch(record, self._source.blobs())
+        folder = shelf.claim(record)
         try:
-            if self._risky(record):
-                self._tried(record, folder, batch_max)
-            with shelf.loading(record):
+            with shelf.turn(record, lambda: self._nothing_to_do(record)):
+                self._fetched(record)
+                risky = self._risky(record)
+                known = self._tried(record, folder, batch_max) if risky else None
+            with shelf.loading(record), changing_often():
                 self._loading = (number, time.monotonic())
-                prepared = prepare(record, folder, batch_max)
-            shelf.prove(record)
+                known = known or shelf.manner(record, batch_max)
+                prepared = prepare(record, folder, batch_max, known)
+            shelf.prove(record, batch_max, prepared.manner)
             self._forget_libraries()
         except BaseException:
             shelf.release(record)
             raise
         return record, prepared
+
+    def _nothing_to_do(self, record: Version) -> bool:
+        """Whether somebody else on this machine has fetched and tried it."""
+        self._check_wanted(record)
+        return self._shelf.present(record) and not self._risky(record)
+
+    def _check_wanted(self, record: Version) -> None:
+        if record.number not in self._wanted:
+            raise Cancelled(f"version {record.number} is not wanted any more")
 
     def _forget_libraries(self) -> None:
         """Let the garbage collector forget what has been imported: with torch it would go through
@@ -209,17 +234,35 @@ class Versions:
             )
         return deaths > 0 or (bool(self._engine.versions) and not self._shelf.proven(record))
 
-    def _tried(self, record: Version, folder: Path, batch_max: int) -> None:
+    def _fetched(self, record: Version) -> None:
+        """Its files are there, verified."""
+        if not self._by_nest(record, lambda nest: nest.fetch(record, self._shelf.folder)):
+            self._check_wanted(record)
+            self._shelf.fetch(record, self._source.blobs())
+
+    def _tried(self, record: Version, folder: Path, batch_max: int) -> Manner | None:
+        found = self._by_nest(record, lambda nest: nest.trial(record, folder, batch_max))
+        if found is not None:
+            self._shelf.tried(record, batch_max, found)
+        return found
+
+    def _by_nest(self, record: Version, task: Callable[[Nest], T]) -> T | None:
+        """What the nest has found out; None if there is none."""
         if self._nest is None:
-            return
-        self._trying = record.number
+            return None
+        self._apart = record.number
         try:
-            self._nest.trial(record, folder, batch_max)
+            self._check_wanted(record)
+            return task(self._nest)
+        except BadModel:
+            self._check_wanted(record)  # else it was stopped, and that says nothing about it
+            raise
         except Unavailable as error:
             log.warning("a version is loaded without a trial", reason=str(error))
             self._nest = None
+            return None
         finally:
-            self._trying = None
+            self._apart = None
 
     def stuck(self, now_s: float) -> str:
         """What is loaded in this process and does not come to an end; empty: nothing. Only the end

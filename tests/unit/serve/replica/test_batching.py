@@ -13,7 +13,7 @@ import pytest
 from holdfast.serve.records import Limits
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace
 from holdfast.wire.errors import Full, ModelFailed, NotHere, TimedOut
-from holdfast.wire.limits import INLINE_STALL_S
+from holdfast.wire.limits import INLINE_STALL_S, INLINE_WINDOW
 
 Predict = Callable[[Mapping[str, np.ndarray]], Outputs]
 LOOP = [Pace.INSTANT, Pace.SHORT]
@@ -235,6 +235,70 @@ def test_a_computation_that_turns_out_long_moves_into_a_thread(pace: Pace) -> No
         assert threads[0] is threading.main_thread()
         assert threads[-1] is not threading.main_thread()
         assert len(threads) == 5
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("pace", LOOP)
+def test_a_version_that_is_short_again_comes_back_from_its_thread_and_loses_nobody(
+    pace: Pace,
+) -> None:
+    threads = []
+
+    def predict(inputs: Mapping[str, np.ndarray]) -> Outputs:
+        threads.append(threading.current_thread())
+        if inputs["x"][0, 0] == 1:
+            time.sleep(2 * INLINE_STALL_S)
+        return {"y": inputs["x"]}
+
+    async def asks(batcher: Batcher, value: float) -> None:
+        while batcher.pace is Pace.LONG:
+            assert (await batcher.compute(row(value)))["y"].tolist() == [[value] * 2]
+
+    async def run() -> None:
+        batcher = made(predict, pace, Limits(batch_max=1))
+        await batcher.compute(row(1))
+        assert batcher.pace is Pace.LONG
+        # Several ask all the time, so that the thread always has something to do.
+        await asyncio.gather(*[asks(batcher, float(value)) for value in range(2, 10)])
+        assert batcher.pace is pace
+        await batcher.compute(row(2))
+        assert threads[-1] is threading.main_thread()
+        assert len(threads) > INLINE_WINDOW
+        assert batcher.waiting == batcher.running == 0
+        # And goes again when it must.
+        await batcher.compute(row(1))
+        assert batcher.pace is Pace.LONG
+        await batcher.compute(row(3))
+        assert threads[-1] is not threading.main_thread()
+        assert await batcher.close(30)
+
+    asyncio.run(run())
+
+
+def test_what_waits_while_a_version_comes_back_is_answered_also_when_the_rest_was_given_up() -> (
+    None
+):
+    model = Model()
+
+    async def run() -> None:
+        batcher = made(model, Pace.SHORT, Limits(batch_max=1))
+        batcher.pace = Pace.LONG  # as if it had been moved
+        batcher._start_thread()
+        model.gate.clear()
+        first = asyncio.create_task(batcher.compute(row(1)))
+        await asyncio.to_thread(model.entered.wait, 30)
+        given_up = asyncio.create_task(batcher.compute(row(2)))
+        await asyncio.sleep(0)
+        batcher._returning = True
+        later = asyncio.create_task(batcher.compute(row(3)))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        model.gate.set()
+        assert (await first)["y"].tolist() == [[2, 2]]
+        assert (await asyncio.wait_for(later, 30))["y"].tolist() == [[6, 6]]
+        assert batcher.pace is Pace.SHORT
+        assert await batcher.close(30)
 
     asyncio.run(run())
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.replica.batching import Pace
+from holdfast.serve.replica.preparing import Manner
 from holdfast.serve.replica.shelf import Shelf
 from holdfast.storage import Blobs, open_store, put_part
 from holdfast.wire.limits import SHELF_VERSIONS_KEPT
+
+MANNER = Manner(batches=True, pace=Pace.SHORT)
 
 
 def version(blobs: Blobs, number: int) -> Version:
@@ -51,13 +56,73 @@ def test_a_death_while_loading_is_counted_once_and_forgotten_when_it_loads(tmp_p
         assert shelf.deaths(one) == worker - 1
         assert shelf.deaths(one) == worker - 1
     assert not shelf.proven(one)
-    shelf.prove(one)
+    shelf.tried(one, 64, MANNER)
+    assert shelf.deaths(one) == 2, "a trial says nothing about what killed replicas"
+    shelf.prove(one, 64, MANNER)
     assert shelf.proven(one)
     assert shelf.deaths(one) == 0
     _dies_while_loading(tmp_path / "shelf", 4)
     assert shelf.deaths(one) == 1
     shelf.forgive(one)
     assert shelf.deaths(one) == 0
+
+
+def test_what_was_found_out_about_a_version_is_known_to_all_for_the_same_batches(
+    tmp_path: Path,
+) -> None:
+    one = version(open_store(f"file:{tmp_path / 'store'}"), 1)
+    mine, other = Shelf(tmp_path / "shelf", 1), Shelf(tmp_path / "shelf", 2)
+    assert other.manner(one, 64) is None
+    mine.tried(one, 64, MANNER)
+    assert other.proven(one)
+    assert other.manner(one, 64) == MANNER
+    assert other.manner(one, 32) is None
+    for left in (b"", b"{}", b"[1]", b'{"batches": true, "pace": "odd", "batch_max": 64}'):
+        next((tmp_path / "shelf" / "proven").iterdir()).write_bytes(left)
+        assert other.proven(one)
+        assert other.manner(one, 64) is None
+
+
+def test_a_version_is_fetched_by_one_at_a_time_and_whoever_waits_finds_it_done(
+    tmp_path: Path,
+) -> None:
+    blobs = open_store(f"file:{tmp_path / 'store'}")
+    one, shelf = version(blobs, 1), Shelf(tmp_path / "shelf", 1)
+    other = Shelf(tmp_path / "shelf", 2)
+    order = []
+
+    def comes_second() -> None:
+        waits.set()
+        with other.turn(one, lambda: other.present(one)):
+            order.append(f"second, there: {other.present(one)}")
+
+    waits = threading.Event()
+    second = threading.Thread(target=comes_second)
+    with shelf.turn(one, lambda: shelf.present(one)):
+        second.start()
+        assert waits.wait(30)
+        order.append("first")
+        shelf.fetch(one, blobs)
+        # All is there: whoever waits goes on, although the turn is not over.
+        second.join(30)
+    assert order == ["first", "second, there: True"]
+
+
+def test_the_turn_of_a_process_that_dies_is_over(tmp_path: Path) -> None:
+    one = version(open_store(f"file:{tmp_path / 'store'}"), 1)
+    code = f"""
+import os
+from pathlib import Path
+from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.replica.shelf import Shelf
+one = Version("m", 1, Kind.ONNX, Signature((), ()), {{}}, "sha256:1", 0.0)
+with Shelf(Path({str(tmp_path / "shelf")!r}), 1).turn(one, lambda: False):
+    os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
+    asked = []
+    with Shelf(tmp_path / "shelf", 2).turn(one, lambda: bool(asked.append(1))):
+        assert len(asked) == 1
 
 
 def _dies_while_loading(folder: Path, worker: int) -> None:

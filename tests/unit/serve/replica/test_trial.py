@@ -24,8 +24,8 @@ for number, name in enumerate(sys.argv[3:], 1):
     record = Version("m", number, Kind.FUNCTION, signature, {}, "sha256:1", 0.0,
                      bundle="x", entry=f"{name}:predict")
     try:
-        nest.trial(record, Path(sys.argv[1]), 4)
-        print(name, "loads")
+        manner = nest.trial(record, Path(sys.argv[1]), 4)
+        print(name, "loads,", manner.pace.value)
     except BadModel as error:
         print(name, "fails:", error.what, "|", error.why)
     except Unavailable:
@@ -70,12 +70,46 @@ def test_whatever_a_version_does_happens_to_the_trial_alone(folder: Path) -> Non
     assert said[1] == "exits fails: loading m@2 ends its process | it ended with status 5"
     assert "SIGSEGV" in said[2]
     assert "SIGKILL" in said[3]
-    assert said[4] == "good loads"
+    assert said[4] == "good loads, long"
     assert "status 5" in said[5]
-    assert said[6:] == ["good loads", "gone"]
+    assert said[6:] == ["good loads, long", "gone"]
 
 
 def test_a_version_that_never_finishes_loading_is_stopped(folder: Path) -> None:
     said = tried(folder, "hangs", within_s=2.0)
     assert "does not finish loading" in said[0]
     assert said[1:] == ["gone"]
+
+
+FETCHING = """
+import os, sys
+from pathlib import Path
+from holdfast.models import loading
+from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.replica.trial import Nest
+from holdfast.storage import open_store, put_part
+
+folder = Path(sys.argv[1])
+store = f"file:{folder / 'store'}"
+nest = Nest.fork(lambda: open_store(store))
+blobs, shelf = open_store(store), folder / "shelf"
+part = put_part(blobs, b"weights")
+one = Version("m", 1, Kind.ONNX, Signature((), ()), {"f": part}, "sha256:1", 0.0)
+print("fetched" if nest.fetch(one, shelf) else "failed", loading.present(one, shelf))
+blobs.delete(part.key)
+(loading.place(one, shelf) / "f").write_bytes(b"damaged")
+print("fetched" if nest.fetch(one, shelf) else "failed", loading.present(one, shelf))
+nest.close()
+print("fetched" if Nest.fork().fetch(one, shelf) else "failed")
+"""
+
+
+def test_files_are_fetched_apart_and_what_cannot_be_is_said(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FETCHING, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == ["fetched True", "failed True", "failed"]

@@ -1,0 +1,34 @@
+"""How often Python changes threads: often only while that helps somebody.
+
+A thread that computes or loads in Python's own code keeps the event loop waiting until Python
+changes threads. So it changes often while there is one. Else it must not: the HTTP server's thread
+and the loop would take Python's lock from each other all the time, for a third of a small request.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from holdfast.wire.limits import SWITCH_INTERVAL_S
+
+_lock: Final = threading.Lock()
+_before: list[float] = []  # one for each that is inside: what the first of them has found
+
+
+@contextmanager
+def changing_often() -> Iterator[None]:
+    """While a thread does something in this process that is not the event loop's."""
+    with _lock:
+        _before.append(_before[0] if _before else sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _before.pop()
+            if not _before:
+                sys.setswitchinterval(before)
