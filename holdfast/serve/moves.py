@@ -133,7 +133,10 @@ def kept(
         for version in before.hold
         if version not in needed
     }
-    return replace(after, hold=(*needed, *leaving), leaving=leaving)
+    hold = (*needed, *leaving)
+    if hold == after.hold and leaving == after.leaving:
+        return after
+    return replace(after, hold=hold, leaving=leaving)
 
 
 def dropped(
@@ -141,6 +144,8 @@ def dropped(
 ) -> Course:
     """Without the versions that no living gateway sends to, and that nobody waits for: they left
     so long ago, or no replica could answer for them anyway."""
+    if not course.leaving:
+        return course
     applied = [gateway.applied.get(name, 0) for gateway in gateways.values()]
     leaving = {
         version: each

@@ -7,7 +7,7 @@ from holdfast.serve.conduct import Desired, Fleet, Observed
 from holdfast.serve.moves import Look, applied_by_all, weight_of
 from holdfast.serve.records import WEIGHT_TOTAL, Stage
 from holdfast.serve.rollout import goal_of
-from holdfast.serve.trouble import next_step
+from holdfast.serve.trouble import next_step, untried
 from holdfast.wire.limits import HELD_VERSIONS_MAX
 
 
@@ -64,6 +64,11 @@ def _under_way(look: Look, goal: int) -> str:
     late = _late(look)
     if late:
         return f"version {goal} waits{late}"
+    if untried(look, goal):
+        return (
+            f"version {goal} waits for a gateway: requests come, none of them to it, and no gateway"
+            " is in sight"
+        )
     weight = weight_of(course, goal)
     hold_s = look.desired.service.policy.hold_s
     return (

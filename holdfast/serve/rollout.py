@@ -39,8 +39,8 @@ def advance(desired: Desired, observed: Observed, now_s: float) -> list[Decision
     move = splits.split(look, shares) if shares else _move(look)
     after, reason = move.course, move.reason
     wanted = {*service.split, service.pinned or desired.version}
-    failed = {version: why for version, why in after.failed.items() if version in wanted}
-    if failed != after.failed:
+    if after.failed.keys() - wanted:
+        failed = {version: why for version, why in after.failed.items() if version in wanted}
         after, reason = replace(after, failed=failed), reason or "what had failed is not wanted now"
     after = moves.kept(before, after, tuple(shares), desired.unusable, now_s)
     grace_s = moves.grace_end_s(desired, now_s)
@@ -50,16 +50,24 @@ def advance(desired: Desired, observed: Observed, now_s: float) -> list[Decision
         after, reason = without, reason or f"nothing is sent to version {gone} any more"
     after, reason = _scaled(look, after, reason)
     decisions = []
-    if observed.course is None or replace(after, reason=before.reason) != before:
+    changed = after is not before and replace(after, reason=before.reason) != before
+    if observed.course is None or changed:
         reason = reason or told or "what it needs has changed"
         kept_reason = reason[:COURSE_REASON_CHARACTERS_MAX]
         after = replace(after, number=before.number + 1, reason=kept_reason)
         moves.validate(after)
         decisions.append(Decision(SetCourse(service.name, before.number, after), reason))
-    if observed.job_replicas is not None and observed.job_replicas != after.replicas:
+    wrong = observed.job_replicas is not None and observed.job_replicas != after.replicas
+    # What was to go before a rollout began, and is still there, goes when it is over.
+    if wrong and (after.replicas > (observed.job_replicas or 0) or may_take_away(after)):
         text = f"it shall have {count_of(after.replicas)}, and its job {observed.job_replicas}"
         decisions.append(Decision(ScaleJob(service.name, after.replicas), text))
     return decisions
+
+
+def may_take_away(course: Course) -> bool:
+    """Whether replicas may go: a rollout never ends with less than it began with."""
+    return course.stage not in (Stage.LOADING, Stage.SHIFTING)
 
 
 def _nothing(desired: Desired, now_s: float) -> Course:
@@ -73,7 +81,7 @@ def _scaled(look: Look, course: Course, reason: str) -> tuple[Course, str]:
     service, samples = look.desired.service, look.observed.samples
     # Nor while a gateway may send to what only some replicas have.
     may_shrink = (
-        course.stage not in (Stage.LOADING, Stage.SHIFTING)
+        may_take_away(course)
         and not course.leaving
         and course.arms == look.course.arms
         and moves.applied_by_all(look.course, look.observed.gateways, service.name)

@@ -17,6 +17,8 @@ from holdfast.serve.trouble import crashes, unloadable
 
 def usable_split(look: Look) -> dict[int, int]:
     """The versions that may be served, with weights that add up; empty: there is no split."""
+    if not look.desired.service.split:
+        return {}
     given = {
         version: weight
         for version, weight in look.desired.service.split.items()

@@ -136,6 +136,17 @@ def _patience_end_s(look: Look) -> float:
     return max(look.course.since_s, window.since_s) + VERDICT_HOLDS_MAX * policy.hold_s
 
 
+def untried(look: Look, version: int) -> bool:
+    """Whether requests come, none of them to this version, and no gateway is in sight: those that
+    send them are cut off from the coordination plane, and have not heard of this step. (Without any
+    requests a step is over when its time is.)"""
+    window, stable = look.observed.window, look.course.stable
+    if window is None or stable is None or look.observed.gateways:
+        return False
+    old = window.counts.get(stable, Counts())
+    return old.requests > 0 and window.counts.get(version, Counts()).requests == 0
+
+
 def held_long_enough(look: Look, version: int) -> bool:
     """Whether the present step was watched for as long as it has to be.
 
@@ -147,6 +158,8 @@ def held_long_enough(look: Look, version: int) -> bool:
         return False
     seen_s = window.until_s - max(course.since_s, window.since_s)
     if seen_s < policy.hold_s:
+        return False
+    if untried(look, version):
         return False
     new = window.counts.get(version, Counts())
     if new.errors and new.requests < policy.requests_min:

@@ -6,6 +6,7 @@ Chance is left room: a few requests say little, and one error or one slow answer
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -93,15 +94,13 @@ def since(now: Counts, before: Counts | None) -> Counts:
     if before is None or now.requests < before.requests or now.errors < before.errors:
         return now
     earlier = before.buckets or (0,) * len(now.buckets)
-    grown = len(now.buckets) == len(earlier) and all(
-        late >= early for late, early in zip(now.buckets, earlier, strict=True)
-    )
+    grown = len(now.buckets) == len(earlier) and all(map(operator.ge, now.buckets, earlier))
     if not grown:
         return now
     return Counts(
         now.requests - before.requests,
         now.errors - before.errors,
-        tuple(late - early for late, early in zip(now.buckets, earlier, strict=True)),
+        tuple(map(operator.sub, now.buckets, earlier)),
     )
 
 
@@ -112,6 +111,9 @@ def total(counts: Iterable[Counts]) -> Counts:
     for each in counts:
         requests += each.requests
         errors += each.errors
+        if len(each.buckets) == len(buckets):
+            buckets = list(map(operator.add, buckets, each.buckets))
+            continue
         buckets += [0] * (len(each.buckets) - len(buckets))
         for at, count in enumerate(each.buckets):
             buckets[at] += count

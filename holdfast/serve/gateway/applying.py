@@ -1,8 +1,5 @@
-"""Bringing files into Envoy, in an order that loses no request, and seeing that it took them.
-
-A route may name a cluster only when Envoy has it, checked and warm; a cluster may go only when no
-route names it. So: clusters (the old ones too), routes, then the clusters that are left.
-Envoy says of each file which version it has taken. What it has not taken is written again.
+"""Bringing files into Envoy, in an order that loses no request (`steps`), and seeing that it took
+them. Envoy says of each file which version it has taken. What it has not taken is written again.
 """
 
 from __future__ import annotations
@@ -14,13 +11,9 @@ from typing import Final
 from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.files import Files
-from holdfast.serve.gateway.listener import (
-    CERTIFICATE_FILE,
-    CLUSTERS_FILE,
-    LISTENER_FILE,
-    ROUTES_FILE,
-)
-from holdfast.serve.gateway.resources import VERSION, response, routed
+from holdfast.serve.gateway.listener import CLUSTERS_FILE, LISTENER_FILE, ROUTES_FILE
+from holdfast.serve.gateway.resources import VERSION
+from holdfast.serve.gateway.steps import AwaitTaken, AwaitWarm, Write, order, steps
 from holdfast.wire import logs
 from holdfast.wire.errors import TimedOut
 from holdfast.wire.limits import (
@@ -49,7 +42,7 @@ class Applying:
 
     def prepare(self, files: Mapping[str, Json]) -> None:
         """Write everything, for an Envoy that is about to start."""
-        for name in sorted(files, key=_order):
+        for name in sorted(files, key=order):
             self._files.write(name, files[name])
 
     def adopt(self) -> None:
@@ -58,20 +51,16 @@ class Applying:
 
     def apply(self, files: Mapping[str, Json]) -> None:
         """Have Envoy take it all. `Unavailable`, `TimedOut`: it has not; call it again."""
-        before = self._files.written
-        if CERTIFICATE_FILE in files:
-            self._write_changed(CERTIFICATE_FILE, files[CERTIFICATE_FILE])
-        # Clusters of the present routes stay until those are gone.
-        bridge = _bridge(before.get(CLUSTERS_FILE), files[CLUSTERS_FILE])
-        self._write_changed(CLUSTERS_FILE, bridge)
-        if _differs(before, files, ROUTES_FILE):
-            self._await_warm(routed(files) - (routed(before) if ROUTES_FILE in before else set()))
-            self._files.write(ROUTES_FILE, files[ROUTES_FILE])
-        self._write_changed(LISTENER_FILE, files[LISTENER_FILE])
-        self._await_taken((ROUTES_FILE, LISTENER_FILE))
-        self._write_changed(CLUSTERS_FILE, files[CLUSTERS_FILE])
-        for name in [name for name in before if name not in files]:
-            self._files.remove(name)
+        # Its end looks at what was written at its beginning.
+        for step in list(steps(dict(self._files.written), files)):
+            if isinstance(step, Write):
+                self._files.write(step.name, step.content)
+            elif isinstance(step, AwaitWarm):
+                self._await_warm(step.clusters)
+            elif isinstance(step, AwaitTaken):
+                self._await_taken(step.names)
+            else:
+                self._files.remove(step.name)
 
     def compare(self) -> bool:
         """Look whether the files and Envoy are as they should be, and write what is not again.
@@ -80,7 +69,7 @@ class Applying:
         """
         broken = {name for name in self._files.written if not self._files.intact(name)}
         stale = {name for name in self._stale() if name not in broken}
-        for name in sorted(broken | stale, key=_order):
+        for name in sorted(broken | stale, key=order):
             why = "it was changed by somebody" if name in broken else "Envoy has another version"
             log.warning("a file of Envoy's is written again", file=name, reason=why)
             self._files.write(name, self._files.written[name])
@@ -88,16 +77,10 @@ class Applying:
 
     # --- private --------------------------------------------------------------------------------
 
-    def _write_changed(self, name: str, content: Json) -> None:
-        if self._files.written.get(name) != content:
-            self._files.write(name, content)
-
     def _await_warm(self, clusters: frozenset[str]) -> None:
         """Wait for clusters that no route named before: Envoy has read them as they are now, and
         has checked who is in them. One that does not come in time is routed to anyway: the course
         says so, and its requests are refused, not lost."""
-        if not clusters:
-            return
         self._within(ENVOY_TAKE_S, lambda: not self._missing((CLUSTERS_FILE,)))
         if not self._within(ENVOY_WARM_S, lambda: clusters <= self._admin.warm_clusters()):
             missing = ", ".join(sorted(clusters - self._admin.warm_clusters()))
@@ -140,24 +123,3 @@ class Applying:
             if statistic is not None and taken.get(statistic) != content[VERSION]:
                 found.append(name)
         return found
-
-
-def _order(name: str) -> int:
-    """Before a file is read, those must be there that it names."""
-    return (CERTIFICATE_FILE, CLUSTERS_FILE, ROUTES_FILE, LISTENER_FILE).index(name)
-
-
-def _differs(before: Mapping[str, Json], files: Mapping[str, Json], name: str) -> bool:
-    known = before.get(name)
-    return known is None or known[VERSION] != files[name][VERSION]
-
-
-def _bridge(before: Json | None, after: Json) -> Json:
-    """The clusters of both."""
-    if before is None:
-        return after
-    names = {one["name"] for one in after["resources"]}
-    gone = [one for one in before["resources"] if one["name"] not in names]
-    if not gone:
-        return after
-    return response(sorted((*after["resources"], *gone), key=lambda one: str(one["name"])))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from holdfast.serve.gateway.state import Front, Known, Seen
@@ -50,6 +51,7 @@ def cluster_name(service: str, version: int, protocol: str = HTTP) -> str:
     return f"{service}@{version}" + ("+grpc" if protocol == GRPC else "")
 
 
+@lru_cache(maxsize=1_024)
 def seconds(value_s: float) -> str:
     """A duration as protobuf's JSON has it."""
     return f"{value_s:.9f}".rstrip("0").rstrip(".") + "s"
@@ -98,6 +100,7 @@ def file_source(path: str) -> Json:
     return {"path_config_source": {"path": path}, "resource_api_version": "V3"}
 
 
+@cache  # the same for all: with many clusters, making it anew is most of the work
 def _health_check() -> Json:
     """The gRPC port has the same process behind it: its health is asked for by HTTP as well."""
     every = seconds(HEALTH_CHECK_S)
@@ -116,6 +119,7 @@ def _health_check() -> Json:
     }
 
 
+@cache
 def _ejection() -> Json:
     """Only broken connections and time-outs eject a replica. A 5xx is an answer: of a bad version,
     which is as bad everywhere, or of a full queue, which others would have to take."""
@@ -136,6 +140,7 @@ def _ejection() -> Json:
     }
 
 
+@cache
 def _breaker() -> Json:
     return {
         "max_connections": UPSTREAM_CONNECTIONS_MAX,
@@ -148,6 +153,7 @@ def _breaker() -> Json:
     }
 
 
+@cache
 def _protocol(protocol: str) -> Json:
     explicit: Json = {"http2_protocol_options": {}}
     if protocol == HTTP:
@@ -163,6 +169,20 @@ def _protocol(protocol: str) -> Json:
 
 
 # --- endpoints -----------------------------------------------------------------------------------
+
+# What the endpoints of a cluster are made of. The same source, service and front: the same cluster.
+Source = tuple[tuple[object, ...], ...]
+
+
+def source(known: Known, version: int, instead: int | None = None) -> Source:
+    """Of each replica that stands in it, all that is told of it there."""
+    found = []
+    for one in known.replicas:
+        ready = one.ready(version)
+        if ready or (instead is not None and one.ready(instead)):
+            who = one.replica
+            found.append((ready, who.worker, *one.address, who.grpc_port, who.region, one.draining))
+    return tuple(found)
 
 
 def endpoints(
@@ -194,11 +214,16 @@ def endpoints(
 
 def _reachable(one: Seen, protocol: str) -> bool:
     """Envoy refuses a whole file for one address that is none."""
+    return _is_address(one.replica.host) and (protocol == HTTP or bool(one.replica.grpc_port))
+
+
+@lru_cache(maxsize=4_096)  # more than there are replicas
+def _is_address(host: str) -> bool:
     try:
-        ipaddress.ip_address(one.replica.host)
+        ipaddress.ip_address(host)
     except ValueError:
         return False
-    return protocol == HTTP or bool(one.replica.grpc_port)
+    return True
 
 
 def _at_home(one: Seen, front: Front) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shutil
 import signal
 import socket
@@ -35,6 +36,7 @@ from holdfast.wire.limits import (
     GATEWAY_LOG_BYTES_MAX,
     GATEWAY_LOG_FLUSH_S,
 )
+from holdfast.wire.process import PART_VARIABLE
 
 KIND: Final = "envoy"
 BOOTSTRAP: Final = "bootstrap.json"
@@ -127,6 +129,8 @@ class Envoy:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
+                # Until its record is there `holdfast down` knows it by this.
+                env={**os.environ, PART_VARIABLE: str(self._cluster.folder)},
                 start_new_session=True,
             )
         self._child = child

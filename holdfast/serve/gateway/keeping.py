@@ -60,7 +60,9 @@ def _service(
         if not replicas:
             return None
         return replace(before, replicas=replicas, lost_s=_since(before.lost_s, now_s))
-    service = sane(found.service)
+    service: Service | None = found.service
+    if before is None or before.service != found.service:  # else it was looked at before
+        service = sane(found.service)
     if service is None:
         return None
     course = found.course

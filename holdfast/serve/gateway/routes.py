@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from holdfast.serve.gateway import keys
@@ -217,6 +218,7 @@ def _body(most: int) -> Json:
     return {"@type": TYPE + _BODY, "buffer": {"max_request_bytes": most}}
 
 
+@lru_cache(maxsize=256)
 def _retries(timeout_s: float) -> Json:
     return {
         "retry_on": RETRY_ON,
@@ -306,14 +308,18 @@ def _always() -> Json:
 
 
 def _own_answers(state: State, answering: bool) -> Iterator[Json]:
-    about = {"name": marks.NAME, "version": state.front.release, "extensions": marks.EXTENSIONS}
-    yield _answer("/v2", 200, json.dumps(about))
+    yield _answer("/v2", 200, _about(state.front.release))
     yield _answer("/v2/health/live", 200, '{"live":true}')
     if answering:
         yield _answer("/v2/health/ready", 200, '{"ready":true}')
     else:
         yield _direct({"path": "/v2/health/ready"}, 503, "no service has a version to answer", {})
     yield _direct({"prefix": "/"}, 404, "no service has this name or path here", {})
+
+
+@lru_cache(maxsize=4)
+def _about(release: str) -> str:
+    return json.dumps({"name": marks.NAME, "version": release, "extensions": marks.EXTENSIONS})
 
 
 def _answer(path: str, status: int, body: str) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from holdfast.serve.records import Limits, Service
@@ -40,6 +41,7 @@ def sane(service: Service) -> Service | None:
     )
 
 
+@lru_cache(maxsize=1_024)
 def literal(text: str) -> str:
     """A text as the value of a header: Envoy takes `%` for a command, and no line may end in it."""
     plain = "".join(one if " " <= one <= "~" else "?" for one in text)

@@ -87,12 +87,28 @@ def test_a_crash_is_known_with_what_the_replica_held_whichever_is_seen_first() -
         memory.see_replicas(fleet(replica(1, 1, 2)), 10.0)
         if node_first:
             memory.see_replicas({}, 11.0)
-        memory.see_failures([crash])
+        memory.see_failures([crash], 11.0)
         memory.see_replicas({}, 12.0)
-        memory.see_failures([crash])
+        memory.see_failures([crash], 12.0)
         (death,) = memory.deaths
         assert (death.own_fault, death.reason) == (True, "segmentation fault")
         assert death.versions == {1: Load.READY, 2: Load.READY}
+
+
+def test_a_crash_is_dated_by_the_conductors_own_clock_however_wrong_the_others_are() -> None:
+    memory = Memory()
+    memory.see_replicas(fleet(replica(1, 1), replica(2, 1), replica(3, 1)), 1_000.0)
+    memory.see_failures([Failure(9, "long ago", 400.0)], 1_000.0)
+    long_ago = Failure(9, "long ago", 400.0)
+    memory.see_failures([long_ago, Failure(1, "segmentation fault", 12.0)], 1_001.0)
+    memory.see_replicas(fleet(replica(3, 1)), 1_002.0)
+    failures = [long_ago, Failure(1, "", 12.0), Failure(2, "segmentation fault", 99_999.0)]
+    memory.see_failures(failures, 1_003.0)
+    assert {death.worker: death.at_s for death in memory.deaths} == {
+        9: 400.0,  # before it looked: nobody knows better
+        1: 1_001.0,
+        2: 1_002.0,  # when its node was gone
+    }
 
 
 def test_load_is_sampled_over_all_replicas_and_bounded() -> None:

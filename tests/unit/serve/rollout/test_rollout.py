@@ -365,6 +365,17 @@ def test_nobody_takes_replicas_away_during_a_rollout() -> None:
     assert decide(replace(at_rest, gateways={"a": gateway("a", 9)}), replicas_wanted=1) == []
 
 
+def test_replicas_that_were_to_go_before_a_rollout_began_go_when_it_is_over() -> None:
+    """Their conductor wrote the course, and died before it told the job."""
+    late, two = {"replicas": 2, "number": 11}, {"replicas_min": 2, "replicas_max": 2}
+    for under_way in (loading(**late), shifting(500, **late)):
+        for there, told in ((3, []), (1, [2])):
+            facts = Observed(under_way, three(1, loading=[2]), job_replicas=there)
+            assert scaled(decide(facts, **two)) == told
+    over = Observed(steady(2, **late), three(2), job_replicas=3)
+    assert scaled(decide(over, **two)) == [2]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
