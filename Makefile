@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -87,11 +87,15 @@ proof-training: setup ## train under kills, pauses and resizes; every SHA-256 mu
 proof-serving: setup services ## 200,000 requests while replicas die and versions come and go
 	$(PY) -m tests.proofs.serving --requests $(or $(REQUESTS),200000) --seed $(SEED)
 
-simulate: setup ## look for trouble in the simulated world (SEEDS=20000)
-	$(PY) -m simulation --seeds $(or $(SEEDS),20000)
+simulate: setup ## look for trouble in the simulated worlds (SEEDS=20000 of each)
+	$(PY) -m simulation --seeds $(or $(SEEDS),20000) --jobs 2
+	$(PY) -m simulation.serving --seeds $(or $(SEEDS),20000) --jobs 2
+
+chaos: setup services ## kill, cut, pause and slow a real cluster, and check its history (MINUTES=30)
+	$(PY) -m tests.proofs.chaos --minutes $(or $(MINUTES),30) --seed $(SEED)
 
 mutants: setup ## break the decisions on purpose; the simulator must find each
-	$(PY) -m simulation.mutants
+	$(PY) -m simulation.mutants --jobs 2
 
 proto: setup ## make the code of the schema again
 	@PY=$(PY) sh .ci/proto
