@@ -28,6 +28,7 @@ from holdfast.control.commands import (
 )
 from holdfast.control.facts import Attempt, Job, Part, View
 from holdfast.control.sight import Reports, Sight
+from holdfast.control.spans import lasts
 from holdfast.wire.limits import (
     CHECKPOINT_ATTEMPT_S,
     CHECKPOINT_LEAD_GROWTH,
@@ -53,7 +54,7 @@ def due(sight: Sight, departing: bool, now_s: float) -> str:
     if policy.every_steps is not None and ahead >= policy.every_steps:
         return f"{ahead} steps since the last one"
     last_s = job.checkpoints[-1].committed_s if job.checkpoints else job.submitted_s
-    if policy.every_s is not None and now_s >= last_s + policy.every_s:
+    if policy.every_s is not None and not lasts(last_s, policy.every_s, now_s):
         return f"the last one is more than {policy.every_s:g} s old"
     return ""
 
@@ -78,7 +79,7 @@ def begin(sight: Sight, departing: bool, now_s: float) -> Decision | None:
     if job.attempt is not None or job.view is None or not sight.adopted:
         return None
     last = sight.last_step is not None
-    rests = job.abandoned_s is not None and now_s < job.abandoned_s + CHECKPOINT_RETRY_S
+    rests = job.abandoned_s is not None and lasts(job.abandoned_s, CHECKPOINT_RETRY_S, now_s)
     if rests and not last:
         return None
     reason = due(sight, departing, now_s)
@@ -110,7 +111,7 @@ def conclude(sight: Sight, reports: Reports, now_s: float) -> Decision | None:
             return _abandon(job, attempt, reason, missed=True)
         if worker not in sight.living and worker not in parts:
             return _abandon(job, attempt, f"worker {worker} went without its share")
-    if now_s >= attempt.since_s + CHECKPOINT_ATTEMPT_S:
+    if not lasts(attempt.since_s, CHECKPOINT_ATTEMPT_S, now_s):
         return _abandon(job, attempt, f"it took longer than {CHECKPOINT_ATTEMPT_S:g} s")
     return None
 

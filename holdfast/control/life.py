@@ -31,6 +31,7 @@ from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, 
 from holdfast.control.plans import JobPlan
 from holdfast.control.sentences import cause as cause_of
 from holdfast.control.sight import Sight
+from holdfast.control.spans import lasts
 from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
 
 
@@ -68,7 +69,7 @@ def pause_s(job: Job) -> float:
 
 def resting(job: Job, now_s: float) -> bool:
     """Whether nothing is started now because a failure was so short a time ago."""
-    return bool(job.failures) and now_s < job.failures[-1].at_s + pause_s(job)
+    return bool(job.failures) and lasts(job.failures[-1].at_s, pause_s(job), now_s)
 
 
 def rest_ends_s(job: Job) -> float:
@@ -159,7 +160,7 @@ def may_leave(sight: Sight, cause: Departure, now_s: float) -> tuple[bool, str]:
     if last is not None:
         return True, f"step {last} was its last"
     if job.finished_by is not None:
-        if begun and now_s >= status.since_s + FINISH_S:
+        if begun and not lasts(status.since_s, FINISH_S, now_s):
             return True, f"{FINISH_S:g} s after the job was finished"
         return False, "the others may put their results away"
     if not cause.saves:
@@ -172,7 +173,7 @@ def may_leave(sight: Sight, cause: Departure, now_s: float) -> tuple[bool, str]:
         return False, "a checkpoint comes first"
     if job.checkpoints and job.checkpoints[-1].committed_s >= status.since_s:
         return True, f"step {job.committed_step} is committed"
-    if now_s >= status.since_s + DEPARTURE_S:
+    if not lasts(status.since_s, DEPARTURE_S, now_s):
         return True, f"no checkpoint could be committed within {DEPARTURE_S:g} s"
     return False, "a checkpoint comes first"
 
@@ -243,4 +244,7 @@ def end_of(sight: Sight, worker: int) -> Exit:
     facts = sight.facts.get(worker)
     if facts is not None:
         return facts.exit or Exit(ExitKind.LOST, "its agent does not know how it ended")
-    return Exit(ExitKind.LOST, f"node {sight.gone[worker].node} is not there any more")
+    node = sight.gone[worker].node
+    if worker in sight.forgotten:
+        return Exit(ExitKind.LOST, f"node {node} does not know of it any more")
+    return Exit(ExitKind.LOST, f"node {node} is not there any more")

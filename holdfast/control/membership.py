@@ -40,6 +40,7 @@ from holdfast.control import pace
 from holdfast.control.commands import Decision, GiveView, StopWorker, WriteView
 from holdfast.control.facts import Job, Setting, View, WorkerPhase
 from holdfast.control.sight import Sight
+from holdfast.control.spans import lasts
 from holdfast.control.views import assign
 from holdfast.wire.limits import GATHER_S, NOTICE_S, REPLICA_NOTICE_S, VIEW_WAIT_S
 
@@ -106,7 +107,7 @@ def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | 
         if deal is None:
             return None
     lost = members - survivors
-    if job.finished_by is not None and now_s < job.status.since_s + GATHER_S:
+    if job.finished_by is not None and lasts(job.status.since_s, GATHER_S, now_s):
         return None  # most of them end now: a view for each end would be one for each worker
     if not survivors and not sight.holders:
         if len(wanted) < job.spec.workers_min or _others_come(sight, wanted, now_s):
@@ -170,7 +171,9 @@ def _some_leave(sight: Sight, wanted: frozenset[int]) -> bool:
 def _others_come(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
     """Whether somebody who was placed a moment ago is still coming up."""
     return any(
-        worker not in wanted and not placement.draining and now_s < placement.since_s + GATHER_S
+        worker not in wanted
+        and not placement.draining
+        and lasts(placement.since_s, GATHER_S, now_s)
         for worker, placement in sight.living.items()
     )
 
@@ -183,7 +186,7 @@ def _may_wait(
         return False
     if any(setting.at_step for setting in news):
         return False  # a checkpoint can be tried again, a step that is over cannot
-    if attempt is not None and now_s < attempt.since_s + VIEW_WAIT_S:
+    if attempt is not None and lasts(attempt.since_s, VIEW_WAIT_S, now_s):
         return True
     return bool(wanted - sight.members) and _others_come(sight, wanted, now_s)
 

@@ -17,7 +17,8 @@ What the coordinator around it may rely on, and what it must do:
   new session must not obey what was sent in the old one: its room may be promised by then.
 - Room: a placement holds its room until its worker's end was reported (`Unplace`), or its node is
   not there any more. If that node comes back, its worker is a stray: it is stopped, then
-  forgotten, and until then `node_rooms` does not count its room as free.
+  forgotten, and until then `node_rooms` does not count its room as free. (A replica that answers
+  is stopped when it has been replaced.)
 - A node that is alive but has not reported to this leader (`Observed.unheard`) is left alone. As
   long as there is one, the plan was made without knowing all machines: it takes no worker away.
 """
@@ -47,6 +48,7 @@ from holdfast.control.facts import Desired, Job, Observed, Placement, WorkerPhas
 from holdfast.control.life import Departure
 from holdfast.control.plans import JobPlan, NodeRoom, Plan
 from holdfast.control.sight import Reports, Sight, by_job, look
+from holdfast.control.spans import lasts
 from holdfast.control.spec import Resources
 from holdfast.wire import talk
 from holdfast.wire.limits import REPLICA_NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
@@ -78,7 +80,8 @@ def reconcile_job(
         decisions += membership.tell(sight)
         decisions += checkpoints.shares(sight)
     if len(reports) != len(sight.facts):
-        decisions += strays(job.name, job, reports)
+        kept = serving.kept_strays(sight, reports, plan) if job.spec.serves else frozenset[int]()
+        decisions += strays(job.name, job, reports, kept)
     return decisions
 
 
@@ -172,7 +175,7 @@ def _end_and_next(
     end = checkpoints.conclude(sight, reports, now_s)
     if end is not None and isinstance(end.command, CommitCheckpoint):
         hurry = view is not None and sight.holders
-        if not hurry or now_s < end.command.attempt.since_s + VIEW_WAIT_S:
+        if not hurry or lasts(end.command.attempt.since_s, VIEW_WAIT_S, now_s):
             return end, None
         end = None
     if view is not None:
@@ -263,8 +266,11 @@ def _settings(sight: Sight) -> Iterator[Decision]:
             )
 
 
-def strays(name: str, job: Job | None, reports: Reports) -> Iterator[Decision]:
-    """Workers that are reported and not placed: stop them; take note of those that have ended."""
+def strays(
+    name: str, job: Job | None, reports: Reports, kept: frozenset[int] = frozenset()
+) -> Iterator[Decision]:
+    """Workers that are reported and not placed: stop them, but for those that are `kept` for now;
+    take note of those that have ended."""
     placed = {p.worker: p.node for p in job.placements} if job else {}
     for worker in sorted(reports):
         node, facts = reports[worker]
@@ -272,7 +278,7 @@ def strays(name: str, job: Job | None, reports: Reports) -> Iterator[Decision]:
             continue
         if facts.phase is WorkerPhase.GONE:
             yield Decision(Forget(node, name, worker), f"the end of worker {worker} is on record")
-        elif job is None or worker < job.next_worker:
+        elif worker not in kept and (job is None or worker < job.next_worker):
             # A number that was not given yet: the report is newer than what we read. It can wait.
             reason = f"worker {worker} on {node} is not wanted any more"
             # A replica is still asked by gateways, whoever has placed it.

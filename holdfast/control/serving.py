@@ -7,6 +7,8 @@ workers stay in the phase READY: each has found out on its own what it is to ser
 - *A replica that ends by its own fault* is replaced after a pause that doubles up to its bound, for
   ever. Only as many starts are held back as replicas have failed: the others are replaced as ever.
   A row of failures is broken by time alone (`forgiven_after_s`).
+- *A replica whose machine comes back* is a stray, like any worker, but it answers: it stays until
+  those that were placed in its stead are ready (`kept_strays`).
 - *A replica that is to leave* (its machine is drained, there are too many) goes when those that
   were placed to take over are ready. It waits for each at most `REPLICA_READY_S`, and not for those
   that fail again and again.
@@ -19,7 +21,8 @@ from typing import NamedTuple
 from holdfast.control.facts import Exit, ExitKind, Failure, Job, Phase, WorkerPhase
 from holdfast.control.plans import JobPlan
 from holdfast.control.sentences import cause
-from holdfast.control.sight import Sight
+from holdfast.control.sight import Reports, Sight
+from holdfast.control.spans import lasts
 from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX, REPLICA_READY_S
 
 _READY = (WorkerPhase.READY, WorkerPhase.RUNNING)
@@ -62,9 +65,10 @@ def rest_ends_s(job: Job) -> float:
 
 def may_start(job: Job, wanted: int, now_s: float) -> int:
     """How many of the wanted replicas may be placed now."""
-    if not job.failures or now_s >= rest_ends_s(job):
+    found = row(job)
+    if not job.failures or not lasts(found.began_s, pause_s(job, found.rounds), now_s):
         return wanted
-    failed = row(job).failed
+    failed = found.failed
     # What is kept of failures is bounded: beyond it they are not counted, so nobody starts.
     return 0 if failed >= FAILURES_KEPT else max(0, wanted - failed)
 
@@ -88,9 +92,32 @@ def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
         other not in out
         and not placement.draining
         and not _is_ready(sight, other)
-        and now_s < placement.since_s + REPLICA_READY_S
+        and lasts(placement.since_s, REPLICA_READY_S, now_s)
         for other, placement in sight.living.items()
     )
+
+
+def kept_strays(sight: Sight, reports: Reports, plan: JobPlan) -> frozenset[int]:
+    """Replicas that are placed no more, since their machine was away, and that answer all the same
+    now that it is back. They stay until as many as are wanted are ready without them: otherwise a
+    coordination plane that was out of reach for a while would cost a service all its replicas at
+    once. If the others find no room beside them, they go one by one."""
+    job = sight.job
+    if job.status.phase.final or job.intent.stops:
+        return frozenset()
+    staying = sight.living.keys() - sight.leaving
+    ready = sum(_is_ready(sight, worker) for worker in staying)
+    wanted = job.spec.workers_max if job.workers_wanted is None else job.workers_wanted
+    keep = wanted - ready
+    if len(staying) == ready < wanted and not plan.add:
+        keep -= 1
+    placed = {placement.worker: placement.node for placement in job.placements}
+    there = [
+        worker
+        for worker, (node, facts) in sorted(reports.items())
+        if placed.get(worker) != node and facts.phase in _READY
+    ]
+    return frozenset(there[max(0, len(there) - keep) :]) if keep > 0 else frozenset()
 
 
 def going(sight: Sight, plan: JobPlan, now_s: float) -> tuple[Phase, str]:

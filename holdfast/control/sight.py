@@ -41,6 +41,7 @@ class Sight:
     all_leave: bool  # nobody who is to stay is left
     last_step: int | None  # `step`, if somebody who lives holds it and says that it is the last
     accusers: frozenset[int]  # living, and there are members whom they cannot reach
+    forgotten: frozenset[int] = frozenset()  # gone: members of whom their agent knows nothing
 
 
 def look(job: Job, reports: Reports, observed: Observed) -> Sight:
@@ -77,7 +78,9 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
                 accusers.append(worker)
         elif node in observed.unheard:
             unheard.append(worker)
-        elif node not in observed.nodes:
+        elif node not in observed.nodes or worker in lanes:
+            # A member was reported before it became one. Its agent's journal is lost since, and the
+            # agent has ended it: to start it again would be another worker of the same number.
             gone[worker] = placement
             continue
         living[worker] = placement
@@ -99,4 +102,5 @@ def look(job: Job, reports: Reports, observed: Observed) -> Sight:
         len(leaving) == len(living),
         last_step if last_step == step else None,
         frozenset(accusers),
+        frozenset(one for one in gone if one not in facts and gone[one].node in observed.nodes),
     )

@@ -12,8 +12,15 @@ from tests.servers.process import ServerProcess
 class EmbeddedServer(ServerProcess):
     """`python -m holdfast.coordination.embedded` over `folder/data`."""
 
-    def __init__(self, folder: Path, port: int | None = None, options: Sequence[str] = ()) -> None:
-        super().__init__(folder, port)
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        options: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+    ) -> None:
+        super().__init__(folder, port, host=host)
         self.options = tuple(options)
 
     @property
@@ -22,5 +29,5 @@ class EmbeddedServer(ServerProcess):
 
     def command(self) -> Sequence[str]:
         module = "holdfast.coordination.embedded"
-        where = ["--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
+        where = ["--data", str(self.data), "--listen", self.hosts]
         return [sys.executable, "-m", module, *where, *self.options]

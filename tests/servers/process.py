@@ -42,10 +42,10 @@ def free_port() -> int:
         return port
 
 
-def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
+def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = "127.0.0.1") -> str:
     """Ask a server of the ZooKeeper family; an empty string if it does not answer."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as link:
+        with socket.create_connection((host, port), timeout=timeout_s) as link:
             link.sendall(word.encode())
             link.settimeout(timeout_s)
             chunks = []
@@ -59,8 +59,9 @@ def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
 class ServerProcess:
     """A server with a folder and a port of its own. Its output goes to `folder/output.log`."""
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path, port: int | None = None, *, host: str = "127.0.0.1") -> None:
         self.folder = folder
+        self.host = host
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,7 +69,7 @@ class ServerProcess:
     @property
     def hosts(self) -> str:
         """What a client is given."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -84,7 +85,7 @@ class ServerProcess:
 
     def ready(self) -> bool:
         """Whether it answers clients."""
-        return four_letter_word(self.port, "srvr").startswith("Zookeeper version")
+        return four_letter_word(self.port, "srvr", host=self.host).startswith("Zookeeper version")
 
     def launch(self) -> None:
         """Start the process without waiting for it."""

@@ -40,8 +40,10 @@ class ZooKeeperServer(ServerProcess):
         port: int | None = None,
         options: Mapping[str, object] | None = None,
         properties: Mapping[str, object] | None = None,
+        *,
+        host: str = "127.0.0.1",
     ) -> None:
-        super().__init__(folder, port)
+        super().__init__(folder, port, host=host)
         self.properties = dict(properties or {})
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -49,7 +51,7 @@ class ZooKeeperServer(ServerProcess):
             "tickTime": 2000,
             "dataDir": data,
             "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": host,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
@@ -80,19 +82,24 @@ class ZooKeeperServer(ServerProcess):
 
 
 class ZooKeeperEnsemble:
-    """Several ZooKeeper servers that elect a leader among them."""
+    """Several ZooKeeper servers that elect a leader among them. `hosts`: an address for each."""
 
-    def __init__(self, folder: Path, size: int = 3, tick_ms: int = 500) -> None:
+    def __init__(
+        self, folder: Path, size: int = 3, tick_ms: int = 500, *, hosts: Sequence[str] = ()
+    ) -> None:
+        addresses = list(hosts) or ["127.0.0.1"] * size
         clients = [free_port() for _ in range(size)]
         peers = [(free_port(), free_port()) for _ in range(size)]
         members = {
-            f"server.{n}": f"127.0.0.1:{quorum}:{election}"
+            f"server.{n}": f"{addresses[n - 1]}:{quorum}:{election}"
             for n, (quorum, election) in enumerate(peers, start=1)
         }
         self.servers: list[ZooKeeperServer] = []
         for number, port in enumerate(clients, start=1):
             options = {"tickTime": tick_ms, "initLimit": 20, "syncLimit": 8, **members}
-            server = ZooKeeperServer(folder / f"server-{number}", port, options)
+            server = ZooKeeperServer(
+                folder / f"server-{number}", port, options, host=addresses[number - 1]
+            )
             (server.folder / "data" / "myid").write_text(str(number))
             self.servers.append(server)
 
@@ -123,7 +130,9 @@ class ZooKeeperEnsemble:
     def leader(self) -> ZooKeeperServer:
         """The server that leads now."""
         for server in self.servers:
-            if server.process and "Mode: leader" in four_letter_word(server.port, "srvr"):
+            if server.process and "Mode: leader" in four_letter_word(
+                server.port, "srvr", host=server.host
+            ):
                 return server
         raise RuntimeError("the ensemble has no leader now")
 

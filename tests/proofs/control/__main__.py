@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import shutil
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 from tests.proofs.control import sabotage
 from tests.proofs.control.campaign import Campaign, Plan
 from tests.proofs.control.checks import Violation
 from tests.proofs.control.engines import PLANES, STORES
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
+from tests.proofs.running import Words, conducted, hear_signals, say
 
 
 def run(plan: Plan) -> int:
@@ -26,24 +21,8 @@ def run(plan: Plan) -> int:
     where = f"{plan.plane} plane, {plan.store} store"
     say(f"{plan.kills} kills, seed {plan.seed}, {where}, data in {folder}")
     campaign = Campaign(plan, folder, say)
-    try:
-        campaign.run()
-    except (Violation, AssertionError) as broken:
-        if not isinstance(broken, Violation):
-            traceback.print_exc()
-        say(f"VIOLATION after {campaign.tally['kills']} kills: {broken}")
-        if campaign.watcher is not None:
-            say(campaign.story())
-            for what, count in campaign.figures().items():
-                say(f"  {what}: {count}")
-        say(f"everything is kept in {folder}")
-        say(f"the same faults again: {plan.command}")
-        return 1
-    for what, count in campaign.figures().items():
-        say(f"  {what}: {count}")
-    say(f"every promise held, in {campaign.took_s:.0f} s")
-    shutil.rmtree(folder)
-    return 0
+    words = Words(campaign.told, plan.command, story=campaign.story)
+    return conducted(campaign.run, folder, words, Violation)
 
 
 def main() -> int:
@@ -58,6 +37,7 @@ def main() -> int:
         "--sabotage", choices=sabotage.EVERY, default="", help="break it on purpose"
     )
     options = parser.parse_args()
+    hear_signals()
     return run(Plan(**vars(options)))
 
 

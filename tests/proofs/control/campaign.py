@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
-from holdfast.wire.errors import Conflict, Missing, RetryError
+from holdfast.wire.errors import Conflict
 from tests.proofs.control import breakages, checks
 from tests.proofs.control.checks import FINAL, Ground, Violation
 from tests.proofs.control.counting import Counting, results, words_of
@@ -21,12 +21,10 @@ from tests.proofs.control.faults import strikes
 from tests.proofs.control.scene import Scene, played
 from tests.proofs.control.stage import Stage
 from tests.proofs.control.watcher import Watcher
+from tests.proofs.patience import PATIENCE_S, patiently
 
 # Without any progress for so long nothing goes on any more.
-T = TypeVar("T")
 STUCK_S: Final = 240.0
-# After the last fault the jobs come to their end within this.
-PATIENCE_S: Final = 300.0
 ROOMS: Final = {"a": 3.0, "b": 3.0, "c": 2.0}
 # Workers there are forked from a process that has imported torch; elsewhere they are started cold.
 WARM: Final = frozenset({"a"})
@@ -155,11 +153,11 @@ class Campaign:
         for job in (replace(large, step_twice=twice), small):
             self.jobs[job.name] = job
             self._open.append(job)
-            _patiently(lambda job=job: _submit_once(session, job))  # type: ignore[misc]
+            patiently(lambda job=job: _submit_once(session, job))  # type: ignore[misc]
 
     def _take_answer(self, scene: Scene, job: Counting, status: Status) -> None:
         """What the job left: its commit records, each read back whole, and the last one's state."""
-        for event in _patiently(lambda: list(results(scene, job))):
+        for event in patiently(lambda: list(results(scene, job))):
             scene.watcher.note(event)
             self.tally["checkpoints read back"] += isinstance(event, Kept)
         self.tally[f"jobs {status.phase}"] += 1
@@ -232,9 +230,16 @@ class Campaign:
             "seconds": round(self.took_s),
         }
 
+    def told(self) -> str:
+        """The figures, line by line."""
+        if self.watcher is None:
+            return ""
+        return "\n".join(f"  {what}: {count}" for what, count in self.figures().items())
+
     def story(self, last: int = 40) -> str:
         """The last events, for people."""
-        assert self.watcher is not None
+        if self.watcher is None:
+            return ""
         lines = []
         for event in self.watcher.events[-1000:]:
             match event:
@@ -261,15 +266,3 @@ def _submit_once(session: Session, job: Counting) -> None:
         ControlPlane(session).submit(job.spec())
     except Conflict:
         return  # an earlier try had been heard
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Ask until the plane answers: its servers are being killed."""
-    until_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return ask()
-        except (RetryError, Missing):
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.2)

@@ -151,6 +151,7 @@ class Traces:
     def __init__(self, node: str, folder: Path) -> None:
         self.node = node
         self.folder = folder
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}  # shim -> its worker
 
     def shims(self) -> dict[tuple[str, int], Found]:
         found = {}
@@ -173,15 +174,21 @@ class Traces:
         return Found(f"{self.node}/{path.name}", pid, ticks) if start_ticks(pid) == ticks else None
 
     def workers(self) -> dict[tuple[str, int], Found]:
-        """The workers themselves: the one child of a shim that leads its session."""
+        """The workers themselves: the first child of a shim that leads its session. What a worker
+        leaves behind becomes a child of its shim, too, until that has ended it."""
         found = {}
         for key, shim in self.shims().items():
+            leading = []
             for pid in children(shim.pid):
                 ticks = start_ticks(pid)
                 with suppress(OSError):
                     if ticks is not None and os.getsid(pid) == pid:
-                        found[key] = Found(shim.name, pid, ticks)
-                        break
+                        leading.append((ticks, pid))
+            if not leading:
+                continue
+            ticks, pid = min(leading)
+            if self._known.setdefault((shim.pid, shim.ticks), (pid, ticks)) == (pid, ticks):
+                found[key] = Found(shim.name, pid, ticks)
         return found
 
     def nursery(self) -> Found | None:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import shutil
-import signal
 import sys
 import tempfile
-import time
-import traceback
 from pathlib import Path
 
+from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.campaign import Campaign, Plan, Violation
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 def run(plan: Plan) -> int:
@@ -24,23 +17,9 @@ def run(plan: Plan) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-serving-"))
     say(f"{plan.requests:,} requests, seed {plan.seed}, data in {folder}")
     say(f"again: {plan.command()}")
-    campaign, began_s = Campaign(plan, folder, say), time.monotonic()
-    try:
-        campaign.run()
-    except KeyboardInterrupt:
-        say(f"interrupted; nothing is left running; data in {folder}")
-        return 130
-    except AssertionError as broken:
-        if not isinstance(broken, Violation):
-            traceback.print_exc()
-        say(campaign.table())
-        say(f"VIOLATION: {broken}")
-        say(f"everything is kept in {folder}")
-        return 1
-    say(campaign.table())
-    say(f"no request failed, in {time.monotonic() - began_s:.0f} s")
-    shutil.rmtree(folder)
-    return 0
+    campaign = Campaign(plan, folder, say)
+    words = Words(campaign.table, plan.command(), "no request failed")
+    return conducted(campaign.run, folder, words, Violation)
 
 
 def main() -> int:
@@ -51,9 +30,7 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=Plan.rollouts)
     parser.add_argument("--rollbacks", type=int, default=Plan.rollbacks)
     given = parser.parse_args()
-    # A polite end from outside is an end, too: what was started is ended.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    hear_signals()
     return run(Plan(given.seed, given.requests, given.rate, given.rollouts, given.rollbacks))
 
 

@@ -15,8 +15,9 @@ from typing import Final
 
 from bench.serving.replies import Shot
 from bench.serving.steady import Result, Steady
+from tests.proofs.patience import patiently
 from tests.proofs.serving.models import BODY, MODEL, right
-from tests.proofs.serving.stage import SERVICE, Theatre, patiently
+from tests.proofs.serving.stage import SERVICE, Theatre
 
 REPLICAS: Final = 3
 # Requests of the old version that are still under way when gateways have taken the new course.

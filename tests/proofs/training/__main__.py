@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import shutil
-import signal
 import sys
 import tempfile
-import time
-import traceback
 from pathlib import Path
 
+from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.training.campaign import Campaign, Plan
 from tests.proofs.training.judging import Violation
 from tests.proofs.training.schedules import MODELS, SIZES
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 def run(plan: Plan) -> int:
@@ -26,26 +19,9 @@ def run(plan: Plan) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-training-"))
     say(f"{plan.schedules} schedules, seed {plan.seed}, data in {folder}")
     say(f"again: {plan.command()}")
-    campaign, began_s = Campaign(plan, folder, say), time.monotonic()
-    try:
-        campaign.run()
-    except KeyboardInterrupt:
-        say(campaign.table())
-        say(f"interrupted; nothing is left running; data in {folder}")
-        return 130
-    except (Violation, AssertionError) as broken:
-        if not isinstance(broken, Violation):
-            traceback.print_exc()
-        say(campaign.table())
-        say(f"VIOLATION: {broken}")
-        say(f"everything is kept in {folder}")
-        return 1
-    say(campaign.table())
-    for what, count in sorted(campaign.tally.items()):
-        say(f"  {what}: {count}")
-    say(f"the same bits, {len(campaign.rows)} runs, in {time.monotonic() - began_s:.0f} s")
-    shutil.rmtree(folder)
-    return 0
+    campaign = Campaign(plan, folder, say)
+    words = Words(campaign.told, plan.command(), "every run ended with the same bits")
+    return conducted(campaign.run, folder, words, Violation)
 
 
 def main() -> int:
@@ -57,9 +33,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--nodes", type=int, choices=(1, 2, 4), default=2)
     options = parser.parse_args()
-    # A polite end from outside is an end, too: what was started is ended.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    hear_signals()
     sizes = () if options.no_sizes else SIZES
     plan = Plan(
         options.seed, options.schedules, options.epochs, options.models, sizes, options.nodes

@@ -153,6 +153,11 @@ class Campaign:
 
     # --- what people see -------------------------------------------------------------------------
 
+    def told(self) -> str:
+        """The table, and how often each kind of move met somebody."""
+        moves = [f"  {what}: {count}" for what, count in sorted(self.tally.items())]
+        return "\n".join([self.table(), *moves])
+
     def table(self) -> str:
         """The bits of each model, and how many runs ended with them."""
         lines = []

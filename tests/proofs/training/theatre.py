@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from holdfast.control.facts import Job
 from holdfast.control.plane import ControlPlane
@@ -18,11 +18,11 @@ from holdfast.wire.places import LEADER_PATH
 from tests.proofs.control.events import Event, Fault
 from tests.proofs.control.faults import Strike
 from tests.proofs.control.stage import Stage
+from tests.proofs.patience import patiently
 from tests.proofs.training import judging
 from tests.proofs.training.schedules import Move
 from tests.proofs.training.trainings import CHANGED_RATE, Training
 
-T = TypeVar("T")
 # Without a step of the training, and without its end, for so long nothing goes on any more.
 STUCK_S: Final = 240.0
 LOOK_S: Final = 0.05
@@ -172,18 +172,6 @@ def _leader(election: Election) -> str:
     except HoldfastError:
         return ""
     return leader.name if leader is not None else ""
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """Ask until the plane answers: its server is being killed."""
-    until_s = time.monotonic() + STUCK_S
-    while True:
-        try:
-            return ask()
-        except RetryError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.2)
 
 
 @contextmanager

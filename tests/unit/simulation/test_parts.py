@@ -1,59 +1,122 @@
-"""The disk, the blobs, the arithmetic, the checks, the search."""
+"""The disk, the blobs, the arithmetic, the checks, what a leader remembers."""
 
 from __future__ import annotations
 
-import json
 from random import Random
 
 import pytest
 
-from holdfast.agent.events import Forgotten, Key, TermSeen
+from holdfast.agent.events import Entry, Forgotten, Key, TermSeen
+from holdfast.control.schedule import plan
+from holdfast.train.effective import Setting
+from holdfast.wire.errors import Corrupt
 from holdfast.wire.reports import Part
-from simulation.__main__ import main
-from simulation.arithmetic import contribution, following, undisturbed
+from simulation import decide
+from simulation.arithmetic import Undisturbed, contribution, following, setting_of, summed
 from simulation.blobs import Blobs, Manifest, Share
 from simulation.disk import Disk
 from simulation.faults import COUNTS_MAX, RATES_MAX
-from simulation.mutants import MUTANTS, hunt
-from simulation.search import shrink, told
+from simulation.search import told
 from simulation.settings import drawn
-from simulation.world import World
+from simulation.world import CONTROL, World
+
+FIRST: list[Entry] = [TermSeen(1)]
+SECOND: list[Entry] = [Forgotten(Key("job", 1)), Forgotten(Key("job", 2))]
+
+
+def a_disk() -> Disk:
+    disk = Disk()
+    disk.append(FIRST)
+    disk.append(SECOND)
+    return disk
 
 
 def test_a_torn_write_is_read_back_whole_or_not_at_all_and_never_again_later() -> None:
     found = set()
-    for seed in range(40):
-        disk = Disk()
-        disk.append([TermSeen(1)])
-        disk.append([Forgotten(Key("job", 1)), Forgotten(Key("job", 2))])
-        disk.tear([TermSeen(2)], Random(seed))
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+        disk = a_disk()
+        disk.tear([TermSeen(2)], share)
         entries = disk.recovered()
-        assert entries[:3] == [
-            TermSeen(1),
-            Forgotten(Key("job", 1)),
-            Forgotten(Key("job", 2)),
-        ]
+        assert entries[:3] == [*FIRST, *SECOND]
+        assert not disk.forgot
         found.add(len(entries))
         disk.append([TermSeen(3)])
         assert disk.recovered() == [*entries, TermSeen(3)]
     assert found == {3, 4}
 
 
-def test_a_step_is_the_same_whoever_brings_the_lanes_in_whatever_order() -> None:
-    states = undisturbed(job=0, lanes=4, steps=1)
-    lanes = [contribution(states[0], 1, lane) for lane in range(4)]
-    assert following(states[0], reversed(lanes)) == states[1]
+def test_a_flipped_bit_is_refused_or_costs_the_last_batch_and_nothing_else() -> None:
+    seen = set()
+    for seed in range(200):
+        disk = a_disk()
+        disk.flip(Random(seed))
+        try:
+            entries = disk.recovered()
+        except Corrupt:
+            seen.add("refused")
+            continue
+        assert disk.forgot
+        assert entries == FIRST
+        seen.add("without the last batch")
+        assert disk.recovered() == FIRST
+    assert seen == {"refused", "without the last batch"}
 
 
-@pytest.mark.parametrize("lanes", [[0, 1, 2], [0, 1, 2, 3, 3], [0, 1, 2, 4]])
-def test_a_lane_missing_doubled_or_strange_gives_another_state(lanes: list[int]) -> None:
-    states = undisturbed(job=0, lanes=4, steps=1)
-    brought = [contribution(states[0], 1, lane) for lane in lanes]
-    assert following(states[0], brought) != states[1]
+def test_a_compacted_journal_is_one_batch() -> None:
+    disk = a_disk()
+    disk.compact([TermSeen(9)])
+    assert disk.recovered() == [TermSeen(9)]
+    assert len(disk.batches) == 1
+
+
+LANES = 5
+START = Undisturbed(job=0, lanes=LANES, steps=3).state(0, ())
+FIRST_STEP = Undisturbed(job=0, lanes=LANES, steps=3).state(1, ())
+
+
+def own(*lanes: int) -> dict[int, int]:
+    assert START is not None
+    return {lane: contribution(START, 1, lane) for lane in lanes}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [[[0, 1, 2, 3, 4]], [[0, 1], [2, 3, 4]], [[3], [0, 4], [1, 2]], [[4], [3], [2], [1], [0]]],
+)
+def test_a_step_is_the_same_whoever_brings_the_lanes(held: list[list[int]]) -> None:
+    assert START is not None
+    brought = [summed(own(*lanes), lanes, LANES) for lanes in held]
+    assert following(START, brought, LANES) == FIRST_STEP
+    assert following(START, reversed(brought), LANES) == FIRST_STEP
+
+
+def test_the_same_lanes_in_another_order_of_summation_give_another_state() -> None:
+    assert START is not None
+    lanes = range(LANES)
+    mine = own(*lanes)
+    swapped = {**mine, 0: mine[1], 1: mine[0]}
+    assert following(START, [summed(swapped, lanes, LANES)], LANES) != FIRST_STEP
+
+
+def test_a_lane_that_two_bring_gives_another_state() -> None:
+    assert START is not None
+    brought = [summed(own(*lanes), lanes, LANES) for lanes in ([0, 1], [2, 3], [4], [4])]
+    assert following(START, brought, LANES) != FIRST_STEP
+
+
+def test_a_step_depends_on_the_settings_that_are_in_effect() -> None:
+    record = (Setting("lr", "0.1", 0), Setting("lr", "0.2", 2))
+    assert setting_of(record, 1) != setting_of(record, 2)
+    run = Undisturbed(job=0, lanes=2, steps=3)
+    assert run.state(1, record) == run.state(1, record[:1]) != run.state(1, ())
+    assert run.state(2, record) != run.state(2, record[:1])
+    assert run.state(4, ()) is None
 
 
 def test_jobs_and_steps_have_states_of_their_own() -> None:
-    states = [*undisturbed(job=0, lanes=2, steps=20), *undisturbed(job=1, lanes=2, steps=20)]
+    states = [
+        Undisturbed(job, lanes=2, steps=20).state(step, ()) for job in (0, 1) for step in range(21)
+    ]
     assert len(set(states)) == len(states)
 
 
@@ -94,6 +157,13 @@ def test_a_checkpoint_whose_part_was_removed_cannot_be_read() -> None:
     assert blobs.read_whole("other") == "there is no manifest other"
 
 
+def test_seeds_draw_one_storm_or_several() -> None:
+    worlds = [drawn(seed) for seed in range(100)]
+    assert {len(world.storms_s) for world in worlds} == {1, 2, 3}
+    for world in worlds:
+        assert all(wish.at_s < sum(world.storms_s) for wish in world.wishes)
+
+
 def test_seeds_draw_worlds_of_all_sizes_and_every_job_fits_into_its_world() -> None:
     worlds = [drawn(seed) for seed in range(300)]
     assert {len(world.coordinators) for world in worlds} == {1, 2, 3}
@@ -118,59 +188,26 @@ def test_a_service_never_takes_what_a_training_cannot_do_without() -> None:
 def test_a_world_without_faults_trains_each_job_once() -> None:
     calm = frozenset({*RATES_MAX, *COUNTS_MAX})
     for seed in range(1, 21):
-        world = World(seed, calm)
-        verdict = world.run()
-        assert verdict.ok, told(verdict, calm)
+        verdict = CONTROL.run(seed, calm)
+        assert verdict.ok, told(CONTROL, verdict, calm)
         assert verdict.faults == ()
 
 
-def test_a_failing_seed_is_made_small_and_still_breaks_the_same_rule() -> None:
-    mutant = next(one for one in MUTANTS if one.name == "commit over a view")
-    found = hunt(mutant)
-    assert found.verdict is not None
-    with mutant.on():
-        small, off = shrink(found.verdict)
-    assert small.rule == found.verdict.rule
-    assert len(small.faults) < len(found.verdict.faults)
-    text = told(small, off)
-    assert f"python -m simulation --seed {small.seed} --off" in text
-    assert small.rule in text
-
-
-def test_a_mutant_leaves_nothing_behind() -> None:
-    for mutant in MUTANTS:
-        before = [getattr(where, what) for where, what, _ in mutant.patches]
-        with mutant.on():
-            assert [getattr(where, what) for where, what, _ in mutant.patches] != before
-        assert [getattr(where, what) for where, what, _ in mutant.patches] == before
-
-
-def test_a_replay_tells_the_story_and_ends_with_zero_when_nothing_is_wrong(
-    capsys: pytest.CaptureFixture[str],
+def test_what_a_leader_remembers_of_its_plan_is_what_it_would_plan_anew(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert main(["--seed", "3"]) == 0
-    shown = capsys.readouterr().out
-    assert "leads in term" in shown
-    assert "seed 3: nothing is wrong" in shown
-    assert main(["--seed", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rule"] == ""
+    remembered = 0
+    planned = decide.Decider._planned
 
+    def compared(self: decide.Decider, desired, rooms, now_s):  # type: ignore[no-untyped-def]
+        nonlocal remembered
+        before = self._plan
+        made = planned(self, desired, rooms, now_s)
+        remembered += made is before
+        assert made == plan(list(desired.jobs.values()), rooms, desired.queues, now_s)
+        return made
 
-def test_a_search_that_finds_something_says_how_to_replay_it_and_ends_with_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    mutant = next(one for one in MUTANTS if one.name == "early commit")
-    with mutant.on():
-        assert main(["--seeds", "3"]) == 1
-        assert main(["--seeds", "3", "--json"]) == 1
-    *text, summary = capsys.readouterr().out.strip().splitlines()
-    assert any("replay: python -m simulation --seed" in line for line in text)
-    assert json.loads(summary)["failures"]
-
-
-def test_a_search_reports_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "2", "--from", "40", "--minutes", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("2 schedules, 0 failed;")
-    assert "schedules/s" in shown
-    assert "faults injected" in shown
+    monkeypatch.setattr(decide.Decider, "_planned", compared)
+    for seed in range(1, 31):
+        assert World(seed).run().ok
+    assert remembered

@@ -71,13 +71,79 @@ def test_a_client_that_is_cut_off_loses_its_session_and_is_told_when_it_is_back(
     stage.ask(lambda: plane.open(client), lambda: plane.ask(client, CREATE))
     stage.pass_s(1.0)
     plane.expect_silence("a")
-    stage.network.cut.add("a")
+    stage.network.mute.add("a")
+    stage.network.deaf.add("a")
     stage.pass_s(10.0)
     assert NODE not in plane.tree.nodes
     assert stage.ends == 0
-    stage.network.cut.clear()
+    stage.network.heal()
     stage.pass_s(3.0)
     assert stage.ends == 1
+
+
+def test_a_client_that_hears_nothing_keeps_its_session_and_knows_of_no_answer() -> None:
+    stage = Stage()
+    plane, client = stage.plane, stage.client
+    stage.ask(lambda: plane.open(client))
+    stage.pass_s(1.0)
+    plane.expect_silence("a")
+    stage.network.deaf.add("a")
+    stage.ask(lambda: plane.ask(client, CREATE))
+    stage.pass_s(10.0)
+    assert stage.got == [True, None]
+    assert NODE in plane.tree.nodes
+
+
+def test_a_client_that_nobody_hears_loses_its_session_and_hears_of_it_at_once() -> None:
+    stage = Stage()
+    plane, client = stage.plane, stage.client
+    stage.ask(lambda: plane.open(client))
+    stage.pass_s(1.0)
+    plane.expect_silence("a")
+    stage.network.mute.add("a")
+    stage.ask(lambda: plane.ask(client, CREATE))
+    stage.pass_s(10.0)
+    assert NODE not in plane.tree.nodes
+    assert stage.ends == 1
+
+
+def test_what_changed_while_a_client_was_away_wakes_it_when_it_is_back() -> None:
+    stage = Stage()
+    plane, client = stage.plane, stage.client
+    stage.ask(lambda: plane.open(client))
+    stage.pass_s(1.0)
+    client.watches = lambda event: event.path == "/holdfast/jobs"
+    stage.network.deaf.add("a")
+    plane.do(SetData("/holdfast/jobs", b"1", -1))
+    stage.pass_s(1.0)
+    assert stage.wakes == 0
+    stage.network.heal()
+    stage.pass_s(1.0)
+    assert stage.wakes == 1
+
+
+def test_between_two_machines_one_way_may_be_cut() -> None:
+    stage, seen = Stage(), list[str]()
+    other = Being(stage.kernel, "b")
+    other.begin()
+    stage.network.parted.add(("a", "b"))
+    stage.network.send("a", other, "b", partial(seen.append, "a to b"))
+    stage.network.send("b", stage.being, "a", partial(seen.append, "b to a"))
+    stage.pass_s(1.0)
+    assert seen == ["b to a"]
+
+
+def test_nothing_reaches_the_deaf_and_nothing_comes_from_the_mute() -> None:
+    stage, seen = Stage(), list[str]()
+    stage.network.deaf.add("a")
+    stage.network.send("b", stage.being, "a", partial(seen.append, "to the deaf"))
+    stage.pass_s(1.0)
+    stage.network.heal()
+    stage.network.mute.add("b")
+    stage.network.send("b", stage.being, "a", partial(seen.append, "from the mute"))
+    stage.network.send("c", stage.being, "a", partial(seen.append, "from another"))
+    stage.pass_s(1.0)
+    assert seen == ["from another"]
 
 
 def test_a_short_silence_ends_no_session() -> None:
@@ -87,7 +153,7 @@ def test_a_short_silence_ends_no_session() -> None:
     stage.pass_s(1.0)
     plane.expect_silence("a")
     stage.being.stop()
-    stage.pass_s(1.0)
+    stage.pass_s(0.6)
     stage.being.go_on()
     stage.pass_s(10.0)
     assert plane.is_open(client.session)

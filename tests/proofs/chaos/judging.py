@@ -1,0 +1,162 @@
+"""What must be true of what clients were told. Pure: histories in, `Violation` out.
+
+What is true of jobs, terms, room and commits is judged by `tests.proofs.control.checks`, of samples
+and bits by `tests.proofs.training.judging`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+from tests.proofs.chaos.histories import AppliedSeen, Call, CourseSeen, Plane, Probe, Write
+from tests.proofs.control.checks import Violation
+
+# A replica that has answered through the gateway within this time is one that the gateway knows.
+KNOWN_S: Final = 30.0
+# Between two probes: if they were further apart nobody knows how the replica was meanwhile.
+BLIND_S: Final = 1.5
+# How much later than the gateway we may see a course.
+LATE_S: Final = 5.0
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def every_request_is_answered(calls: Sequence[Call], probes: Iterable[Probe]) -> list[Call]:
+    """No request fails while a replica that the gateway knows is well, seen from the gateway's
+    host, from before the request to its end. Those that failed while there was none."""
+    answers: dict[int, list[float]] = defaultdict(list)
+    for call in sorted(calls, key=lambda call: call.ended_s):
+        if not call.wrong and call.replica.isdecimal():
+            answers[int(call.replica)].append(call.ended_s)
+    looks = _by_worker(probes)
+    excused = []
+    for call in calls:
+        if not call.wrong:
+            continue
+        if call.wrong.startswith("bytes"):
+            raise Violation("8", f"a request was answered wrong: {call.wrong}")
+        for worker, times in answers.items():
+            known = bisect_right(times, call.sent_s)
+            if not known or times[known - 1] < call.sent_s - KNOWN_S:
+                continue
+            if worker in looks and looks[worker].well(times[known - 1], call.ended_s):
+                took = f"sent {call.sent_s:.3f}, failed after {call.ended_s - call.sent_s:.1f} s"
+                who = f"replica {worker} was well all the time"
+                raise Violation("8", f"a request ({took}) had no answer: {call.wrong}; {who}")
+        excused.append(call)
+    return excused
+
+
+class _Looks:
+    """The probes of one replica, in order."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._probes = probes
+        self._began_s = [probe.began_s for probe in probes]
+
+    def well(self, from_s: float, to_s: float) -> bool:
+        """Whether it was so at every look from then to then, and was looked at often enough."""
+        first = max(0, bisect_left(self._began_s, from_s) - 1)
+        between = self._probes[first : bisect_right(self._began_s, to_s) + 1]
+        if len(between) < 2 or not all(look.well for look in between):
+            return False
+        if between[0].began_s > from_s + BLIND_S or between[-1].ended_s < to_s:
+            return False
+        return all(other.began_s - one.began_s <= BLIND_S for one, other in pairwise(between))
+
+
+def _by_worker(probes: Iterable[Probe]) -> dict[int, _Looks]:
+    found: dict[int, list[Probe]] = defaultdict(list)
+    for probe in sorted(probes, key=lambda probe: probe.began_s):
+        found[probe.worker].append(probe)
+    return {worker: _Looks(those) for worker, those in found.items()}
+
+
+def answers_are_of_a_version_that_is_served(
+    calls: Iterable[Call], courses: Sequence[CourseSeen], applied: Sequence[AppliedSeen]
+) -> None:
+    """Whoever answers is in a course that the gateway may have had: not older than the one that it
+    had taken before the request, and not newer than what was decided when the answer came."""
+    seen = sorted(courses, key=lambda course: course.number)
+    taken = sorted(applied, key=lambda one: one.at_s)
+    times = [one.at_s for one in taken]
+    highest = list(accumulate((one.number for one in taken), max))
+    decided_s = sorted(course.at_s for course in seen)
+    known: dict[tuple[int, int], set[int]] = {}
+    for call in calls:
+        if call.wrong:
+            continue
+        before = bisect_right(times, call.sent_s)
+        floor = highest[before - 1] if before else 0
+        until_s = call.ended_s + LATE_S
+        key = (floor, bisect_right(decided_s, until_s))
+        if key not in known:
+            may = [one for one in seen if one.number >= floor and one.at_s <= until_s]
+            known[key] = {version for course in may for version in course.versions}
+        if call.version not in known[key]:
+            allowed = f"course {floor} was taken before, and {sorted(known[key])} may answer"
+            raise Violation(
+                "8", f"version {call.version} answered at {call.ended_s:.3f}: {allowed}"
+            )
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+def every_acknowledged_write_is_there(writes: Sequence[Write], plane: Plane) -> int:
+    """What was acknowledged is there, where it was said to be; nothing is there twice, and nothing
+    that nobody wrote. How many were acknowledged."""
+    tried = {write.value for write in writes}
+    appended = [one for one in writes if one.register is None and one.place is not None]
+    for one in appended:
+        found = plane.sequence.get(one.place or 0)
+        if found != one.value:
+            raise Violation("9", f"{one.value} was acknowledged at {one.place}; there is {found}")
+    counts = Counter(plane.sequence.values())
+    for value, count in counts.items():
+        if count > 1 or value not in tried:
+            raise Violation("9", f"{value!r} is there {count} times, and was tried once at most")
+    acknowledged = len(appended)
+    for register, (version, value) in plane.registers.items():
+        own = [one for one in writes if one.register == register]
+        acknowledged += _judge_register(register, own, version, value)
+    return acknowledged
+
+
+def _judge_register(register: int, own: Sequence[Write], version: int, value: str) -> int:
+    """Of one register: the order of its versions, and who wrote last."""
+    known = [(one.place, one.value) for one in own if one.place is not None]
+    for (earlier, first), (later, second) in pairwise(known):
+        if later <= earlier:
+            what = f"{first} as version {earlier}, then {second} as {later}"
+            raise Violation("9", f"register {register} took {what}")
+    last, said = known[-1] if known else (0, "")
+    if version < last or (version == last and known and value != said):
+        raise Violation(
+            "9",
+            f"register {register} has {value!r} as {version}; {said!r} was acknowledged as {last}",
+        )
+    if version > last:
+        unsure = {one.value for one in own if one.place is None}
+        if value not in unsure:
+            raise Violation(
+                "9", f"register {register} has {value!r}, which nobody tried after {said!r}"
+            )
+    return len(known)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def nothing_is_left(processes: Iterable[str], late: Iterable[str]) -> None:
+    """Whoever was asked to end has ended, with all that it had started."""
+    left, kept_on = sorted(processes), sorted(late)
+    if kept_on:
+        raise Violation("the end", f"did not end when they were asked: {', '.join(kept_on)}")
+    if left:
+        raise Violation("the end", f"still there when all had ended: {', '.join(left[:8])}")

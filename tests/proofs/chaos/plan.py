@@ -1,0 +1,42 @@
+"""What a run does: its seed, its time, its cast. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.proofs.chaos.cast import ALONE, ENSEMBLE, Cast
+from tests.proofs.chaos.drawing import draw
+from tests.proofs.chaos.script import Chaos
+
+MODELS: Final = ("mlp", "convnet", "transformer")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does. The same seed, time, cast and network draw the same script."""
+
+    seed: int
+    minutes: float = 30.0
+    ensemble: bool = False
+    namespaces: bool = True
+    rate: float = 20.0
+    epochs: int = 40
+    models: tuple[str, ...] = MODELS
+
+    @property
+    def cast(self) -> Cast:
+        return ENSEMBLE if self.ensemble else ALONE
+
+    @property
+    def seconds(self) -> float:
+        return self.minutes * 60.0
+
+    def script(self) -> Chaos:
+        return draw(self.seed, self.seconds, self.cast, links=self.namespaces)
+
+    def command(self) -> str:
+        words = f"python -m tests.proofs.chaos --minutes {self.minutes:g} --seed {self.seed}"
+        words += f" --rate {self.rate:g} --epochs {self.epochs} --models {' '.join(self.models)}"
+        words += " --ensemble" if self.ensemble else ""
+        return words + ("" if self.namespaces else " --no-namespaces")

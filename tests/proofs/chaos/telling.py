@@ -1,0 +1,103 @@
+"""What people see of a run: a line while it goes on, figures at its end, a story if it fails."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final
+
+from tests.proofs.chaos.histories import Call
+from tests.proofs.chaos.looking import Looking
+from tests.proofs.control.events import Commit, Event, Fault, Status, Term, View
+
+STORY: Final = 60
+# Failures that are further apart than this are told apart.
+GAP_S: Final = 2.0
+
+
+def line(seconds: float, passed_s: float, tally: Counter[str], looking: Looking, last: str) -> str:
+    """How far it is."""
+    rounds = looking.rounds
+    done = ", ".join(f"{tally[what]} {what}" for what in ("kills", "cuts", "pauses") if tally[what])
+    went = f"training {len(rounds.trainings)} at step {rounds.step}"
+    asked = f"{len(looking.calls):,} requests"
+    return (
+        f"{_minutes(passed_s)} of {_minutes(seconds)}  {done or 'peace'}; {went}; {asked}  {last}"
+    )
+
+
+def figures(tally: Counter[str], looking: Looking, took_s: float) -> dict[str, int | float]:
+    """What was done, and what came of it."""
+    events = looking.watcher.events
+
+    def count(kind: type[Event]) -> int:
+        return sum(isinstance(event, kind) for event in events)
+
+    views = [event for event in events if isinstance(event, View)]
+    done = ("kills", "processes killed", "cuts", "pauses", "slowed links", "restarts")
+    more = ("rollouts", "rollbacks", "acts that met nobody", "acts whose condition never held")
+    return {
+        **{what: tally[what] for what in (*done, *more)},
+        "requests": len(looking.calls),
+        "requests failed while no replica could be reached": len(looking.excused),
+        "versions that answered": len({call.version for call in looking.calls if call.version}),
+        "courses": len(looking.onlooker.courses),
+        "commits": count(Commit),
+        "trainings, all with the right bits": looking.rounds.done,
+        "steps": looking.rounds.steps,
+        "batches computed again": looking.rounds.again,
+        "views": len(views),
+        "views from a checkpoint": sum(bool(view.restore_step) for view in views),
+        "terms": count(Term),
+        "acknowledged writes": looking.written,
+        "seconds": round(took_s),
+    }
+
+
+def table(found: dict[str, int | float]) -> str:
+    width = max(map(len, found))
+    return "\n".join(f"  {what:<{width}}  {count:>10,}" for what, count in found.items())
+
+
+def gaps(excused: list[Call]) -> str:
+    """When requests failed although nothing was promised, and how."""
+    lines = []
+    left = sorted(excused, key=lambda call: call.sent_s)
+    while left:
+        first = last = left[0]
+        group = []
+        while left and left[0].sent_s < last.ended_s + GAP_S:
+            last = left.pop(0)
+            group.append(last)
+        (wrong, _), *_ = Counter(call.wrong for call in group).most_common(1)
+        length_s = last.ended_s - first.sent_s
+        when = f"{_clock(first.sent_s)} for {length_s:.1f} s"
+        lines.append(f"{when}: {len(group)} requests failed: {wrong[:120]}")
+    return "\n".join(lines)
+
+
+def story(events: list[Event], last: int = STORY) -> str:
+    """The last events, for people."""
+    lines = []
+    for event in events[-5_000:]:
+        match event:
+            case Fault(at_s, kind, what):
+                lines.append(f"{_clock(at_s)} ** {kind}: {what}")
+            case Term(at_s, term, leader):
+                lines.append(f"{_clock(at_s)} term {term} is {leader}'s")
+            case View(at_s, job, number, lanes, restore_step):
+                begins = "" if restore_step is None else f", from step {restore_step}"
+                lines.append(f"{_clock(at_s)} {job}: view {number} of {sorted(lanes)}{begins}")
+            case Commit(at_s, job, step, term):
+                lines.append(f"{_clock(at_s)} {job}: step {step} committed in term {term}")
+            case Status(at_s, job, phase, reason):
+                lines.append(f"{_clock(at_s)} {job}: {phase}, {reason[-200:]}")
+    return "\n".join(lines[-last:])
+
+
+def _clock(at_s: float) -> str:
+    return f"{time.strftime('%H:%M:%S', time.gmtime(at_s))}.{int(at_s * 1000) % 1000:03d}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"

@@ -1,0 +1,1 @@
+"""The parts of the proofs that decide: they must see what they are for."""
