@@ -6,15 +6,20 @@ What is simulated is what surrounds them: processes, messages, disks, time.
 
 - `kernel`       the clock, the queue of events, the trace
 - `faults`       what may go wrong, how often, and which of it is switched off
+- `strikes`      faults that come at a time of their own, carried out
+- `network`      messages: late, lost, doubled, cut off one way or both
+- `disk`         a journal that is torn, lost, damaged, or finds no room
 - `plane`        the coordination plane: the real tree behind a simulated connection
 - `candidate`    a process that wants to lead: session, line, term
 - `coordinator`  a leader's shell: snapshots, decisions, fenced transactions, orders
-- `host`         a machine: its disk, its processes, its agent's shell
-- `worker`       a process that follows the view protocol with a cheap stand-in for arithmetic
+- `host`         a machine: its processes and its disk; `agent` its agent's shell
+- `worker`       a process that follows the view protocol, with a stand-in for `arithmetic`
 - `checks`       what must always be true, judged from the world's truth
 - `world`        all of it together, from one seed
-- `search`       many seeds; a failing one made small
-- `mutants`      deliberate breakages, each of which must be found
+- `verdict`      what a run came to, and what a kind of world is: for both worlds
+- `search`       many seeds; a failing one made small; the hunt for mutants; `runner` many cores
+- `mutants`      deliberate breakages (`breakages`), each of which must be found
+- `corpus`       seeds that once failed
 
 `python -m simulation --seeds 2000` looks for trouble; `python -m simulation --seed N` replays it.
 """

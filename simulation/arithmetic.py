@@ -1,19 +1,24 @@
-"""A cheap stand-in for training: the state is a step and a number chained over all lanes.
+"""A cheap stand-in for training: the state is a step and a number.
 
-What a lane contributes to a step depends on the state before it, as a gradient does. The next
-state depends on every contribution, in the order of the lanes: one lane too many, too few or from
-another state gives another number from there on. So equal numbers mean: every sample counted once.
-A step also depends on the setting that is in effect: who takes one a step too early shows.
+What a lane contributes to a step depends on the state before it, as a gradient does, and on the
+settings that are in effect. Contributions are combined by the real tree (`holdfast.train.tree`), in
+a way that is neither commutative nor associative: other lanes, or the same in another order, give
+another number from there on. So equal numbers mean: the same lanes, each once, summed in the same
+order, from the same state, under the same settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from holdfast.train.effective import Record, in_effect
+from holdfast.train.tree import Piece, fold, merges, pieces
 
 _PRIME = 0x100000001B3
 _MASK = 0xFFFFFFFFFFFFFFFF
 
-Contribution = tuple[int, int]  # lane, number
+Sums = Mapping[Piece, int]  # what a worker brings: the subtrees that it holds, and their values
 
 
 def start_of(job: int) -> int:
@@ -21,31 +26,79 @@ def start_of(job: int) -> int:
     return _mix(0xCBF29CE484222325, job + 1)
 
 
-def contribution(value: int, step: int, lane: int, setting: int = 0) -> Contribution:
+def contribution(value: int, step: int, lane: int, setting: int = 0) -> int:
     """What `lane` brings to `step`, from the state before it, with the setting of that step."""
-    return lane, _mix(_mix(value, step + (setting << 32)), lane + 1)
+    return _mix(_mix(value, step + (setting << 32)), lane + 1)
 
 
-def setting_at(step: int, effects: Sequence[int]) -> int:
-    """Which setting counts at `step` (0: none yet), if each takes effect at its `effects`."""
-    return max((which for which, since in enumerate(effects, 1) if since <= step), default=0)
+def setting_of(record: Record, step: int) -> int:
+    """The settings that are in effect for computing `step`, as a number."""
+    if not record:
+        return 0
+    texts = in_effect(record, step).items()
+    return int.from_bytes(";".join(f"{name}={text}" for name, text in sorted(texts)).encode())
 
 
-def following(value: int, contributions: Iterable[Contribution]) -> int:
+def summed(own: Mapping[int, int], held: Sequence[int], lanes: int) -> Sums:
+    """What a worker brings of the lanes that it holds: the largest subtrees, summed in tree
+    order."""
+    stack: list[int] = []
+    subtrees, joins = _shape(tuple(sorted(held)), lanes)
+    for lane, joined in joins:
+        stack.append(own[lane])
+        for _ in range(joined):
+            right = stack.pop()
+            stack[-1] = _combined(stack[-1], right)
+    return dict(zip(subtrees, stack, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _shape(
+    held: tuple[int, ...], lanes: int
+) -> tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]]:
+    """Which subtrees these lanes are, and after which of them how many values become one."""
+    joins = tuple(zip(held, merges(held, lanes), strict=True))
+    return tuple(pieces(held, lanes)), joins
+
+
+def following(value: int, brought: Iterable[Sums], lanes: int) -> int:
     """The state after a step to which these were brought, by whomever."""
-    for lane, number in sorted(contributions):
-        value = _mix(value ^ number, lane + 1)
-    return value
+    together: dict[Piece, int] = {}
+    for sums in brought:
+        for piece, number in sums.items():
+            # Who brings what somebody else has brought too changes the sum, as it really would.
+            before = together.get(piece)
+            together[piece] = number if before is None else _combined(before, number)
+    return _mix(value ^ fold(together, lanes, _combined), lanes)
 
 
-def undisturbed(job: int, lanes: int, steps: int, effects: Sequence[int] = ()) -> Sequence[int]:
-    """The states of a run in which nothing goes wrong, by step."""
-    values = [start_of(job)]
-    for step in range(1, steps + 1):
-        value, setting = values[-1], setting_at(step, effects)
-        brought = (contribution(value, step, lane, setting) for lane in range(lanes))
-        values.append(following(value, brought))
-    return values
+class Undisturbed:
+    """The states of runs in which nothing goes wrong, by step; they differ by when settings took
+    effect. Made when they are asked for."""
+
+    def __init__(self, job: int, lanes: int, steps: int) -> None:
+        self._job = job
+        self._lanes = lanes
+        self._steps = steps
+        self._states: dict[Record, list[int]] = {}
+
+    def state(self, step: int, record: Record) -> int | None:
+        """The state after `step`; None: there is no such step."""
+        if step > self._steps:
+            return None
+        states = self._states.get(record)
+        if states is None:
+            states = self._states[record] = [start_of(self._job)]
+        while len(states) <= step:
+            value, number = states[-1], len(states)
+            setting, lanes = setting_of(record, number), range(self._lanes)
+            own = {lane: contribution(value, number, lane, setting) for lane in lanes}
+            states.append(following(value, [summed(own, lanes, self._lanes)], self._lanes))
+        return states[step]
+
+
+def _combined(left: int, right: int) -> int:
+    return _mix(3 * left + 1, right)
 
 
 def _mix(value: int, other: int) -> int:

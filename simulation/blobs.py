@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.train.effective import Record
 from holdfast.wire.reports import Part
 
 
@@ -14,7 +15,7 @@ class Share(NamedTuple):
     value: int
     which: int  # of so many
     shares: int
-    effects: tuple[int, ...] = ()  # at which step each setting takes effect
+    record: Record = ()  # from which step on each setting is in effect
 
 
 class Manifest(NamedTuple):
@@ -36,8 +37,8 @@ class Blobs:
     def remove(self, key: str) -> None:
         self.held.pop(key, None)
 
-    def read_whole(self, manifest_key: str) -> tuple[int, int, tuple[int, ...]] | str:
-        """The state (step, value, effects of settings) that a manifest gives; or, in words, why
+    def read_whole(self, manifest_key: str) -> tuple[int, int, Record] | str:
+        """The state (step, value, settings) that a manifest gives; or, in words, why
         it cannot be read."""
         manifest = self.held.get(manifest_key)
         if not isinstance(manifest, Manifest):
@@ -48,12 +49,12 @@ class Blobs:
             if not isinstance(share, Share):
                 return f"part {part.key} is missing"
             shares[share.which] = share
-        found = {(one.step, one.value, one.shares, one.effects) for one in shares.values()}
+        found = {(one.step, one.value, one.shares, one.record) for one in shares.values()}
         if len(found) != 1:
             return f"its parts are of different states: {sorted(found)}"
-        step, value, count, effects = found.pop()
+        step, value, count, record = found.pop()
         if step != manifest.step:
             return f"its parts are of step {step}"
         if sorted(shares) != list(range(count)):
             return f"it has the shares {sorted(shares)} of {count}"
-        return step, value, effects
+        return step, value, record

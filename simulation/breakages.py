@@ -1,13 +1,12 @@
 """Deliberate breakages of the code under test. Each must be found, or the simulator is blind.
 
-A mutant replaces functions in memory, for as long as it is on. `simulation.mutants` hunts them.
+`simulation.mutants` hunts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.agent.machine import AgentMachine
@@ -17,38 +16,32 @@ from holdfast.control.commands import AbandonCheckpoint, Decision, DropCheckpoin
 from holdfast.control.facts import Checkpoint, Observed, Phase, WorkerPhase
 from holdfast.coordination.embedded.transactions import Check, SetData
 from simulation import decide
+from simulation.agent import Agent
+from simulation.breaking import Mutant, Patch, always, never
+from simulation.broken_execution import OF_EXECUTION
 from simulation.coordinator import Coordinator
-from simulation.host import Agent
 from simulation.worker import Worker
+
+__all__ = ["MUTANTS", "Mutant", "Patch"]
 
 # So long a mutant goes on with an attempt whose members have died.
 _DEATHS_IGNORED_S: Final = 10.0
-
-Patch = tuple[Any, str, Callable[[Any], Any]]  # where, what, the new one made of the old one
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A breakage: what it is, and what it replaces."""
-
-    name: str
-    what: str
-    patches: tuple[Patch, ...]
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for where, what, make in self.patches:
-                old = getattr(where, what)
-                setattr(where, what, make(old))
-                stack.callback(setattr, where, what, old)
-            yield
 
 
 def _no_fence(old: Any) -> Any:
     """Keeps the record's own writes; the two checks of the leader check nothing."""
     hollow = (Check("/holdfast", -1), Check("/holdfast", -1))
     return lambda self, *arguments: (*hollow, *old(self, *arguments)[2:])
+
+
+def _half_a_fence(old: Any) -> Any:
+    """Keeps the check of the term; the leader's own node is not checked."""
+
+    def guarded(self: Any, *arguments: Any) -> Any:
+        term, _, *writes = old(self, *arguments)
+        return (term, Check("/holdfast", -1), *writes)
+
+    return guarded
 
 
 def _claims_missing_parts(old: Any) -> Any:
@@ -138,10 +131,6 @@ def _commits_for_any_view(old: Any) -> Any:
     return commit
 
 
-def _never(_: Any) -> Any:
-    return lambda *arguments, **named: None
-
-
 def _nothing(_: Any) -> Any:
     return lambda *arguments, **named: iter(())
 
@@ -154,11 +143,11 @@ def _frees_the_number(old: Any) -> Any:
     return unplace
 
 
-def _restores_at_once(_: Any) -> Any:
+def _restores_at_once(old: Any) -> Any:
     """Whoever hears of a view that names a checkpoint goes back to it, whatever anybody holds."""
 
-    def chosen(self: Any, view: Any, states: Any) -> Any:
-        return self.world.restored(self, view) or max(states, default=None)
+    def chosen(self: Any, view: Any, brought: Any) -> Any:
+        return self.world.restored(self, view) or old(self, view, brought)
 
     return chosen
 
@@ -198,10 +187,6 @@ def _last_step_is_enough(_: Any) -> Any:
 
 def _finishes(_: Any) -> Any:
     return lambda job, record: replace(job, finished_step=record.step)
-
-
-def _always(_: Any) -> Any:
-    return lambda *arguments: True
 
 
 def _takes_all_settings(old: Any) -> Any:
@@ -286,8 +271,8 @@ MUTANTS: Final = (
         "the room of workers that nobody wants is handed out, and agents do not count",
         (
             (decide, "node_rooms", _all_room),
-            (Room, "refusal", _never),
-            (AgentMachine, "validate", _never),
+            (Room, "refusal", never),
+            (AgentMachine, "validate", never),
         ),
     ),
     Mutant(
@@ -310,7 +295,7 @@ MUTANTS: Final = (
         "an attempt is committed after the view has changed",
         (
             (checkpoints, "conclude", _concludes_for_any_view),
-            (checkpoints, "give_up_for_view", _never),
+            (checkpoints, "give_up_for_view", never),
             (records, "_commit", _commits_for_any_view),
         ),
     ),
@@ -346,7 +331,7 @@ MUTANTS: Final = (
         "settings when heard",
         "a worker takes a setting when it hears of it, not when all of its view know it",
         (
-            (Worker, "_knows_settings", _always),
+            (Worker, "_knows_settings", always),
             (Worker, "_with_settings", _takes_all_settings),
         ),
     ),
@@ -368,11 +353,17 @@ MUTANTS: Final = (
     Mutant(
         "replica never leaves",
         "a replica that is to leave waits for others whether any come or not",
-        ((serving, "stays_yet", _always),),
+        ((serving, "stays_yet", always),),
     ),
     Mutant(
         "committed step goes back",
         "a commit record names an older step than the one before it",
         ((records, "_commit", _checkpoint_in_the_past),),
     ),
+    Mutant(
+        "half a fence",
+        "a leader checks the term and not that its own session still lives",
+        ((Coordinator, "_guarded", _half_a_fence),),
+    ),
+    *OF_EXECUTION,
 )

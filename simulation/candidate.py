@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 RESTART_S: Final = (0.3, 4.0)
 # How long a thread of ours goes on after the client has got a new session.
 TOLD_S: Final = (0.0, 0.3)
-# A standby looks again after this, though nothing woke it.
-LOOK_AGAIN_S: Final = 30.0
+# A standby looks again after this, though nothing woke it: never, here. A watch must be enough.
+LOOK_AGAIN_S: Final = 10_000.0
 CANDIDATES: Final = "/holdfast/leader/candidates"
 TERM: Final = "/holdfast/leader/term"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen
 from holdfast.control.facts import Intent, Job, Phase, Placement, View
 from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
+from holdfast.train.effective import Record
 from holdfast.wire.orders import Order, StartWorker
 from holdfast.wire.reports import NodeFacts, WorkerPhase
 from holdfast.wire.room import Resources
@@ -44,7 +45,7 @@ class Checks:
         self._terms: dict[str, int] = {}  # host -> the highest term that was obeyed there
         self._numbers: dict[str, int] = {}  # job -> the highest number that a worker had
         self._term_leaders: dict[int, bytes | None] = {}
-        self._effects: dict[tuple[str, int], tuple[int, ...]] = {}  # job, view -> of its settings
+        self._records: dict[tuple[str, int], Record] = {}  # job, view -> of its settings
         self._lost_nodes: set[Key] = set()  # workers whose node was out of the plane since
         self.jobs: dict[str, Job] = {}
         self.unfinished: set[str] = set(world.settings.trainings)
@@ -53,8 +54,9 @@ class Checks:
     # --- the coordination plane -------------------------------------------------------------------
 
     def _written(self, transaction: Transaction, outcome: Outcome) -> None:
-        self._note_lost_nodes()
         operation = transaction.operation
+        if not isinstance(operation, SetData):
+            self._note_lost_nodes()
         parts = operation.operations if isinstance(operation, Multi) else (operation,)
         if refused_at(outcome) is not None:
             return
@@ -67,6 +69,7 @@ class Checks:
                 if transaction.session != USERS:
                     self._led(transaction)
                 self._job_written(part)
+                self._note_lost_nodes()
 
     def _term_taken(self) -> None:
         node = self._world.plane.tree.nodes[TERM]
@@ -84,10 +87,12 @@ class Checks:
 
     def _note_lost_nodes(self) -> None:
         """A worker whose node has left the plane counts as gone, though its process may live."""
-        nodes = self._world.plane.tree.nodes
+        there = self._world.plane.tree.nodes[NODES].child_names()
+        if len(there) == len(self._world.hosts):
+            return
         for job in self.jobs.values():
             for placement in job.placements:
-                if f"{NODES}/{placement.node}" not in nodes:
+                if placement.node not in there:
                     self._lost_nodes.add(Key(job.name, placement.worker))
 
     # --- a job's record -------------------------------------------------------------------------
@@ -96,6 +101,7 @@ class Checks:
         after: Job = self._world.plane.value(part.data)
         before = self.jobs[after.name]
         self.jobs[after.name] = after
+        self._world.news = True
         if before.status.phase.final and after.status.phase is not before.status.phase:
             raise Violation(FORWARD, f"{after.name} was {before.status.phase} and is not any more")
         if after.status.phase.final:
@@ -111,11 +117,11 @@ class Checks:
     def _placed(self, before: Job, after: Job) -> None:
         old = {placement.worker: placement for placement in before.placements}
         new = {placement.worker: placement for placement in after.placements}
-        for worker in new.keys() - old.keys():
+        for worker in sorted(new.keys() - old.keys()):
             if worker <= self._numbers.get(after.name, 0):
                 raise Violation(ONCE, f"the number of worker {after.name}.{worker} was used before")
             self._numbers[after.name] = worker
-        for worker in old.keys() - new.keys():
+        for worker in sorted(old.keys() - new.keys()):
             self._freed(after.name, old[worker])
         taken: dict[str, Resources] = {}
         for job in self.jobs.values():
@@ -155,8 +161,9 @@ class Checks:
             found = self._world.blobs.read_whole(checkpoint.manifest)
             if isinstance(found, str):
                 raise Violation(WHOLE, f"step {checkpoint.step} of {after.name}: {found}")
-            step, value, effects = found
-            if step != checkpoint.step or value != training.state(step, effects):
+            step, value, record = found
+            right = training.undisturbed.state(step, record)
+            if step != checkpoint.step or value != right:
                 raise Violation(SAMPLES, f"step {checkpoint.step} of {after.name} holds {found}")
 
     # --- agents ---------------------------------------------------------------------------------
@@ -175,6 +182,10 @@ class Checks:
             for entry in batch
         ):
             raise Violation(LEADER, f"{host.name} obeyed term {term}, which is not on its disk")
+
+    def forgot(self, host: Host) -> None:
+        """A disk has lost what was durable there. Nobody promises that the term is known then."""
+        self._terms.pop(host.name, None)
 
     def starts(self, host: Host, action: StartProcess) -> None:
         """An agent is about to start a process: its journal must say so already."""
@@ -216,7 +227,7 @@ class Checks:
         """A worker holds another state than before."""
         if before is not None and after[:2] != before[:2] and after.step <= before.step:
             raise Violation(FORWARD, f"{worker.name} held {before.step} and now {after.step}")
-        if after.value != worker.training.state(after.step, after.effects):
+        if after.value != worker.training.undisturbed.state(after.step, after.record):
             raise Violation(
                 SAMPLES, f"{worker.name} holds another step {after.step} than an undisturbed run"
             )
@@ -226,14 +237,15 @@ class Checks:
         steps on, and none from an earlier one than was asked for."""
         held = worker.held
         assert held is not None
-        known = worker.settings[: len(held.effects)]
-        effects = self._effects.setdefault((worker.key.job, view.number), held.effects)
-        if effects != held.effects:
+        known = worker.settings[: len(held.record)]
+        record = self._records.setdefault((worker.key.job, view.number), held.record)
+        if record != held.record:
             raise Violation(
-                AGREED, f"{worker.name} has {held.effects} in view {view.number}, not {effects}"
+                AGREED, f"{worker.name} has {held.record} in view {view.number}, not {record}"
             )
-        if any(since < at_step for since, (_, _, at_step) in zip(effects, known, strict=True)):
-            raise Violation(AGREED, f"{effects} in view {view.number}, asked for were {known}")
+        for setting, (name, value, at_step) in zip(record, known, strict=True):
+            if setting[:2] != (name, value) or setting.step < at_step:
+                raise Violation(AGREED, f"{record} in view {view.number}, asked for were {known}")
 
     def restores(self, worker: Worker, view: View, step: int) -> None:
         """A worker begins from a checkpoint: then nobody who counts may hold a later state."""

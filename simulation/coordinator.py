@@ -7,7 +7,7 @@ every order carries its term. A deposed leader goes on with its old snapshot unt
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +37,7 @@ from holdfast.wire.errors import Conflict
 from holdfast.wire.orders import Order
 from simulation.blobs import Manifest
 from simulation.candidate import TERM, Candidate, Deposed
-from simulation.decide import decide
+from simulation.decide import Decider
 from simulation.flow import Steps, Wait
 from simulation.plane import refused_at
 
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 # Between two looks at the world when nothing wakes the leader; doubled while nothing happens.
 LOOK_S: Final = 0.8
 LOOK_S_MAX: Final = 30.0
-# After a change it waits this long for more of them.
-GATHER_S: Final = 0.08
-STALL_S: Final = (1.5, 4.0)
 JOBS: Final = "/holdfast/jobs"
 NODES: Final = "/holdfast/nodes"
 
@@ -79,6 +76,7 @@ class Coordinator(Candidate):
         self._marks: dict[str, tuple[int, int]] = {}
         self._asked: dict[str, int] = {}
         self._outstanding = Outstanding()
+        self._decider = Decider(own_checks=self.world.own_checks)
         self._idle_s = LOOK_S
         self._fresh = True  # an agent has reported something new
 
@@ -106,7 +104,7 @@ class Coordinator(Candidate):
             silent = False
             if not self.stale and not self._fresh:
                 silent = yield self.until_woken(self._idle_s)
-            yield self.pause_for(GATHER_S)
+            yield self.pause_for(self.world.settings.gather_s)
             self._ask_agents(all_of_them=bool(silent))
 
     def _tick(self, seen: Seen) -> Generator[Wait, Any, bool]:
@@ -115,19 +113,21 @@ class Coordinator(Candidate):
         nodes = {node: self.reports[node] for node in seen.nodes if node in self.reports}
         desired = Desired(seen.jobs, {}, seen.draining)
         observed = Observed(nodes, unheard)
-        decisions = decide(desired, observed, self.now_s(), own_checks=self.world.own_checks)
+        decisions = self._decider.decide(desired, observed, self.now_s())
         if decisions and self.world.faults.strikes("stall"):
-            self.world.pause(self, self.name, self.kernel.between(*STALL_S))
+            self.world.strikes.depose(self)
             yield self.pause_for(0.001)
         busy = self._send(seen, [one for one in decisions if isinstance(one.command, Order)])
+        records: dict[str, list[Record]] = {}
         for decision in decisions:
-            command = decision.command
-            if isinstance(command, Order):
-                continue
+            if not isinstance(decision.command, Order):
+                records.setdefault(decision.command.job, []).append(decision.command)
+        for job, of_job in records.items():
             busy = True
-            if not (yield from self._commit(seen, command)):
-                self.stale = True
-                break
+            for some in _together(of_job):
+                if not (yield from self._commit(seen, job, some)):
+                    self.stale = True
+                    return True
         return busy
 
     def _send(self, seen: Seen, decisions: list[Decision]) -> bool:
@@ -152,19 +152,24 @@ class Coordinator(Candidate):
             self.name, host.agent, host.name, lambda: host.agent.order(term, order, self)
         )
 
-    def _commit(self, seen: Seen, record: Record) -> Generator[Wait, Any, bool]:
-        """One record in one fenced transaction; False if it did not happen."""
+    def _commit(self, seen: Seen, name: str, records: list[Record]) -> Generator[Wait, Any, bool]:
+        """These records of one job in one fenced transaction; False if it did not happen."""
         plane, client = self.world.plane, self.client
-        job, manifest = seen.jobs[record.job], ""
-        if isinstance(record, CommitCheckpoint):
-            manifest = yield from self._write_manifest(job, record)
+        job, manifest, done = seen.jobs[name], "", list[Record]()
+        if isinstance(records[0], CommitCheckpoint):
+            manifest = yield from self._write_manifest(job, records[0])
+        after = job
         try:
-            after = apply_record(job, record, now_s=self.now_s(), term=self.term, manifest=manifest)
+            for record in records:
+                before, now_s = after, self.now_s()
+                after = apply_record(before, record, now_s=now_s, term=self.term, manifest=manifest)
+                if after is not before:
+                    done.append(record)
         except Conflict:
             return False
-        if after is job:
+        if not done:
             return True
-        operations = self._guarded(seen, record, after)
+        operations = self._guarded(seen, done, after)
         while True:
             outcome = yield plane.ask(client, Multi(operations))
             if outcome is None:
@@ -178,28 +183,30 @@ class Coordinator(Candidate):
                 return False
             break
         self.done += 1
-        seen.jobs[record.job] = after
-        seen.versions[record.job] += 1
-        self.tell("wrote", record)
-        self.world.happened[type(record).__name__] += 1
-        if isinstance(record, DropCheckpoint):
-            self._remove_blobs(job, record.step)
+        seen.jobs[name] = after
+        seen.versions[name] += 1
+        for record in done:
+            self.tell("wrote", record)
+            self.world.happened[type(record).__name__] += 1
+            if isinstance(record, DropCheckpoint):
+                self._remove_blobs(job, record.step)
         return True
 
-    def _guarded(self, seen: Seen, record: Record, after: Job) -> tuple[Part, ...]:
-        """The record's writes, together with the checks that only a leader passes."""
-        path = f"{JOBS}/{record.job}"
+    def _guarded(self, seen: Seen, records: list[Record], after: Job) -> tuple[Part, ...]:
+        """The records' writes, together with the checks that only a leader passes."""
+        path = f"{JOBS}/{after.name}"
         operations: list[Part] = [
             Check(TERM, self.term),
             SetData(self.candidate, b"", self.done),
-            SetData(path, self.world.plane.keep(after), seen.versions[record.job]),
+            SetData(path, self.world.plane.keep(after), seen.versions[after.name]),
         ]
-        if isinstance(record, CommitCheckpoint):
-            data = self.world.plane.keep(after.checkpoints[-1])
-            commit = f"{path}/checkpoints/{record.attempt.step}"
-            operations.append(Create(commit, data, OPEN, p.FLAG_PERSISTENT, -1, False))
-        if isinstance(record, DropCheckpoint | CondemnCheckpoint):
-            operations.append(Delete(f"{path}/checkpoints/{record.step}", -1))
+        for record in records:
+            if isinstance(record, CommitCheckpoint):
+                data = self.world.plane.keep(after.checkpoints[-1])
+                commit = f"{path}/checkpoints/{record.attempt.step}"
+                operations.append(Create(commit, data, OPEN, p.FLAG_PERSISTENT, -1, False))
+            if isinstance(record, DropCheckpoint | CondemnCheckpoint):
+                operations.append(Delete(f"{path}/checkpoints/{record.step}", -1))
         return tuple(operations)
 
     def _committed(self) -> Generator[Wait, Any, bool]:
@@ -284,6 +291,21 @@ class Coordinator(Candidate):
 
 
 _GONE: Final = "gone"
+
+
+def _together(records: list[Record]) -> Iterator[list[Record]]:
+    """The records of a job that go into one transaction; a commit goes alone, as it really does."""
+    group: list[Record] = []
+    for record in records:
+        if isinstance(record, CommitCheckpoint):
+            if group:
+                yield group
+            yield [record]
+            group = []
+        else:
+            group.append(record)
+    if group:
+        yield group
 
 
 def _version(tree: Tree, path: str) -> int | str:

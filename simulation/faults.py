@@ -19,12 +19,14 @@ RATES_MAX: Final = {
     "delay": 0.15,  # it comes much later, after others
     "request lost": 0.08,  # the connection breaks before the coordination plane has the request
     "reply lost": 0.08,  # ... after the plane has carried it out
-    "torn write": 0.05,  # an agent dies while it writes its journal
+    "torn write": 0.05,  # an agent dies while it writes its journal, and some of it is there
+    "lost write": 0.03,  # its machine dies while it writes, and nothing of it is there
+    "full disk": 0.05,  # there is no room for the journal for a while
     "step crash": 0.02,  # an agent dies between two actions
     "join crash": 0.4,  # an agent dies while its request to join is on its way, which is late
-    "user error": 0.06,  # a worker's own code fails
+    "user error": 0.12,  # a worker's own code fails
     "stall": 0.2,  # a leader stops between deciding and carrying out, longer than its session
-    "put crash": 0.3,  # a worker dies while it writes its share of a checkpoint
+    "put crash": 0.4,  # a worker dies while it writes its share of a checkpoint
 }
 # Faults that come at a time of their own: the most that a seed may draw, each.
 COUNTS_MAX: Final = {
@@ -33,7 +35,14 @@ COUNTS_MAX: Final = {
     "crash agent": 3,
     "pause agent": 2,
     "cut agent": 2,  # no message reaches the agent, or comes from it, for a while
+    "deafen agent": 1,  # no message reaches it for a while, but its own are heard
+    "mute agent": 1,  # no message comes from it for a while, but it hears the others
     "part machines": 2,  # no message passes between two machines for a while
+    "part one way": 1,  # ... from the one to the other
+    "cut coordinator": 1,  # no message reaches it or comes from it, or only one of these
+    "flip bit": 1,  # a bit of a journal is not what was written; the machine starts again
+    "jump clock": 2,  # a coordinator's clock of the day jumps, forth or back
+    "jump steady clock": 1,  # a machine's steady clock jumps forth: it was suspended
     "crash machine": 2,
     "crash coordinator": 3,
     "pause coordinator": 3,
@@ -54,7 +63,8 @@ class Planned:
 
 
 class Faults:
-    """Decides, for one run, what goes wrong. After `quiet` nothing does."""
+    """Decides, for one run, what goes wrong; nothing does while it is `quiet`. `planned` faults
+    come at a time of the storms: quiet periods between them do not count."""
 
     def __init__(self, seed: int, storm_s: float, off: frozenset[str] = frozenset()) -> None:
         self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets

@@ -32,29 +32,45 @@ class Kernel:
     that switching one fault off changes as little as possible of the rest.
     """
 
-    __slots__ = ("_queue", "_serial", "events", "now_s", "random", "trace")
+    __slots__ = ("_queue", "_serial", "events", "now_s", "random", "trace", "traced")
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, traced: bool = True) -> None:
+        self.traced = traced
         self.now_s = 0.0
         self.random = Random(f"{seed}/times")  # noqa: S311 - chance, not secrets
         self.events = 0
         self.trace: list[tuple[float, str, str, tuple[object, ...]]] = []
-        self._queue: list[tuple[float, int, Action]] = []
+        self._queue: list[tuple[float, int, Action, Being | None, int]] = []
         self._serial = 0
 
     def after(self, delay_s: float, action: Action) -> None:
         """Do `action` when so much time has passed."""
         self._serial += 1
-        heappush(self._queue, (self.now_s + delay_s, self._serial, action))
+        heappush(self._queue, (self.now_s + delay_s, self._serial, action, None, 0))
+
+    def after_for(self, delay_s: float, action: Action, being: Being, life: int) -> None:
+        """Do it if this life of the being goes on until then; if it is stopped, when it goes on."""
+        self._serial += 1
+        heappush(self._queue, (self.now_s + delay_s, self._serial, action, being, life))
 
     def step(self) -> bool:
         """Run the next event; False if there is none."""
         if not self._queue:
             return False
-        self.now_s, _, action = heappop(self._queue)
+        self.now_s, _, action, being, life = heappop(self._queue)
         self.events += 1
-        action()
+        if being is None:
+            action()
+        elif life == being.life and being.up:
+            if being.stopped:
+                being.waiting.append(action)
+            else:
+                action()
         return True
+
+    def forget(self) -> None:
+        """Nothing that was asked for happens any more."""
+        self._queue.clear()
 
     def between(self, low_s: float, high_s: float) -> float:
         """Some time between the two."""
@@ -62,7 +78,8 @@ class Kernel:
 
     def tell(self, who: str, what: str, *details: object) -> None:
         """Add a line to the trace; it is made readable only when somebody reads it."""
-        self.trace.append((self.now_s, who, what, details))
+        if self.traced:
+            self.trace.append((self.now_s, who, what, details))
 
     def story(self, events: int = STORY_EVENTS) -> list[str]:
         """The last lines of the trace, for people."""
@@ -114,17 +131,19 @@ class Being:
         self.life = 0  # how often it has begun to live
         self.up = False
         self.stopped = False
-        self._waiting: list[Action] = []
+        self.waiting: list[Action] = []  # what has come since it was stopped
 
     def after(self, delay_s: float, action: Action) -> None:
         """Do it later, if this life goes on until then."""
-        life = self.life
-        self.kernel.after(delay_s, lambda: self._due(life, action))
+        self.kernel.after_for(delay_s, action, self, self.life)
 
     def arrive(self, action: Action) -> None:
         """Something comes from outside now: lost on the dead, kept for the stopped."""
         if self.up:
-            self._due(self.life, action)
+            if self.stopped:
+                self.waiting.append(action)
+            else:
+                action()
 
     def stop(self) -> None:
         """SIGSTOP."""
@@ -134,10 +153,11 @@ class Being:
         """SIGCONT: first of all, everything that has come in the meantime."""
         if self.stopped:
             self.stopped = False
-            waiting, self._waiting = self._waiting, []
+            waiting, self.waiting = self.waiting, []
             life = self.life
             for action in waiting:
-                self._due(life, action)
+                if life == self.life:
+                    self.arrive(action)
 
     def begin(self) -> None:
         """Start to live."""
@@ -150,15 +170,9 @@ class Being:
         self.life += 1
         self.up = False
         self.stopped = False
-        self._waiting.clear()
+        self.waiting.clear()
 
     def tell(self, what: str, *details: object) -> None:
-        self.kernel.trace.append((self.kernel.now_s, self.name, what, details))
-
-    def _due(self, life: int, action: Action) -> None:
-        if life != self.life or not self.up:
-            return
-        if self.stopped:
-            self._waiting.append(action)
-        else:
-            action()
+        kernel = self.kernel
+        if kernel.traced:
+            kernel.trace.append((kernel.now_s, self.name, what, details))

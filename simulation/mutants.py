@@ -1,65 +1,111 @@
-"""Hunt the deliberate breakages: each must be found, or the simulator is blind.
+"""Hunt the deliberate breakages of both worlds: each must be found, or the simulator is blind.
 
-The control plane's checks of itself are off meanwhile: what finds a mutant is the world's truth.
-`python -m simulation.mutants` shows which were found, by which rule, and after how many seeds.
+The code's checks of itself are off meanwhile: what finds a mutant is the world's truth.
+`python -m simulation.mutants` shows what was broken, and which seed showed it by which rule.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
-from simulation.breakages import MUTANTS, Mutant
-from simulation.world import Verdict, World
+from simulation import breakages
+from simulation.breaking import Mutant
+from simulation.runner import processes
+from simulation.search import HUNT_SEEDS_MAX, hunt
+from simulation.serving import breakages as serving_breakages
+from simulation.serving.world import SERVING
+from simulation.verdict import Kind
+from simulation.world import CONTROL
 
-__all__ = ["MUTANTS", "Found", "Mutant", "hunt"]
-
-SEEDS_MAX: Final = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """How a mutant was found; `verdict` None: it was not."""
-
-    mutant: Mutant
-    seeds: int
-    verdict: Verdict | None
+# Each kind of world with what is broken in it.
+WORLDS: Final[tuple[tuple[Kind, tuple[Mutant, ...]], ...]] = (
+    (CONTROL, breakages.MUTANTS),
+    (SERVING, serving_breakages.MUTANTS),
+)
 
 
-def hunt(mutant: Mutant, first: int = 1, seeds_max: int = SEEDS_MAX) -> Found:
-    """Run seeds until the mutant shows."""
-    with mutant.on():
-        for count in range(1, seeds_max + 1):
-            verdict = World(first + count - 1, own_checks=False).run()
-            if not verdict.ok:
-                return Found(mutant, count, verdict)
-    return Found(mutant, seeds_max, None)
+class Row(NamedTuple):
+    """What is shown of one hunt. `seed` None: the mutant was not found."""
+
+    world: str
+    mutant: str
+    what: str
+    schedules: int
+    seed: int | None
+    rule: str
+    violation: str
+
+
+def hunt_all(only: str, first: int, seeds_max: int, jobs: int) -> Iterator[Row]:
+    """Hunt those with `only` in their names, each in a process of its own."""
+    wanted = [
+        (world, index)
+        for world, (_, mutants) in enumerate(WORLDS)
+        for index, mutant in enumerate(mutants)
+        if only in mutant.name
+    ]
+    # Forked, and told only where to look: what replaces a function cannot be sent.
+    with processes(jobs, tasks_each=1) as pool:
+        yield from pool.imap(partial(_hunted, first, seeds_max), wanted)
+
+
+def _hunted(first: int, seeds_max: int, where: tuple[int, int]) -> Row:
+    kind, mutants = WORLDS[where[0]]
+    mutant = mutants[where[1]]
+    found = hunt(kind, mutant, first, seeds_max)
+    verdict = found.verdict
+    told = (None, "", "") if verdict is None else (verdict.seed, verdict.rule, verdict.what)
+    return Row(kind.module, mutant.name, mutant.what, found.seeds, *told)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: all were found."""
-    parser = argparse.ArgumentParser(prog="python -m simulation.mutants", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="give up after so many")
+    options = _parser().parse_args(arguments)
+    rows = []
+    if not options.json:
+        print(f"{'mutant':<28}{'schedules':>9}  {'seed':>5}  found by")
+    try:
+        for row in hunt_all(options.only, options.first, options.seeds, options.jobs):
+            rows.append(row)
+            if not options.json:
+                _show(row)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    escaped = sum(row.seed is None for row in rows)
+    if options.json:
+        print(json.dumps([row._asdict() for row in rows]))
+    else:
+        print(f"{len(rows)} mutants, {f'{escaped} NOT FOUND' if escaped else 'all found'}")
+    return 1 if escaped else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m simulation.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""examples:
+  python -m simulation.mutants --jobs 2          # the whole table
+  python -m simulation.mutants --only fence      # those with this in their names""",
+    )
+    parser.add_argument("--seeds", type=int, default=HUNT_SEEDS_MAX, help="give up after so many")
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed")
     parser.add_argument("--only", default="", help="the mutants whose names contain this")
-    options = parser.parse_args(arguments)
-    escaped = 0
-    print(f"{'mutant':<26}{'seeds':>6}{'s':>7}  found by")
-    for mutant in MUTANTS:
-        if options.only not in mutant.name:
-            continue
-        began_s = time.perf_counter()
-        found = hunt(mutant, options.first, options.seeds)
-        took_s = time.perf_counter() - began_s
-        escaped += found.verdict is None
-        by = found.verdict.rule if found.verdict else "NOT FOUND"
-        print(f"{mutant.name:<26}{found.seeds:>6}{took_s:>7.1f}  {by}", flush=True)
-    print(f"{escaped} escaped" if escaped else "all found")
-    return 1 if escaped else 0
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def _show(row: Row) -> None:
+    seed = "-" if row.seed is None else str(row.seed)
+    print(f"{row.mutant:<28}{row.schedules:>9}  {seed:>5}  {row.rule or 'NOT FOUND'}")
+    print(f"    {row.what}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,22 @@ LATE_S: Final = (0.05, 4.0)
 
 
 class Network:
-    """Carries messages. `cut` holds the names of those whom nothing reaches now, `parted` pairs
-    of machines that do not reach each other."""
+    """Carries messages. Nothing reaches those who are `deaf` now, nothing comes from those who are
+    `mute`; who is cut off is both. `parted` holds pairs of machines: nothing passes from the first
+    to the second."""
 
     def __init__(self, kernel: Kernel, faults: Faults) -> None:
         self._kernel = kernel
         self._faults = faults
-        self.cut: set[str] = set()
-        self.parted: set[frozenset[str]] = set()
+        self.deaf: set[str] = set()
+        self.mute: set[str] = set()
+        self.parted: set[tuple[str, str]] = set()
+
+    def heal(self) -> None:
+        """Everybody reaches everybody."""
+        self.deaf.clear()
+        self.mute.clear()
+        self.parted.clear()
 
     def latency_s(self) -> float:
         """How long one way takes this time."""
@@ -29,31 +37,36 @@ class Network:
             return kernel.between(*LATE_S)
         return kernel.between(*LATENCY_S)
 
-    def send(self, machine: str, target: Being, target_machine: str, action: Action) -> None:
+    def send(
+        self,
+        machine: str,
+        target: Being,
+        target_machine: str,
+        action: Action,
+        lost: Action = lambda: None,
+    ) -> None:
         """From `machine` to `target`: `action` happens there if it arrives and finds it alive.
+        `lost` is told when the network has lost it, as a broken connection tells its sender.
 
         A message is for the life that it was sent to: a process that was started since has
         other connections. Within a machine nothing is lost.
         """
-        faults = self._faults
+        faults, kernel = self._faults, self._kernel
         life = target.life
         if machine == target_machine:
-            self._kernel.after(0.0005, lambda: _arrive(target, life, action))
+            kernel.after_for(0.0005, action, target, life)
             return
-        if self.parted and frozenset((machine, target_machine)) in self.parted:
+        parted = self.parted and (machine, target_machine) in self.parted
+        if machine in self.mute or parted or faults.strikes("drop"):
+            lost()
             return
-        if machine in self.cut or faults.strikes("drop"):
-            return
-        for _ in range(2 if faults.strikes("double") else 1):
-            self._kernel.after(
-                self.latency_s(), lambda: self._deliver(target, life, target_machine, action)
-            )
 
-    def _deliver(self, target: Being, life: int, target_machine: str, action: Action) -> None:
-        if target_machine not in self.cut:
-            _arrive(target, life, action)
+        def deliver() -> None:
+            if target_machine in self.deaf:
+                lost()
+            elif target.life == life:
+                target.arrive(action)
 
-
-def _arrive(target: Being, life: int, action: Action) -> None:
-    if target.life == life:
-        target.arrive(action)
+        kernel.after(self.latency_s(), deliver)
+        if faults.strikes("double"):
+            kernel.after(self.latency_s(), deliver)

@@ -32,10 +32,10 @@ from simulation.kernel import Action, Being, Kernel
 from simulation.network import Network
 
 TICK_MS: Final = 250
-SESSION_MS: Final = 2_000
+SESSION_MS: Final = 1_200
 # When a client gives up waiting for a reply and connects again.
 HANG_UP_S: Final = 0.5
-SWEEP_S: Final = 0.5
+SWEEP_S: Final = 0.3
 
 Reader = Callable[[Tree], Any]
 Observer = Callable[[Transaction, Outcome], None]
@@ -150,10 +150,11 @@ class Plane:
             kernel.after(arrival - kernel.now_s, lambda: served(go_on))
 
         def served(go_on: Callable[[Any], None]) -> None:
-            unheard = not self.up or client.machine in self._network.cut
+            network, machine = self._network, client.machine
+            unheard = not self.up or machine in network.mute
             result = None if unheard else serve()
             back_s = HANG_UP_S
-            if unheard or faults.strikes("reply lost"):
+            if unheard or machine in network.deaf or faults.strikes("reply lost"):
                 result = None
             else:
                 back_s = kernel.between(0.001, 0.006)
@@ -235,7 +236,7 @@ class Plane:
             client.session == session
             and being.up
             and not being.stopped
-            and client.machine not in self._network.cut
+            and client.machine not in self._network.mute
         )
 
     def _end(self, session: int) -> None:
@@ -248,7 +249,7 @@ class Plane:
         """A client hears of the end of its session when it is heard again itself."""
         if client.being.life != life or client.session != session:
             return
-        if not self.up or client.machine in self._network.cut:
+        if not self.up or client.machine in self._network.deaf:
             self._kernel.after(HANG_UP_S, lambda: self._tell_of_end(client, session, life))
             return
 
@@ -287,23 +288,27 @@ class Plane:
         return outcome
 
     def _wake(self, client: Client) -> None:
-        if client.machine in self._network.cut or not client.being.up:
+        if client.being.up:
+            client.woken = True
+            self._tell_of_change(client, client.being.life)
+
+    def _tell_of_change(self, client: Client, life: int) -> None:
+        kernel, being = self._kernel, client.being
+        if client.machine in self._network.deaf:
+            self._remember_watch(client, life)
             return
-        client.woken = True
 
-        def woken() -> None:
+        def told() -> None:
             client.woken = False
-            client.wake()
+            if being.life == life:
+                being.arrive(client.wake)
 
-        def lost() -> None:
-            client.woken = False
+        kernel.after(kernel.between(0.001, 0.01), told)
 
-        life = client.being.life
-        delay_s = self._kernel.between(0.001, 0.01)
-        self._kernel.after(
-            delay_s,
-            lambda: client.being.arrive(woken) if client.being.life == life else lost(),
-        )
+    def _remember_watch(self, client: Client, life: int) -> None:
+        """Who cannot be told now is told when it is connected again: it sets its watches anew, and
+        says up to where it knows."""
+        self._kernel.after(HANG_UP_S, lambda: self._tell_of_change(client, life))
 
 
 # The session of those who never fail: users with patience.

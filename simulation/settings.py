@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
-from simulation.arithmetic import undisturbed
+from simulation.arithmetic import Undisturbed
 
-STORM_S: Final = 10.0
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large worlds are: what is drawn, each as likely as the others, or between two bounds."""
+
+    coordinators: tuple[int, ...]
+    hosts: tuple[int, ...]
+    trainings: tuple[int, ...]
+    lanes_max: int
+    steps: tuple[int, int]
+    storms: tuple[int, ...]
+    storms_s: tuple[float, float]  # all of them together
+    serves: float  # the chance that there is a service too
+
+
+# Most trouble shows in a small world, and of those there can be many. Some needs a larger one.
+SMALL: Final = Scale((1, 2, 2), (1, 2, 2), (1,), 4, (2, 4), (1, 1, 1, 2), (1.0, 2.5), 0.2)
+LARGE: Final = Scale(
+    (1, 2, 3), (1, 2, 2, 3, 3, 4), (1, 1, 2), 6, (3, 7), (1, 1, 2, 3), (1.5, 5.5), 0.5
+)
+_LARGE: Final = 0.15
+# After a change a leader waits for more of them: so long, or so long.
+_GATHER_S: Final = (0.02, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +42,7 @@ class Training:
     spec: JobSpec
     steps: int
     number: int
-    _states: dict[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
-
-    def state(self, step: int, effects: tuple[int, ...]) -> int | None:
-        """The state after `step` of an undisturbed run in which the settings take effect at these
-        steps; None: it has no such step."""
-        if effects not in self._states:
-            self._states[effects] = undisturbed(self.number, self.spec.lanes, self.steps, effects)
-        states = self._states[effects]
-        return states[step] if step < len(states) else None
+    undisturbed: Undisturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,49 +60,50 @@ class Settings:
     hosts: Mapping[str, Resources]
     trainings: Mapping[str, Training]
     wishes: tuple[Wish, ...]
-
-    @property
-    def services(self) -> dict[str, int]:
-        """The jobs that serve, and how many replicas each is to have."""
-        return {
-            name: training.spec.workers_max
-            for name, training in self.trainings.items()
-            if training.spec.serves
-        }
+    storms_s: tuple[float, ...]  # how long each lasts
+    gather_s: float  # how long a leader waits for more changes after one
+    services: Mapping[str, int]  # the jobs that serve, and how many replicas each is to have
 
 
 def drawn(seed: int) -> Settings:
     """The world of a seed."""
     random = Random(f"{seed}/world")  # noqa: S311 - chance, not secrets
+    scale = LARGE if random.random() < _LARGE else SMALL
     coordinators = {
         f"boss-{n}": random.choice((0.0, 0.0, -20.0, 3.0, 45.0))
-        for n in range(1, random.randint(1, 3) + 1)
+        for n in range(1, random.choice(scale.coordinators) + 1)
     }
     hosts = {
         f"node-{n}": Resources(cpu=float(random.randint(1, 3)))
-        for n in range(1, random.randint(1, 4) + 1)
+        for n in range(1, random.choice(scale.hosts) + 1)
     }
     room = int(sum(room.cpu for room in hosts.values()))
     trainings = {}
-    for number in range(random.choice((1, 1, 1, 2))):
-        training = _training(random, number, room)
+    for number in range(random.choice(scale.trainings)):
+        training = _training(random, number, room, scale)
         trainings[training.spec.name] = training
-    wishes = _wishes(random, list(trainings), list(hosts))
+    times = Random(f"{seed}/storms")  # noqa: S311 - chance, not secrets
+    count = times.choice(scale.storms)
+    storms_s = tuple(times.uniform(*scale.storms_s) / count for _ in range(count))
+    gather_s = times.choice(_GATHER_S)
+    wishes = _wishes(random, list(trainings), list(hosts), sum(storms_s))
     # Of its own chance: the rest of the world is the same with it and without it.
     more = Random(f"{seed}/serving")  # noqa: S311 - chance, not secrets
     # What it may have is never what a training cannot do without.
     spare = room - max(training.spec.workers_min for training in trainings.values())
-    if spare and more.random() < _SERVES:
+    if spare and more.random() < scale.serves:
         trainings["serve"] = _service(more, min(spare, 3))
         if more.random() < _SCALED:
-            scaled = Wish(STORM_S * more.random(), "scale", "serve")
+            scaled = Wish(sum(storms_s) * more.random(), "scale", "serve")
             wishes = tuple(sorted((*wishes, scaled), key=lambda wish: (wish.at_s, wish.what)))
-    return Settings(coordinators, hosts, trainings, wishes)
+    services = {name: one.spec.workers_max for name, one in trainings.items() if one.spec.serves}
+    return Settings(coordinators, hosts, trainings, wishes, storms_s, gather_s, services)
 
 
-def _training(random: Random, number: int, room: int) -> Training:
-    lanes, steps = random.randint(1, 6), random.randint(5, 12)
-    most = random.randint(1, min(lanes, 4))
+def _training(random: Random, number: int, room: int, scale: Scale) -> Training:
+    lanes, steps = random.randint(1, scale.lanes_max), random.randint(*scale.steps)
+    # Rather more workers than fewer: alone nobody meets anybody.
+    most = max(random.randint(1, min(lanes, 4)) for _ in range(2))
     least = min(random.randint(1, most), room)
     spec = JobSpec(
         name=f"job{number + 1}",
@@ -105,7 +120,7 @@ def _training(random: Random, number: int, room: int) -> Training:
         restart=RestartPolicy(failures_max=1_000, backoff_s=0.2, backoff_s_max=1.0),
         settings=random.choice(({}, {"lr": "0.1"})),
     )
-    return Training(spec, steps, number)
+    return Training(spec, steps, number, Undisturbed(number, lanes, steps))
 
 
 def _service(random: Random, most: int) -> Training:
@@ -119,27 +134,26 @@ def _service(random: Random, most: int) -> Training:
         checkpoint=CheckpointPolicy(every_s=None),
         restart=RestartPolicy(failures_max=1, backoff_s=0.2, backoff_s_max=2.0),
     )
-    return Training(spec, 0, 0)
+    return Training(spec, 0, 0, Undisturbed(0, 1, 0))
 
 
-def _wishes(random: Random, jobs: list[str], hosts: list[str]) -> tuple[Wish, ...]:
+def _wishes(random: Random, jobs: list[str], hosts: list[str], storm_s: float) -> tuple[Wish, ...]:
     wishes = []
     for what, chance in _WISHES:
         if random.random() < chance:
             target = random.choice(hosts if what == "drain" else jobs)
-            wishes.append(Wish(STORM_S * random.random(), what, target))
+            wishes.append(Wish(storm_s * random.random(), what, target))
     return tuple(sorted(wishes, key=lambda wish: (wish.at_s, wish.what)))
 
 
-# The chance that a world serves something, and that its users change how much of it.
-_SERVES: Final = 0.4
+# The chance that users change how much of a service there is.
 _SCALED: Final = 0.5
 _WISHES: Final = (
     ("checkpoint", 0.3),
     ("drain", 0.25),
     ("pause", 0.2),
     ("scale", 0.3),
-    ("set", 0.4),
-    ("set", 0.2),
+    ("set", 0.5),
+    ("set", 0.3),
     ("stop", 0.05),
 )

@@ -6,8 +6,9 @@ says which committed checkpoint to begin from. Then, step by step, each member s
 its lanes to the others, and has completed the step when it has everyone's. What was computed for a
 step stays valid when the view changes. Every message carries its view; another view's is ignored.
 
-Settings: a meeting ends only when the member knows as many as the view says. Those that the state
-does not know take effect at their step, or at the one after the agreed, if that is later.
+What is decided in it is decided by the real functions: whose state counts (`conclude`), when a
+setting takes effect (`extended`, `in_effect`), how lanes are summed (`tree`). Messages between
+members, and the state itself, are simulated.
 
 The end: whoever has made the last step says so, and waits until it is asked to leave. A peer that
 is silent for too long is suspected.
@@ -17,13 +18,16 @@ A replica has none of this: it says that it is ready, and stays until it is aske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.agent.events import Ending, Force, Key
+from holdfast.train.effective import Record, extended
+from holdfast.train.hello import Epoch, Hello
+from holdfast.train.meeting import conclude
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
-from simulation.arithmetic import Contribution, contribution, following, setting_at
+from simulation.arithmetic import Sums, contribution, following, setting_of, summed
 from simulation.blobs import Share
 from simulation.kernel import Being
 from simulation.settings import Training
@@ -37,18 +41,25 @@ LANE_S: Final = (0.02, 0.1)
 PUT_S: Final = (0.005, 0.2)
 LEAVE_S: Final = (0.01, 0.2)
 # How long a worker waits for its peers before it asks them again.
-ASK_AGAIN_S: Final = 0.6
+ASK_AGAIN_S: Final = 0.4
 # So often it asks in vain before it suspects them.
-ASKS_MAX: Final = 4
+ASKS_MAX: Final = 3
 
 
 class Held(NamedTuple):
-    """A state: the last completed step, the number that stands for the weights, and at which step
-    each setting takes effect."""
+    """A state: the last completed step, the number that stands for the weights, and from which
+    step on each setting is in effect."""
 
     step: int
     value: int
-    effects: tuple[int, ...] = ()
+    record: Record = ()
+
+
+class Brought(NamedTuple):
+    """What a member brings to a meeting: its hello, and the state that it could give."""
+
+    hello: Hello
+    held: Held | None
 
 
 class Worker(Being):
@@ -71,9 +82,9 @@ class Worker(Being):
         self.said_parts: dict[int, tuple[Part, ...]] = {}
         self.missed: set[int] = set()
         self._brought: Held | None = None  # what it brought to the meeting of its view
-        self._meeting: dict[tuple[int, int], Held | None] = {}
-        self._own: dict[int, Contribution] = {}  # lane sums of the step that is under way
-        self._sums: dict[tuple[int, int], dict[int, tuple[Contribution, ...]]] = {}
+        self._meeting: dict[tuple[int, int], Brought] = {}
+        self._own: dict[int, int] = {}  # what lanes contribute to the step that is under way
+        self._sums: dict[tuple[int, int], dict[int, Sums]] = {}
         self._shares: dict[int, TakeShare] = {}
         self._marked: object = None
         self._asked = 0  # how often in vain
@@ -158,13 +169,19 @@ class Worker(Being):
         return [worker for worker in self.view.lanes if worker != self.key.worker]
 
     def _greet(self, peer: int, asks: bool) -> None:
-        assert self.view is not None
-        number, brought, me = self.view.number, self._brought, self.key.worker
-        self._send(peer, lambda worker: worker.hear_greeting(me, number, brought, asks))
+        me, brought = self.key.worker, self._brings()
+        self._send(peer, lambda worker: worker.hear_greeting(me, brought, asks))
 
-    def hear_greeting(self, peer: int, number: int, brought: Held | None, asks: bool) -> None:
-        """A member of view `number` says what it brought to the meeting."""
-        mine = self.view.number if self.view else 0
+    def _brings(self) -> Brought:
+        assert self.view is not None
+        held = self._brought
+        step, record = (None, ()) if held is None else (held.step, held.record)
+        epoch = Epoch(self.view.number, 0)
+        return Brought(Hello("meet", self.key.job, self.key.worker, -1, epoch, step, record), held)
+
+    def hear_greeting(self, peer: int, brought: Brought, asks: bool) -> None:
+        """A member of a view says what it brought to the meeting."""
+        mine, number = self.view.number if self.view else 0, brought.hello.epoch.view
         if number < mine:
             return
         self._meeting[number, peer] = brought
@@ -178,18 +195,17 @@ class Worker(Being):
         view = self.view
         if view is None or self.together or not self._knows_settings(view):
             return
-        heard = [self._meeting.get((view.number, peer), _ABSENT) for peer in self._peers()]
-        if _ABSENT in heard:
-            return
-        states = [held for held in [*heard, self._brought] if isinstance(held, Held)]
-        chosen = self._chosen(view, states)
+        brought = {self.key.worker: self._brings()}
+        for peer in self._peers():
+            if (view.number, peer) not in self._meeting:
+                return
+            brought[peer] = self._meeting[view.number, peer]
+        chosen = self._chosen(view, brought)
         if chosen is None:
             return
-        if self.held is None or chosen.step != self.held.step:
-            self._own = {}
         chosen = self._with_settings(view, chosen)
-        if self._own and setting_at(chosen.step + 1, chosen.effects) != self._setting():
-            self._own = {}  # computed without a setting that the next step has
+        if not self._still_counts(chosen):
+            self._own = {}
         if chosen != self.held:
             self._hold(chosen)
         self.world.checks.met(self, view)
@@ -198,23 +214,36 @@ class Worker(Being):
         self._take_shares()
         self._begin_step()
 
-    def _chosen(self, view: View, states: list[Held]) -> Held | None:
-        """What all members go on from, whoever decides it: each comes to the same."""
-        return max(states, default=None) or self.world.restored(self, view)
+    def _chosen(self, view: View, brought: Mapping[int, Brought]) -> Held | None:
+        """What this member goes on from; None: it cannot."""
+        found = conclude({worker: one.hello for worker, one in brought.items()})
+        if found.source is None:
+            return self.world.restored(self, view)
+        given = brought[found.source].held
+        assert given is not None
+        if self.held is None or self.key.worker in found.takers:
+            return given
+        # The source's settings, also for those who hold the same state.
+        return self.held._replace(record=given.record)
+
+    def _still_counts(self, chosen: Held) -> bool:
+        """Whether what was computed for the step under way may be used in it: it is of the same
+        step, and under the same settings."""
+        if self.held is None or chosen.step != self.held.step:
+            return False
+        return setting_of(chosen.record, chosen.step + 1) == self._setting()
 
     def _knows_settings(self, view: View) -> bool:
         return len(self.settings) >= view.settings
 
     def _with_settings(self, view: View, held: Held) -> Held:
         """The state with those settings of the view that it does not know yet."""
-        effects = list(held.effects)
-        for _, _, at_step in self.settings[len(effects) : view.settings]:
-            effects.append(max(at_step, held.step + 1))
-        return held._replace(effects=tuple(effects))
+        record = extended(held.record, self.settings, view.settings, held.step)
+        return held._replace(record=record)
 
     def _setting(self) -> int:
-        """Which setting counts for the step that is under way."""
-        return setting_at(self.held.step + 1, self.held.effects) if self.held else 0
+        """Which settings count for the step that is under way."""
+        return setting_of(self.held.record, self.held.step + 1) if self.held else 0
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -239,13 +268,12 @@ class Worker(Being):
     def _computed(self, view: View, held: Held, lanes: list[int]) -> None:
         if held != self.held:
             return
+        step, setting = held.step + 1, self._setting()
         for lane in lanes:
-            setting = setting_at(held.step + 1, held.effects)
-            self._own[lane] = contribution(held.value, held.step + 1, lane, setting)
+            self._own[lane] = contribution(held.value, step, lane, setting)
         if view is not self.view:
             return
-        mine = tuple(self._own[lane] for lane in view.lanes[self.key.worker])
-        step = held.step + 1
+        mine = summed(self._own, view.lanes[self.key.worker], self.training.spec.lanes)
         self._sums.setdefault((view.number, step), {})[self.key.worker] = mine
         for peer in self._peers():
             self._send_sums(peer, step)
@@ -258,7 +286,7 @@ class Worker(Being):
         if mine is not None:
             self._send(peer, lambda worker: worker.hear_sums(me, number, step, mine))
 
-    def hear_sums(self, peer: int, number: int, step: int, sums: tuple[Contribution, ...]) -> None:
+    def hear_sums(self, peer: int, number: int, step: int, sums: Sums) -> None:
         """The lane sums of a member of view `number` for `step`."""
         if number < (self.view.number if self.view else 0):
             return
@@ -280,11 +308,11 @@ class Worker(Being):
         sums = self._sums.get((number, step), {})
         if len(sums) < len(view.lanes) or step > self.training.steps:
             return
-        value = following(held.value, [one for member in sums.values() for one in member])
+        value = following(held.value, sums.values(), self.training.spec.lanes)
         self._own = {}
         # Our own sums of the step before are not needed by anyone any more; of this one, perhaps.
         self._sums.pop((number, step - 1), None)
-        self._hold(Held(step, value, held.effects))
+        self._hold(Held(step, value, held.record))
         self.tell("completes step", step, "in view", number)
         self._say()
         self._take_shares()
@@ -306,7 +334,7 @@ class Worker(Being):
                 self._say()
             elif attempt.step == held.step:
                 self.said_parts[number] = ()
-                self._put(number, Share(*held[:2], order.share, order.shares, held.effects))
+                self._put(number, Share(*held[:2], order.share, order.shares, held.record))
 
     def _put(self, number: int, share: Share) -> None:
         key = f"{self.key.job}/{share.step}/{share.which}of{share.shares}/{share.value:016x}"
@@ -365,6 +393,3 @@ class Worker(Being):
             self.suspects = suspects
             self.world.happened["suspicion"] += bool(suspects)
             self._say()
-
-
-_ABSENT: Final = object()

@@ -1,4 +1,4 @@
-"""Hundreds of simulated services; and broken rollouts, each of which must be found.
+"""Hundreds of simulated services behind gateways; and broken ones, each of which must be found.
 
 The seeds are fixed, so that a failure here is a failure everywhere. `python -m simulation.serving`
 looks further.
@@ -6,6 +6,7 @@ looks further.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,58 +14,122 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.serve.gateway import resources
 from holdfast.serve.records import Stage
-from simulation.breakages import Mutant
+from simulation.breaking import Mutant
+from simulation.corpus import corpus_of
+from simulation.search import Totals, explore, hunt, shrink, told
 from simulation.serving.breakages import MUTANTS
-from simulation.serving.search import explore, hunt, told
-from simulation.serving.settings import ACTS, FAULTS
-from simulation.serving.world import World
+from simulation.serving.faults import COUNTS_MAX, RATES_MAX
+from simulation.serving.settings import ACTS
+from simulation.serving.world import SERVING
 
 ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "simulation" / "serving" / "corpus.txt"
 SEEDS = 400
 SHARE = 100
 
 
+def explored(first: int, count: int) -> Totals:
+    totals = Totals()
+    for totals in explore(SERVING, first, count):
+        if totals.failures:
+            break
+    return totals
+
+
+def mutant_of(name: str) -> Mutant:
+    return next(mutant for mutant in MUTANTS if mutant.name == name)
+
+
 @pytest.mark.parametrize("first", range(1, SEEDS, SHARE))
-def test_no_rollout_breaks_a_rule_in_hundreds_of_worlds(first: int) -> None:
+def test_no_service_breaks_a_rule_in_hundreds_of_worlds(first: int) -> None:
     print(f"seeds {first} to {first + SHARE - 1}")
-    failures, _ = explore(first, SHARE)
-    assert not failures, told(failures[0])
+    totals = explored(first, SHARE)
+    if totals.failures:
+        pytest.fail(told(SERVING, *shrink(SERVING, totals.failures[0])))
+    assert totals.runs == SHARE
 
 
-def test_every_kind_of_fault_wish_and_stage_happens() -> None:
+def test_seeds_that_once_failed_do_not_fail_again() -> None:
+    kept = corpus_of(CORPUS)
+    assert len(kept) > 2
+    for seed, reason in kept:
+        verdict = SERVING.run(seed)
+        assert verdict.ok, f"{reason}\n{told(SERVING, verdict)}"
+
+
+def test_every_kind_of_fault_wish_stage_and_answer_happens() -> None:
     """Otherwise the other tests would show less than they say."""
-    _, happened = explore(1, 60)
-    wanted = {*FAULTS, *ACTS, *(stage.value for stage in Stage), "refused"}
-    assert not wanted - happened.keys()
+    totals = explored(1, 100)
+    assert not {*RATES_MAX, *COUNTS_MAX} - totals.struck.keys()
+    seen = {*ACTS, *(stage.value for stage in Stage), "refused", "answered", "answered again"}
+    assert not {*seen, "lost", "turned away"} - totals.happened.keys()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_deliberate_breakage_of_rollouts_is_found(mutant: Mutant) -> None:
-    found = hunt(mutant)
+def test_a_deliberate_breakage_of_rollouts_or_gateways_is_found(mutant: Mutant) -> None:
+    found = hunt(SERVING, mutant)
     assert found.verdict is not None, f"{mutant.what}: {found.seeds} worlds showed nothing wrong"
     assert found.verdict.story
 
 
-def test_there_are_at_least_eight_deliberate_breakages_of_rollouts() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 8
+def test_there_are_at_least_twenty_breakages_of_rollouts_and_ten_of_gateways() -> None:
+    names = {mutant.name for mutant in MUTANTS}
+    gateways = {name for name in names if name.startswith("gateway: ")}
+    assert len(names) == len(MUTANTS)
+    assert len(names - gateways) >= 20
+    assert len(gateways) >= 10
+
+
+def test_what_envoy_is_given_is_what_the_gateway_itself_works_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    real = resources.resources
+
+    def counted(*arguments: object) -> object:
+        asked.append(arguments)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(resources, "resources", counted)
+    assert SERVING.run(1, own_checks=False).ok  # nothing of other worlds is kept
+    assert asked
+
+
+def test_a_failing_seed_is_told_as_a_story_and_made_smaller() -> None:
+    with mutant_of("no fence").on():
+        verdict = next(
+            verdict
+            for verdict in (SERVING.run(seed, own_checks=False) for seed in range(1, 60))
+            if not verdict.ok and len(verdict.faults) > 5
+        )
+        small, off = shrink(SERVING, verdict)
+    assert small.rule == verdict.rule
+    assert len(small.faults) < len(verdict.faults)
+    text = told(SERVING, small, off)
+    assert f"replay: python -m simulation.serving --seed {verdict.seed} --off" in text
+    assert "course" in text
 
 
 def test_the_same_seed_gives_the_same_trace_whatever_python_hashes_by() -> None:
-    script = (
-        "from simulation.serving.world import World\n"
-        "print([World(seed).run(traced=True).digest for seed in (1, 2, 3, 4)])"
-    )
-    told = set()
+    command = [sys.executable, "-m", "simulation.serving", "--seeds", "12", "--digest", "--json"]
+    digests = set()
     for hash_seed in ("0", "1", "12345"):
         done = subprocess.run(
-            [sys.executable, "-c", script],
+            command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
             check=True,
         )
-        told.add(done.stdout)
-    assert len(told) == 1
-    assert World(1).run(traced=True).digest in told.pop()
+        digests.add(json.loads(done.stdout)["digest"])
+    assert len(digests) == 1
+
+
+def test_the_command_replays_one_seed_with_its_story() -> None:
+    command = [sys.executable, "-m", "simulation.serving", "--seed", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "leads 1" in done.stdout
+    assert "seed 3: nothing is wrong" in done.stdout

@@ -1,11 +1,12 @@
-"""A small world of one service: replicas, gateways, conductors and users, on simulated time.
+"""A small world of one service: replicas, gateways with their Envoys, conductors, users, requests.
 
-`rollout.advance`, what it stands on, and `conductor.memory` are the real code. Around them: nodes
-that are read late and written with a check of the term, replicas that load, fail, crash and are
-killed, gateways that apply late, conductors that die between deciding and writing, users who ask
-for anything at any time.
+Real: `rollout.advance` and what it stands on, `conductor.memory`, and of the gateway `kept`,
+`resources` and `steps`. Around them: a coordination plane that is read late and written with a
+check of the term, replicas, Envoys that take files late and route requests by them, conductors
+that die between deciding and writing, users who ask for anything at any time. `README.md` says
+more.
 
-    python -m simulation.serving --seeds 2000      # look for trouble
-    python -m simulation.serving --seed 17         # one seed, its whole story
-    python -m simulation.serving --mutants         # break the code on purpose; each must be found
+    python -m simulation.serving --seeds 2000 --jobs 2    # look for trouble
+    python -m simulation.serving --seed 17                # one seed, its whole story
+    python -m simulation.mutants --only gateway           # break the code on purpose
 """

@@ -1,7 +1,7 @@
 """Deliberate breakages of rollouts. Each must be found, or the serving world is blind.
 
 The code's own check of a course (`moves.validate`) is off meanwhile: what finds a mutant is the
-world's truth.
+world's truth. Those of the gateway are in `gateway_breakages`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,13 @@ from holdfast.serve.conduct import Fleet
 from holdfast.serve.conductor.memory import Memory
 from holdfast.serve.records import WEIGHT_TOTAL, Load
 from holdfast.serve.verdict import Finding, Verdict
-from simulation.breakages import Mutant, Patch
+from simulation.breaking import Mutant, Patch
+from simulation.serving.gateway_breakages import GATEWAY_MUTANTS
 from simulation.serving.world import World
 
 
-def _silent(_: Any) -> Any:
-    return lambda *arguments, **named: None
-
-
-_UNCHECKED: Final[Patch] = (moves, "validate", _silent)
-
-
 def _mutant(name: str, what: str, *patches: Patch) -> Mutant:
-    return Mutant(name, what, (*patches, _UNCHECKED))
+    return Mutant(name, what, patches)
 
 
 def _never(_: Any) -> Any:
@@ -147,6 +141,14 @@ def _asks_are_lost(old: Any) -> Any:
     return advance
 
 
+def _by_other_clocks(old: Any) -> Any:
+    def see(self: Any, failures: Any, now_s: float) -> None:
+        self._looked = False
+        old(self, failures, now_s)
+
+    return see
+
+
 MUTANTS: Final = (
     _mutant(
         "no fence",
@@ -231,4 +233,10 @@ MUTANTS: Final = (
         (rollout, "wanted_replicas", _shrinks),
     ),
     _mutant("deaf", "what users asked is not noted", (rollout, "advance", _asks_are_lost)),
+    _mutant(
+        "other clocks",
+        "a crash is dated by the clock of the machine that tells of it",
+        (Memory, "see_failures", _by_other_clocks),
+    ),
+    *GATEWAY_MUTANTS,
 )

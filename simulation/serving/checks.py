@@ -1,7 +1,7 @@
-"""What must always be true of a service, judged from the world's truth.
+"""What must always be true of a service's courses, judged from the world's truth.
 
 Nothing here asks the code under test. Truth is: what is written, which processes live and what they
-have loaded, by which course each gateway sends.
+have loaded, by which files each Envoy sends. What a request sees is in `promises`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 from holdfast.serve.conduct import Desired, Observed
 from holdfast.serve.records import WEIGHT_TOTAL, Course, Load, Stage
 from simulation.kernel import Violation
-from simulation.serving.settings import BAD, Nature
+from simulation.serving.promises import Promises
+from simulation.serving.settings import BAD, NAME, Nature
 
 if TYPE_CHECKING:
     from simulation.serving.world import World
 
 LEADER: Final = "1: only the leader of the newest term writes a course, upon the one before"
 CAPACITY: Final = "8: no version gets more weight than its ready replicas can carry"
+SHRINKS: Final = "8: a rollout never drops below the ready capacity it started with"
 HELD: Final = "requests go to versions that are held"
 ROUTED: Final = "a version that a gateway sends to is held"
 WARM: Final = "what was stable before stays warm"
 FAILED: Final = "a version that failed gets no requests"
 RETIRED: Final = "a retired version gets no new requests"
 JUDGED: Final = "a bad version never serves everything by its rollout"
-SHRINKS: Final = "a rollout never ends with fewer replicas than it began with"
-ANSWERED: Final = "without faults every request is answered"
 SETTLES: Final = "every rollout ends: promoted, or failed with a reason"
 WISHES: Final = "what users want is served, if it can be"
 QUIET: Final = "a service that nothing happens to is left alone"
@@ -33,15 +33,34 @@ QUIET: Final = "a service that nothing happens to is left alone"
 # Courses of one world: more of them and something goes to and fro.
 _COURSES_MAX: Final = 400
 _UNDER_WAY: Final = (Stage.LOADING, Stage.SHIFTING)
+# With these nobody may have sent to a version, or its counts were lost, or a step seemed longer:
+# while they last, and for some time after them.
+BLINDING: Final = frozenset(
+    {
+        "restart gateway",
+        "pause gateway",
+        "expire gateway",
+        "kill envoy",
+        "everything",
+        "plane away",
+        "pause replica",
+        "silence",
+        "clock jump",
+    }
+)
+_BLIND_S: Final = 8.0
+# How long all stays as it is before it counts as settled.
+_REST_S: Final = 1.5
 
 
-class Checks:
+class Checks(Promises):
     """Looks at each course as it is written, and at the end."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        super().__init__(world)
         self._settled_at_s: float | None = None
-        self._faults = {kind for _, kind in world.settings.faults}
+        self._began_s = 0.0  # the rollout that is under way
+        self._blinded_s = -_BLIND_S
 
     # --- each course ----------------------------------------------------------------------------
 
@@ -50,7 +69,7 @@ class Checks:
     ) -> None:
         world = self._world
         number = before.number if before is not None else 0
-        if term != world.plane.term or after.number != number + 1:
+        if term != world.plane.leader or after.number != number + 1:
             raise Violation(LEADER, f"course {after.number} of term {term} came after {number}")
         if after.number > _COURSES_MAX:
             raise Violation(QUIET, f"{after.number} courses")
@@ -104,14 +123,13 @@ class Checks:
     def _gateways(self, after: Course) -> None:
         world = self._world
         for gateway in world.gateways:
-            if gateway.routes is None or gateway.name not in world.plane.gateways:
+            if gateway.name not in world.plane.gateways or gateway.astray:
                 continue
-            gone = {arm.version for arm in gateway.routes.arms} - set(after.hold)
+            gone = gateway.envoy.sends_to() - set(after.hold)
             if gone:
                 raise Violation(
                     ROUTED,
-                    f"{gateway.name} sends to {gone} by course {gateway.routes.number}, and "
-                    f"course {after.number} holds {after.hold}",
+                    f"{gateway.name} sends to {gone}, and course {after.number} holds {after.hold}",
                 )
 
     def _succession(self, before: Course, after: Course) -> None:
@@ -125,13 +143,28 @@ class Checks:
             nature = world.settings.natures[after.stable or 0]
             by_itself = service.pinned is None and not service.split and before.stage in _UNDER_WAY
             # While gateways are away nobody sends to it, and nobody can know.
-            if by_itself and nature in BAD and not self._faults & {"restart gateway"}:
+            seen = self._blinded_s < self._began_s - _BLIND_S
+            if by_itself and nature in BAD and seen:
                 raise Violation(JUDGED, f"version {after.stable} is {nature.value}")
-        shrinks = after.replicas < before.replicas
-        if shrinks and after.stage in _UNDER_WAY:
+        if after.next != before.next:
+            self._began_s = world.now_s
+        if after.replicas < before.replicas and after.stage in _UNDER_WAY:
             raise Violation(SHRINKS, f"{after.replicas} instead of {before.replicas}")
 
-    # --- the end --------------------------------------------------------------------------------
+    def struck(self, kind: str) -> None:
+        """This goes wrong now."""
+        if kind in BLINDING:
+            self._blinded_s = self._world.now_s
+
+    def scaled(self, before: int, after: int) -> None:
+        course = self._world.plane.course
+        if after < before and course is not None and course.stage in _UNDER_WAY:
+            raise Violation(SHRINKS, f"{after} replicas instead of {before}, in {course.stage}")
+
+    # --- peace ----------------------------------------------------------------------------------
+
+    def peace_begins(self) -> None:
+        self._settled_at_s = None
 
     def settled(self) -> bool:
         """Whether nothing is under way any more, for some time."""
@@ -140,14 +173,28 @@ class Checks:
             return False
         if self._settled_at_s is None:
             self._settled_at_s = self._world.now_s
-        return self._world.now_s > self._settled_at_s + 5.0
+        return self._world.now_s > self._settled_at_s + _REST_S
 
     def _at_rest(self) -> bool:
-        course, plane = self._world.plane.course, self._world.plane
+        world, plane = self._world, self._world.plane
+        course = plane.course
         if course is None or course.next is not None or course.leaving:
+            return False
+        if not all(each.up and not each.stopped for each in world.beings()):
+            return False
+        if not all(sight.hears for sight in world.sights()):
             return False
         if course.asked != plane.service.asked or course.replicas != plane.job_replicas:
             return False
+        # The first version of all is served unseen: one that kills whoever is asked goes on so.
+        natures = world.settings.natures
+        deadly = any(natures[arm.version] is Nature.CRASHING for arm in course.arms)
+        if not deadly and not plane.job_replicas == len(plane.replicas) == len(world.replicas):
+            return False
+        for gateway in world.gateways:
+            told = plane.gateways.get(gateway.name)
+            if told is None or told.applied.get(NAME) != course.number:
+                return False
         return self._served_as_wanted(course)
 
     def _served_as_wanted(self, course: Course) -> bool:
@@ -173,18 +220,19 @@ class Checks:
         raise Violation(
             SETTLES,
             f"target {plane.target}, pinned {plane.service.pinned}, split {plane.service.split}, "
-            f"retired {sorted(plane.retired)}: {course}",
+            f"retired {sorted(plane.retired)}, {len(plane.replicas)} replicas of "
+            f"{plane.job_replicas}, gateways "
+            f"{ {name: one.applied.get(NAME) for name, one in plane.gateways.items()} }: {course}",
         )
 
     def at_the_end(self) -> None:
+        """Of a storm and its peace."""
         world, course = self._world, self._world.plane.course
         assert course is not None
         natures = world.settings.natures
-        calm = not world.settings.faults
         harmless = set(natures.values()).isdisjoint({Nature.CRASHING, Nature.FATAL})
-        if calm and harmless:
-            if world.lost:
-                raise Violation(ANSWERED, f"{world.lost} requests had no replica")
+        if not world.faults.struck and harmless:
             wrong = [v for v in course.failed if natures[v] is Nature.GOOD]
             if wrong:
                 raise Violation(WISHES, f"{course.failed} failed, and was good")
+        self.end_of_requests(course)

@@ -1,139 +1,239 @@
 """A simulated conductor around the real decisions: it reads, decides, and writes a little later.
 
-It may die between any two of these, or be deposed without knowing. What it remembers of replicas
-is the real `Memory`, and dies with it.
+It may die between any two of these, sleep, or be deposed without knowing. What it remembers of
+replicas is the real `Memory`, and dies with it. Its wall clock is wrong, and jumps.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from holdfast.serve import moves, rollout
-from holdfast.serve.autoscale import is_automatic
-from holdfast.serve.conduct import Decision, Desired, Observed, SetCourse
+from holdfast.serve import rollout
+from holdfast.serve.conduct import Decision, Desired, Observed, ScaleJob, SetCourse
 from holdfast.serve.conductor.memory import Memory
-from holdfast.serve.records import Stage
+from holdfast.serve.conductor.polling import pauses_s
+from holdfast.serve.records import Arm, Course
+from holdfast.wire.limits import CONDUCTOR_LOOK_S, TROUBLE_S
 from simulation.kernel import Being
+from simulation.serving.plane import GATEWAY, JOB, REPLICA, WISH, Sight
 from simulation.serving.settings import NAME
 
 if TYPE_CHECKING:
     from simulation.serving.world import World
 
-LOOK_S: Final = 0.5
-POLL_S: Final = 0.25
+WRITE_S: Final = (0.001, 0.03)
+ANSWER_S: Final = (0.005, 0.05)
+STAND_S: Final = (0.02, 0.5)
 
 
 class Conductor(Being):
     """A candidate; it leads when nobody else does."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, clock_s: float) -> None:
         super().__init__(world.kernel, name)
         self.world = world
-        self.term = 0
+        self.clock_s = clock_s
+        self.term = 0  # that it believes to lead
         self.memory = Memory()
-        self.wake_comes = False
-        self.in_hand = False
-        self.polled_s = -1.0
+        kinds = frozenset({WISH, JOB, REPLICA, GATEWAY})
+        self.sight = Sight(world, self, kinds, self._look)
+        self.course: Course | None = None  # as it wrote it, or read it in this term
+        self._in_hand = False
+        self._doubts = False
+        self._polling = False
+        self._polled_s = -1.0
+        self._unscaled_s = 0.0
+        self._due_s = 0.0
 
     @property
     def leads(self) -> bool:
         """As it believes."""
         return self.up and self.term > 0
 
+    def now_s(self) -> float:
+        """By its wall clock."""
+        return self.world.wall_s + self.clock_s
+
     def start(self) -> None:
         self.begin()
-        self.term, self.memory = 0, Memory()
-        self.wake_comes = self.in_hand = False
-        self.after(self.kernel.between(0.05, 1.0), self._campaign)
-        self.after(LOOK_S, self._look_now_and_then)
+        self.term, self._due_s = 0, 0.0
+        self.stand()
+
+    def stand(self) -> None:
+        self.after(self.kernel.between(*STAND_S), self._campaign)
+
+    # --- faults -----------------------------------------------------------------------------------
 
     def crash(self) -> None:
         if self.up:
+            self.tell("dies")
+            self.world.leader_lost(self.term, self.world.settings.session_s)
             self.die()
-            self.kernel.after(self.kernel.between(0.1, 3.0), self.start)
+            self.kernel.after(self.kernel.between(0.1, 2.0), self.start)
+
+    def pause(self, for_s: float) -> None:
+        """Longer than its session it wakes up deposed."""
+        if not self.up or self.stopped:
+            return
+        self.tell("is stopped", for_s)
+        life, term = self.life, self.term
+        self.stop()
+        if for_s > self.world.settings.session_s:
+            self.world.leader_lost(term, self.world.settings.session_s)
+        self.kernel.after(for_s, lambda: self._goes_on(life))
 
     def depose(self) -> None:
         """Its session is over; it goes on for a while as if nothing had happened."""
-        if self.leads and self.term == self.world.plane.term:
-            self.world.plane.term += 1
-            self.after(self.kernel.between(0.5, 3.0), self._stand_again)
+        if self.leads and self.term == self.world.plane.leader:
+            self.world.leader_lost(self.term, 0.0)
+            self.after(self.kernel.between(0.5, 2.0), self._give_up_if_deposed)
 
-    def woken(self) -> None:
-        if self.leads and not self.wake_comes:
-            self.wake_comes = True
-            self.after(self.kernel.between(0.001, 0.02), self._look)
+    def _goes_on(self, life: int) -> None:
+        if life == self.life and self.stopped:
+            self.tell("goes on")
+            self.go_on()
+            if self.leads:
+                # A moment passes before it hears that it is deposed.
+                self.after(self.kernel.between(0.01, 0.3), self._give_up_if_deposed)
 
-    # --- private --------------------------------------------------------------------------------
+    def _give_up_if_deposed(self) -> None:
+        if self.term and self.term != self.world.plane.leader:
+            self._give_up()
 
-    def _stand_again(self) -> None:
-        self.term, self.memory = 0, Memory()
-        self._campaign()
+    def _give_up(self) -> None:
+        if self.term:
+            self.tell("gives up", self.term)
+        self.term = 0
+        self.stand()
+
+    # --- leading ----------------------------------------------------------------------------------
 
     def _campaign(self) -> None:
-        """Lead, if the leader of the newest term is dead or has given up."""
+        """Lead, if nobody does."""
         plane = self.world.plane
-        others = [one for one in self.world.conductors if one is not self and one.leads]
-        if any(one.term == plane.term for one in others):
+        if self.term or plane.leader:
+            return  # it is woken when the leader is gone
+        if not self.sight.reaches:
             self.after(1.0, self._campaign)
             return
         plane.term += 1
-        self.term = plane.term
+        self.term = plane.leader = plane.term
+        self.memory, self.course = Memory(), None
+        self._in_hand = self._polling = False
+        self._doubts, self._unscaled_s = True, 0.0
+        self._polled_s = -1.0
         self.tell("leads", self.term)
-        self.woken()
+        self.sight.begin()
 
-    def _look_now_and_then(self) -> None:
-        self.woken()
-        self.after(LOOK_S, self._look_now_and_then)
+    def _look_at(self, after_s: float) -> None:
+        """Look at that time, unless it looks earlier anyway."""
+        due_s = self.kernel.now_s + after_s
+        if not self.kernel.now_s < self._due_s <= due_s:
+            self._due_s = due_s
+            self.after(after_s, self._timed)
+
+    def _timed(self) -> None:
+        if self.kernel.now_s >= self._due_s:
+            self._look()
 
     def _look(self) -> None:
-        self.wake_comes = False
-        if self.in_hand:
+        if self._in_hand or not self.term or not self.sight.known:
             return  # it looks again when it has written
-        world, plane, now_s = self.world, self.world.plane, self.world.now_s
-        course, memory = plane.course, self.memory
-        applied = course is not None and moves.applied_by_all(course, plane.gateways, NAME)
-        memory.see_course(course, applied=applied)
-        memory.see_replicas(plane.replicas, now_s)
-        memory.see_failures(plane.failures)
-        observed = replace(
-            plane.observed(), window=memory.window, samples=memory.samples, deaths=memory.deaths
-        )
-        desired = plane.desired()
-        decisions = rollout.advance(desired, observed, now_s)
+        if self._doubts:
+            if not self.sight.hears:
+                self._look_at(CONDUCTOR_LOOK_S)
+                return
+            self.course, self._doubts = self.world.plane.course, False
+        observed, desired = self._observed(), self.sight.desired
+        assert desired is not None
+        decisions = rollout.advance(desired, observed, self.now_s())
         if decisions:
-            self.in_hand = True
-            delay_s = self.kernel.between(0.001, 0.1)
-            self.after(delay_s, lambda: self._carry_out(decisions, desired, observed))
-        elif course is not None and (course.stage is Stage.SHIFTING or is_automatic(plane.service)):
-            self._poll(world, now_s)
+            self._in_hand = True
+            term = self.term
+            delay_s = self.kernel.between(*WRITE_S)
+            self.after(delay_s, lambda: self._carry_out(term, decisions, desired, observed))
+        else:
+            self._look_at(self._poll(desired))
 
-    def _carry_out(self, decisions: list[Decision], desired: Desired, observed: Observed) -> None:
-        self.in_hand = False
-        for decision in decisions:
-            command = decision.command
-            if isinstance(command, SetCourse):
-                written = self.world.write_course(self.name, self.term, command, desired, observed)
-                if not written:
-                    break
-            elif self.term == self.world.plane.term:
-                self.world.scale(command.replicas)
-        self.woken()
+    def _observed(self) -> Observed:
+        sight = self.sight
+        now = Observed(self.course, sight.replicas, sight.gateways, job_replicas=sight.job_replicas)
+        return self.memory.look(NAME, now, sight.failures, self.now_s())
 
-    def _poll(self, world: World, now_s: float) -> None:
-        if now_s < self.polled_s + POLL_S:
+    def _carry_out(
+        self, term: int, decisions: list[Decision], desired: Desired, observed: Observed
+    ) -> None:
+        commands = [decision.command for decision in decisions]
+        if term != self.term:
+            # It has a newer term by now, and this was still on its way.
+            for command in commands:
+                if isinstance(command, SetCourse):
+                    self.world.write_course(self.name, term, command, desired, observed)
             return
-        self.polled_s = now_s
-        course, asked = world.plane.course, sorted(world.plane.replicas)
-        assert course is not None
-        arms = course.arms
-        beings = {worker: world.replicas.get(worker) for worker in asked}
+        self._in_hand = False
+        done = False
+        for command in commands:
+            if not self.sight.reaches or self.world.faults.strikes("request lost"):
+                self._doubts = True
+            elif isinstance(command, SetCourse):
+                done = self._set_course(command, desired, observed)
+            else:
+                done = self._scale(command) or done
+            if self._doubts:
+                break
+        if not self.term:
+            return
+        if self._doubts:
+            self._look_at(CONDUCTOR_LOOK_S)
+        elif done:
+            self._look()
+        else:
+            self._look_at(self._poll(desired))
 
-        def answer() -> None:
-            found = {w: being.stats() for w, being in beings.items() if being is not None}
-            answers = {worker: stats for worker, stats in found.items() if stats is not None}
-            self.memory.see_stats(answers, asked, arms, world.now_s)
-            self.woken()
+    def _set_course(self, command: SetCourse, desired: Desired, observed: Observed) -> bool:
+        world = self.world
+        if not world.write_course(self.name, self.term, command, desired, observed):
+            self._doubts = True
+            if self.term != world.plane.leader:
+                self._give_up()
+            return False
+        if world.faults.strikes("reply lost"):
+            self._doubts = True
+        self.course = command.course
+        return True
 
-        self.after(self.kernel.between(0.005, 0.1), answer)
-        self.after(POLL_S, self.woken)
+    def _scale(self, command: ScaleJob) -> bool:
+        """Whether it was done. Nothing fences it but that the leader looks whether it still is."""
+        world, now_s = self.world, self.kernel.now_s
+        if now_s < self._unscaled_s or self.term != world.plane.leader:
+            return False
+        if world.faults.strikes("scale refused"):
+            self._unscaled_s = now_s + TROUBLE_S
+            return False
+        world.scale(command.replicas)
+        self.sight.job_replicas = command.replicas
+        return True
+
+    def _poll(self, desired: Desired) -> float:
+        """Ask replicas for their counts, if they matter now; when to look again."""
+        course, now_s = self.course, self.kernel.now_s
+        every_s, look_s = pauses_s(course, desired.service)
+        if course is None or every_s is None or self._polling or not self.sight.replicas:
+            return look_s
+        if now_s >= self._polled_s + every_s:
+            self._polled_s, self._polling = now_s, True
+            asked, arms, term = sorted(self.sight.replicas), course.arms, self.term
+            self.after(self.kernel.between(*ANSWER_S), lambda: self._hear(term, asked, arms))
+        return look_s
+
+    def _hear(self, term: int, asked: list[int], arms: tuple[Arm, ...]) -> None:
+        if term != self.term:
+            return
+        self._polling = False
+        world = self.world
+        world.traffic.flow()
+        living = {worker: world.replicas[worker] for worker in asked if worker in world.replicas}
+        found = {worker: being.stats() for worker, being in living.items()}
+        answers = {worker: stats for worker, stats in found.items() if stats is not None}
+        self.memory.see_stats(answers, list(living), arms, self.now_s())
+        self._look()

@@ -241,6 +241,16 @@ def test_messages_are_dropped_and_doubled_between_machines_only() -> None:
         assert (seen.count("far"), seen.count("near")) == (there, here)
 
 
+def test_who_sends_is_told_when_a_message_was_lost_and_only_then() -> None:
+    for rates, deaf, told in (({}, False, 0), ({"drop": 1.0}, False, 1), ({}, True, 1)):
+        stage, lost = Stage(**rates), list[str]()
+        if deaf:
+            stage.network.deaf.add("a")
+        stage.network.send("b", stage.being, "a", lambda: None, partial(lost.append, "lost"))
+        stage.pass_s(10.0)
+        assert len(lost) == told
+
+
 def test_a_fault_that_is_switched_off_by_name_or_kind_does_not_happen() -> None:
     faults = Faults(3, 10.0, frozenset({"drop#2", "delay"}))
     faults.rates = dict.fromkeys(RATES_MAX, 1.0)

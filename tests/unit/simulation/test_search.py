@@ -115,10 +115,10 @@ def test_a_search_reports_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
     assert "faults: " in shown
 
 
-def test_ctrl_c_ends_all_processes_and_says_where_to_go_on() -> None:
-    command = [sys.executable, "-m", "simulation", "--seeds", "1000000", "--jobs", "2"]
+def searching() -> tuple[subprocess.Popen[str], list[str]]:
+    """A long search, and the processes that it has handed work to."""
     running = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "simulation", "--seeds", "1000000", "--jobs", "2"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -128,13 +128,34 @@ def test_ctrl_c_ends_all_processes_and_says_where_to_go_on() -> None:
     )
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     pids = eventually(lambda: len(found := children.read_text().split()) >= 2 and found, "two")
+    return running, pids
+
+
+def computes(pid: str) -> bool:
+    """Whether the process is there, and not only its name in the system's list."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_ctrl_c_ends_all_processes_and_says_where_to_go_on() -> None:
+    running, pids = searching()
     # As a terminal does it: everybody of the group gets the signal.
     os.killpg(running.pid, signal.SIGINT)
     shown, errors = running.communicate(timeout=60)
     assert running.returncode == 130, errors
     assert "to go on: python -m simulation --from" in shown
     assert "Traceback" not in errors
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(map(computes, pids))
+
+
+def test_a_search_that_is_killed_leaves_no_process() -> None:
+    running, pids = searching()
+    running.kill()
+    running.wait()
+    eventually(lambda: not any(map(computes, pids)), "all of them have ended")
+    running.communicate()
 
 
 def test_a_mutant_leaves_nothing_behind() -> None:

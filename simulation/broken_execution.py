@@ -1,0 +1,110 @@
+"""Deliberate breakages of what runs beside the control plane: agents, workers, watches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.agent import journal
+from holdfast.agent.events import NeverStarted, TermSeen
+from holdfast.agent.machine import AgentMachine
+from holdfast.train import tree
+from holdfast.train.effective import Setting
+from simulation import arithmetic
+from simulation import worker as training
+from simulation.agent import Agent
+from simulation.breaking import Mutant, always, never
+from simulation.plane import Plane
+from simulation.worker import Worker
+
+
+def _forgets_watches(_: Any) -> Any:
+    def remember(self: Any, client: Any, life: int) -> None:
+        client.woken = False
+
+    return remember
+
+
+def _in_order_of_arrival(_: Any) -> Any:
+    """Whoever comes first is summed first; the tree is not asked."""
+
+    def following(value: int, brought: Any, lanes: int) -> int:
+        for sums in brought:
+            for number in sums.values():
+                value = arithmetic.following(value ^ number, [{tree.root(1): number}], 1)
+        return value
+
+    return following
+
+
+def _least_advanced(old: Any) -> Any:
+    def conclude(brought: Any) -> Any:
+        found = old(brought)
+        holders = [hello for hello in brought.values() if hello.step is not None]
+        if not holders:
+            return found
+        source = min(holders, key=lambda hello: hello.step)
+        takers = tuple(worker for worker in sorted(brought) if worker != source.worker)
+        return replace(found, source=source.worker, takers=takers)
+
+    return conclude
+
+
+def _since_the_named_step(_: Any) -> Any:
+    def extended(record: Any, given: Any, count: int, agreed: int) -> Any:
+        new = given[len(record) : count]
+        return record + tuple(Setting(name, value, at_step or 0) for name, value, at_step in new)
+
+    return extended
+
+
+def _nobody_lives(_: Any) -> Any:
+    return lambda self, key: NeverStarted(key)
+
+
+def _without_the_term(old: Any) -> Any:
+    return lambda self: (entry for entry in old(self) if not isinstance(entry, TermSeen))
+
+
+OF_EXECUTION: Final = (
+    Mutant(
+        "watch lost on reconnect",
+        "what changed while a client was away does not wake it when it is back",
+        ((Plane, "_remember_watch", _forgets_watches),),
+    ),
+    Mutant(
+        "damaged journal read",
+        "a journal with a damaged batch is read up to it, though more was durable",
+        ((journal, "_refuse_damage", never),),
+    ),
+    Mutant(
+        "summed as they come",
+        "lanes are summed in the order of arrival, not in that of the tree",
+        ((training, "following", _in_order_of_arrival),),
+    ),
+    Mutant(
+        "stale sums",
+        "what was computed for a step is used after the state or a setting has changed",
+        ((Worker, "_still_counts", always),),
+    ),
+    Mutant(
+        "least advanced chosen",
+        "in a meeting all take the state of whoever is furthest behind",
+        ((training, "conclude", _least_advanced),),
+    ),
+    Mutant(
+        "setting in the past",
+        "a setting counts from the step that its user named, though that step is made",
+        ((training, "extended", _since_the_named_step),),
+    ),
+    Mutant(
+        "living taken for dead",
+        "a restarted agent takes its living workers for never started",
+        ((Agent, "_found", _nobody_lives),),
+    ),
+    Mutant(
+        "compaction without the term",
+        "a compacted journal does not say which term was seen",
+        ((AgentMachine, "entries", _without_the_term),),
+    ),
+)

@@ -1,0 +1,94 @@
+"""What may go wrong in the serving world, how often, and which of it is switched off.
+
+As in `simulation.faults`: each seed draws its own rates and leaves about half of the kinds out, and
+each fault that happens has a name (`late#3`) by which it can be switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+# Faults of single steps: the most that a seed may draw, as a chance.
+RATES_MAX: Final = {
+    "late": 0.15,  # what is written is read much later, after what was written later
+    "double": 0.15,  # it is told of twice
+    "request lost": 0.15,  # a conductor's write does not reach the plane, and it does not know
+    "reply lost": 0.15,  # ... it does, and the conductor does not know
+    "scale refused": 1.0,  # the job cannot be scaled now; it is tried again later
+    "slow load": 0.2,  # a version takes long to load
+    "failed load": 0.2,  # a replica does not reach the store; it tries again
+    "slow envoy": 0.2,  # Envoy looks at a file much later
+}
+# Faults that come at a time of their own: the most that a storm may have, each.
+COUNTS_MAX: Final = {
+    "kill replica": 5,
+    "pause replica": 2,
+    "expire replica": 2,  # its session is lost, and it lives
+    "crash conductor": 3,
+    "pause conductor": 2,  # it may wake up deposed, with a decision in its hand
+    "depose conductor": 2,  # its session is over, and it does not know
+    "clock jump": 2,  # of a conductor
+    "restart gateway": 2,  # Envoy goes on
+    "pause gateway": 2,
+    "expire gateway": 1,
+    "kill envoy": 1,
+    "deaf": 2,  # one process hears nothing from the plane, which hears it
+    "mute": 2,  # ... or the other way round
+    "plane away": 1,
+    "silence": 2,  # replicas do not tell their counts for a while
+    "everything": 1,  # all replicas, the leader and a gateway at once
+}
+# The chance that a seed has a kind at all, and that it has any.
+_PRESENT: Final = 0.4
+_ANY: Final = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault with a time within its storm: whom it hits is decided when it happens."""
+
+    at_s: float
+    kind: str
+
+
+class Faults:
+    """Decides, for one run, what goes wrong. While `quiet` nothing does."""
+
+    def __init__(self, seed: int, storms_s: Sequence[float], off: frozenset[str]) -> None:
+        self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets
+        self.off = off
+        self.quiet = False
+        self.struck: list[str] = []
+        self._counts: dict[str, int] = {}
+        chance = self.random.random
+        present = _PRESENT if chance() < _ANY else 0.0
+        self.rates = {
+            kind: rate * chance() if chance() < present else 0.0 for kind, rate in RATES_MAX.items()
+        }
+        kinds = {kind: most for kind, most in COUNTS_MAX.items() if chance() < present}
+        self.planned = tuple(
+            [
+                Planned(length_s * chance(), kind)
+                for kind, most in kinds.items()
+                for _ in range(self.random.randint(1, most))
+            ]
+            for length_s in storms_s
+        )
+
+    def strikes(self, kind: str) -> bool:
+        """Whether this goes wrong here and now."""
+        rate = self.rates[kind]
+        return rate > 0.0 and not self.quiet and self.random.random() < rate and self.happens(kind)
+
+    def happens(self, kind: str) -> bool:
+        """Give a fault its name; False if it is switched off."""
+        count = self._counts.get(kind, 0) + 1
+        self._counts[kind] = count
+        name = f"{kind}#{count}"
+        if self.quiet or kind in self.off or name in self.off:
+            return False
+        self.struck.append(name)
+        return True

@@ -1,0 +1,261 @@
+"""What is promised to a request, and what Envoy must be given so that it holds.
+
+What an Envoy should send to, and to whom, is worked out here a second time from what its gateway
+knows, in another way than the gateway's own code does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.serve.gateway.clusters import Json
+from holdfast.serve.gateway.listener import CLUSTERS_FILE, ROUTES_FILE
+from holdfast.serve.gateway.state import Known, State
+from holdfast.serve.records import WEIGHT_TOTAL, Course
+from holdfast.wire.limits import LOST_REPLICA_S
+from simulation.kernel import Violation
+from simulation.serving.configuration import Arm, Cluster, Route
+from simulation.serving.settings import NAME, Nature
+from simulation.serving.traffic import KINDS
+
+if TYPE_CHECKING:
+    from simulation.serving.envoy import Envoy
+    from simulation.serving.gateway import GatewayBeing
+    from simulation.serving.replica import ReplicaBeing
+    from simulation.serving.world import World
+
+ANSWERED: Final = "8: a request is answered, as long as one replica that can is healthy and known"
+WEIGHTS: Final = "8: a gateway gives no version more than its part of the ready replicas"
+ENDPOINTS: Final = "a cluster has exactly the replicas that can answer for it"
+NAMED: Final = "a route names only clusters that Envoy has, checked and warm"
+ASKED: Final = "no answer of a version that nobody asked for"
+KEPT: Final = "8: a healthy replica is not forgotten because its registration is gone"
+GONE: Final = "in peace no gateway knows of the dead"
+HOME: Final = "our own region is asked before others"
+TAKEN_BACK: Final = "no request goes to a version that was taken back, once that is applied"
+
+# How long Envoy may take for a change of a cluster: to look, late if it is slow, and to check a
+# replica that hangs.
+# Above this, a level keeps its requests while one of its hosts is healthy.
+_ALWAYS_STAYS: Final = 100.0
+_CHECKED_S: Final = 1.2
+_SLOW_S: Final = 1.5
+# While a replica hangs, each change of its cluster takes a second, and the next change begins anew.
+_HUNG_S: Final = 4.0
+
+
+class Promises:
+    """Looks at what Envoys are given, at where requests go, and at what becomes of them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wished = {1}
+        self._answered: dict[str, set[int]] = {}  # gateway -> versions of its answers, in peace
+
+    def wished(self) -> None:
+        """Users have asked for something."""
+        plane = self._world.plane
+        self._wished |= {plane.target, *plane.service.split}
+        if plane.service.pinned is not None:
+            self._wished.add(plane.service.pinned)
+
+    # --- what Envoy is given ----------------------------------------------------------------------
+
+    def resources_made(self, state: State, files: Mapping[str, Json]) -> None:
+        """Each time that it is worked out."""
+        pure = self._world.pure
+        table, clusters = pure.table(files[ROUTES_FILE]), pure.clusters(files[CLUSTERS_FILE])
+        for known in state.services:
+            if known.course is None or not known.course.arms:
+                continue
+            shares = set()
+            for kind in KINDS:
+                route = table.route(*kind)
+                if route is None or not route.arms:
+                    raise Violation(ANSWERED, f"there is no way for {kind}")
+                shares.add(tuple((arm.version, arm.weight, arm.instead) for arm in route.arms))
+            if len(shares) > 1:
+                raise Violation(WEIGHTS, f"it depends on how one asks: {shares}")
+            for kind in (KINDS[0], KINDS[-1]):
+                route = table.route(*kind)
+                assert route is not None
+                self._route(known, route, clusters)
+                for arm in route.arms:
+                    self._at_home(known, state.front.region, clusters[arm.cluster])
+
+    def _route(self, known: Known, route: Route, clusters: Mapping[str, Cluster]) -> None:
+        assert known.course is not None
+        versions = [arm.version for arm in known.course.arms]
+        able = {
+            one.replica.worker: {version for version in versions if one.ready(version)}
+            for one in known.replicas
+            if not one.draining
+        }
+        some = sum(bool(each) for each in able.values())
+        if route.total != WEIGHT_TOTAL:
+            raise Violation(WEIGHTS, f"the weights sum up to {route.total}")
+        for arm in route.arms:
+            if arm.version not in versions:
+                raise Violation(WEIGHTS, f"version {arm.version} has no arm: {versions}")
+            have = sum(arm.version in each for each in able.values())
+            alone = arm.version == versions[0] or not any(
+                versions[0] in one for one in able.values()
+            )
+            if not alone and arm.weight * some > WEIGHT_TOTAL * have:
+                raise Violation(
+                    WEIGHTS, f"version {arm.version} has {arm.weight}, on {have} of {some} replicas"
+                )
+            self._hosts(known, arm, clusters)
+
+    def _hosts(self, known: Known, arm: Arm, clusters: Mapping[str, Cluster]) -> None:
+        cluster = clusters.get(arm.cluster)
+        if cluster is None:
+            raise Violation(NAMED, f"{arm.cluster} is routed to, and not made")
+        can = {
+            (one.replica.host, one.draining): one.ready(arm.version)
+            for one in known.replicas
+            if one.ready(arm.version) or (arm.instead is not None and one.ready(arm.instead))
+        }
+        found = {
+            (host.address, host.draining): level
+            for level, hosts in enumerate(cluster.levels)
+            for host in hosts
+        }
+        if found.keys() != can.keys():
+            raise Violation(ENDPOINTS, f"{cluster.name} has {sorted(found)}, not {sorted(can)}")
+        # Whoever has it is asked before those who only have the other.
+        first = max((level for key, level in found.items() if can[key]), default=-1)
+        if any(level <= first for key, level in found.items() if not can[key]):
+            raise Violation(ENDPOINTS, f"{cluster.name} has {found}")
+
+    def _at_home(self, known: Known, region: str, cluster: Cluster) -> None:
+        regions = {one.replica.host: one.replica.region for one in known.replicas}
+        levels = [{regions[host.address] for host in level} for level in cluster.levels]
+        if cluster.stay > _ALWAYS_STAYS:
+            levels.pop()  # of those who have only the other version, wherever they are
+        for at, level in enumerate(levels):
+            if at and level <= {"", region}:
+                raise Violation(HOME, f"{cluster.name} has {levels}, seen from {region}")
+
+    def known_now(self, gateway: GatewayBeing, before: Sequence[Known]) -> None:
+        """What the gateway knows has been looked at anew."""
+        there = {one.address for known in gateway.services for one in known.replicas}
+        if all(one.address in there for known in before for one in known.replicas):
+            return
+        latest_s = self._latest_s()
+        used = {worker for (worker, _), at_s in gateway.ready_since_s.items() if at_s <= latest_s}
+        for known in before:
+            for one in known.replicas:
+                if one.address in there or one.replica.worker not in used:
+                    continue
+                replica = self._world.by_address[one.replica.host]
+                lost_s = 0.0 if one.lost_s is None else self._world.now_s - one.lost_s
+                if replica.well and gateway.envoy.trusts(replica) and lost_s < LOST_REPLICA_S:
+                    raise Violation(KEPT, f"{gateway.name} has forgotten {replica.name}")
+
+    def routes_taken(self, envoy: Envoy) -> None:
+        assert envoy.table is not None
+        for kind in KINDS:
+            route = envoy.table.route(*kind)
+            for arm in route.arms if route is not None else ():
+                if arm.cluster not in envoy.active:
+                    raise Violation(NAMED, f"{envoy.name} has no {arm.cluster}")
+
+    def clusters_gone(self, envoy: Envoy, gone: Sequence[str]) -> None:
+        assert envoy.table is not None
+        for kind in KINDS:
+            route = envoy.table.route(*kind)
+            for arm in route.arms if route is not None else ():
+                if arm.cluster in gone:
+                    raise Violation(NAMED, f"{envoy.name} has {arm.cluster} no more")
+
+    # --- a request --------------------------------------------------------------------------------
+
+    def routed(self, gateway: GatewayBeing, arm: Arm) -> None:
+        """A request goes this way: some course says so that is not older than what the gateway has
+        told everybody that it has applied."""
+        told = self._world.plane.gateways.get(gateway.name)
+        since = told.applied.get(NAME, 0) if told is not None else 0
+        if not since:
+            return
+        for course in self._world.courses[since - 1 :]:
+            if any(each.version == arm.version for each in course.arms):
+                return
+        raise Violation(
+            TAKEN_BACK,
+            f"{gateway.name} has applied course {since}, and sends to version {arm.version}",
+        )
+
+    def able(self, gateway: GatewayBeing, arm: Arm) -> list[ReplicaBeing]:
+        """The replicas that are healthy, could answer, and are known to the gateway and its Envoy:
+        for long enough that Envoy has them by now."""
+        world = self._world
+        if world.settings.natures[arm.version] is Nature.CRASHING:
+            return []  # whoever is asked dies
+        latest_s = self._latest_s()
+        found = []
+        for (worker, version), since_s in gateway.ready_since_s.items():
+            replica = world.replicas.get(worker)
+            if (
+                version in (arm.version, arm.instead)
+                and since_s <= latest_s
+                and replica is not None
+                and replica.well
+                and replica.has(version)
+                and gateway.envoy.trusts(replica)
+            ):
+                found.append(replica)
+        return found
+
+    def _latest_s(self) -> float:
+        """What a gateway has handed over before this moment, its Envoy has by now."""
+        world = self._world
+        late_s = _CHECKED_S + world.settings.apply_s
+        if world.faults.rates["slow envoy"]:
+            late_s += _SLOW_S
+        if world.now_s < world.hung_until_s:
+            late_s += _HUNG_S
+        return world.now_s - late_s
+
+    def turned_away(self, gateway: GatewayBeing, route: Route | None) -> None:
+        """The gateway answered itself, that it has nothing."""
+        self._world.happened["turned away"] += 1
+        applied = gateway.applied
+        if applied is None:
+            return
+        for known in applied.services:
+            if known.course is not None and known.course.arms:
+                status = route.status if route is not None else None
+                raise Violation(ANSWERED, f"{gateway.name} answers {status} by itself")
+
+    def answered(self, gateway: GatewayBeing, arm: Arm, version: int) -> None:
+        if version not in (arm.version, arm.instead) or version not in self._wished:
+            raise Violation(ASKED, f"version {version} answered a request for {arm}")
+        self._answered.setdefault(gateway.name, set()).add(version)
+
+    def lost(
+        self, gateway: GatewayBeing, arm: Arm, stayed: Sequence[ReplicaBeing], why: list[str]
+    ) -> None:
+        """Nobody answered it, and these were there the whole time."""
+        well = [replica.name for replica in stayed if replica.well]
+        if well:
+            raise Violation(
+                ANSWERED,
+                f"{gateway.name} lost a request for version {arm.version} ({'; '.join(why)}), and "
+                f"{', '.join(well)} could have answered it",
+            )
+
+    def end_of_requests(self, course: Course) -> None:
+        """All is settled: whoever asks now is answered, by what the course says."""
+        wanted = {arm.version for arm in course.arms}
+        natures = self._world.settings.natures
+        deadly = any(natures[version] is Nature.CRASHING for version in wanted)
+        for gateway in self._world.gateways:
+            found = gateway.envoy.sends_to()
+            if not found <= wanted:
+                raise Violation(TAKEN_BACK, f"{gateway.name} sends to {found}, not to {wanted}")
+            for known in gateway.services:
+                for one in known.replicas:
+                    if not deadly and not self._world.by_address[one.replica.host].up:
+                        raise Violation(GONE, f"{gateway.name} knows {one.replica.worker}")
