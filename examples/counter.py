@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.storage import open_store
-from holdfast.train import tree
-from holdfast.train.effective import Setting, in_effect
 from holdfast.train.link import Link
-from holdfast.train.member import Member
-from holdfast.train.mesh import Mesh
-from holdfast.train.solo import Solo
-from holdfast.train.state import Entry, State
-from holdfast.train.tree import Piece
+from holdfast.train.members.effective import Setting, in_effect
+from holdfast.train.members.member import Member
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.solo import Solo
+from holdfast.train.states.state import Entry, State
+from holdfast.train.sums import tree
+from holdfast.train.sums.tree import Piece
 from holdfast.wire import talk
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.reports import TOTAL_METRIC

@@ -16,8 +16,8 @@ from training_screen import picture_alone
 
 from holdfast.cli.run_picture import Picture
 from holdfast.storage import open_store
-from holdfast.train.restoring import restore
-from holdfast.train.state import State
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.state import State
 
 # Of an epoch: 1,437 pictures, 16 for each of 8 lanes in a step.
 STEPS: Final = 12

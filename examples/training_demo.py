@@ -46,8 +46,8 @@ from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.models.records import WEIGHTS
 from holdfast.models.registry import Registry
-from holdfast.train.restoring import restore
-from holdfast.train.state import State
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.state import State
 from holdfast.wire.errors import HoldfastError
 
 DEFAULT_FOLDER: Final = EXAMPLES.parent / ".demo" / "training"

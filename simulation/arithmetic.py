@@ -1,10 +1,10 @@
 """A cheap stand-in for training: the state is a step and a number.
 
 What a lane contributes to a step depends on the state before it, as a gradient does, and on the
-settings that are in effect. Contributions are combined by the real tree (`holdfast.train.tree`), in
-a way that is neither commutative nor associative: other lanes, or the same in another order, give
-another number from there on. So equal numbers mean: the same lanes, each once, summed in the same
-order, from the same state, under the same settings.
+settings that are in effect. Contributions are combined by the real tree
+(`holdfast.train.sums.tree`), in a way that is neither commutative nor associative: other lanes, or
+the same in another order, give another number from there on. So equal numbers mean: the same lanes,
+each once, summed in the same order, from the same state, under the same settings.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from holdfast.train.effective import Record, in_effect
-from holdfast.train.tree import Piece, fold, merges, pieces
+from holdfast.train.members.effective import Record, in_effect
+from holdfast.train.sums.tree import Piece, fold, merges, pieces
 
 _PRIME = 0x100000001B3
 _MASK = 0xFFFFFFFFFFFFFFFF

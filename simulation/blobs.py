@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.train.effective import Record
+from holdfast.train.members.effective import Record
 from holdfast.wire.reports import Part
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from holdfast.agent import journal
 from holdfast.agent.events import NeverStarted, TermSeen
 from holdfast.agent.machine import AgentMachine
-from holdfast.train import tree
-from holdfast.train.effective import Setting
+from holdfast.train.members.effective import Setting
+from holdfast.train.sums import tree
 from simulation import arithmetic
 from simulation import worker as training
 from simulation.agent import Agent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen
 from holdfast.control.facts import Intent, Job, Phase, Placement, View
 from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
-from holdfast.train.effective import Record
+from holdfast.train.members.effective import Record
 from holdfast.wire.orders import Order, StartWorker
 from holdfast.wire.reports import NodeFacts, WorkerPhase
 from holdfast.wire.room import Resources

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.agent.events import Ending, Force, Key
-from holdfast.train.effective import Record, extended
-from holdfast.train.hello import Epoch, Hello
-from holdfast.train.meeting import conclude
+from holdfast.train.members.effective import Record, extended
+from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.meeting import conclude
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
 from simulation.arithmetic import Sums, contribution, following, setting_of, summed

@@ -16,10 +16,10 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from holdfast.train.bell import Bell
-from holdfast.train.door import Door
-from holdfast.train.hello import Epoch, Hello
-from holdfast.train.meeting import Meeting
+from holdfast.train.members.bell import Bell
+from holdfast.train.members.door import Door
+from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.meeting import Meeting
 
 SIZES = (250, 1_000, 2_000)
 JOB = "bench"

@@ -21,12 +21,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from holdfast.train.bell import Bell
-from holdfast.train.door import Door
-from holdfast.train.hello import Epoch, Hello
-from holdfast.train.meeting import Meeting
-from holdfast.train.mesh import Mesh
-from holdfast.train.wires import tune
+from holdfast.train.members.bell import Bell
+from holdfast.train.members.door import Door
+from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.meeting import Meeting
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.wires import tune
 
 SIZES = (8, 16, 32, 64, 128)
 ROUNDS = 6

@@ -36,9 +36,9 @@ from torch.nn import functional
 from bench.coordination.machine import load_average
 from bench.training import work
 from bench.training.recovery import RESULTS, write
-from holdfast.train.solo import Solo
-from holdfast.train.state import State
-from holdfast.train.tracked import Tracked
+from holdfast.train.members.solo import Solo
+from holdfast.train.states.state import State
+from holdfast.train.states.tracked import Tracked
 
 LOST_MAX: Final = 0.05
 CALM_STEPS: Final = 20

@@ -27,12 +27,12 @@ import torch
 
 from bench.training.exchange import LANES, connected
 from examples.digits import network
-from holdfast.train.codes import of
-from holdfast.train.conversation import Conversation
-from holdfast.train.exchange import MeshExchange
-from holdfast.train.gradients import Layout, Sums
-from holdfast.train.mesh import Mesh
-from holdfast.train.tracked import Tracked
+from holdfast.train.members.conversation import Conversation
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.states.tracked import Tracked
+from holdfast.train.sums.codes import of
+from holdfast.train.sums.exchange import MeshExchange
+from holdfast.train.sums.gradients import Layout, Sums
 
 WAYS = ["none", "bf16", "int8", "topk:0.01", "topk:0.1", "powersgd:4"]
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits.py"

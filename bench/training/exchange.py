@@ -25,11 +25,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from holdfast.train.conversation import Conversation
-from holdfast.train.exchange import MeshExchange
-from holdfast.train.gradients import Layout, Sums
-from holdfast.train.mesh import Mesh
-from holdfast.train.wires import tune
+from holdfast.train.members.conversation import Conversation
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.wires import tune
+from holdfast.train.sums.exchange import MeshExchange
+from holdfast.train.sums.gradients import Layout, Sums
 
 LANES = 8
 

@@ -73,7 +73,7 @@ def warm_up() -> None:
         # The first optimizer of a process imports more, for more than a second.
         torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
     train = importlib.import_module("holdfast.train")
-    found = pkgutil.iter_modules(train.__path__, "holdfast.train.")
+    found = pkgutil.walk_packages(train.__path__, "holdfast.train.")
     for name in (*(module.name for module in found), *_SERVING):
         try:
             importlib.import_module(name)

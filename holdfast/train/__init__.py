@@ -7,7 +7,10 @@
 - `turns`, `fit`    for loops that are written already
 - `digest_of`       SHA-256 of a model's weights
 - `link`            a worker's line to its agent; absent under a plain `python train.py`
-- `member`, `solo`  a worker's part in its job, and the same for one that is alone; without torch
+
+Below it: `data` (which samples a lane gets), `sums` (one order of summation), `states` (what is
+saved, restored and handed over), `members` (a worker among others, without torch), `modes` (the ways
+to combine).
 
 It imports nothing of the control plane or the agent.
 """
@@ -21,12 +24,12 @@ from holdfast.wire.extras import require_extra
 
 if TYPE_CHECKING:
     from holdfast.train.adapters import Turn, fit, turns
-    from holdfast.train.batch import Batch
+    from holdfast.train.data.batch import Batch
+    from holdfast.train.data.sharded import Sharded
     from holdfast.train.evaluation import Evaluation
     from holdfast.train.launching import launch
     from holdfast.train.publishing import Published, digest_of
     from holdfast.train.run import Run
-    from holdfast.train.sharded import Sharded
 
 __all__ = [
     "Batch",
@@ -42,11 +45,11 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Batch": "batch",
+    "Batch": "data.batch",
     "Evaluation": "evaluation",
     "Published": "publishing",
     "Run": "run",
-    "Sharded": "sharded",
+    "Sharded": "data.sharded",
     "Turn": "adapters",
     "digest_of": "publishing",
     "fit": "adapters",

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from holdfast.train.batch import Batch, moved
 from holdfast.train.chance import seed_everything
-from holdfast.train.fetching import Collate
-from holdfast.train.rounds import Rounds
-from holdfast.train.sharded import Sharded
-from holdfast.train.tracked import Tracked
+from holdfast.train.data.batch import Batch, moved
+from holdfast.train.data.fetching import Collate
+from holdfast.train.data.sharded import Sharded
+from holdfast.train.modes.rounds import Rounds
+from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
 
 Measure = Callable[[Batch], Mapping[str, Any] | torch.Tensor | float]

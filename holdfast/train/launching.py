@@ -16,15 +16,15 @@ import torch
 
 from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.storage import open_store
-from holdfast.train.async_mode.rounds import AsyncRounds
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.link import Link
-from holdfast.train.local import LocalRounds
-from holdfast.train.member import Left, Member
-from holdfast.train.rounds import Rounds
+from holdfast.train.members.member import Left, Member
+from holdfast.train.members.solo import Solo
+from holdfast.train.modes.asynchronous.rounds import AsyncRounds
+from holdfast.train.modes.local import LocalRounds
+from holdfast.train.modes.rounds import Rounds
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
-from holdfast.train.solo import Solo
 from holdfast.wire import talk
 from holdfast.wire.errors import Usage
 

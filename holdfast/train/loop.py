@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from holdfast.train.batch import Batch
-from holdfast.train.order import Ticket
-from holdfast.train.rounds import Rounds
-from holdfast.train.sharded import Read
-from holdfast.train.source import Source
+from holdfast.train.data.batch import Batch
+from holdfast.train.data.order import Ticket
+from holdfast.train.data.sharded import Read
+from holdfast.train.data.source import Source
+from holdfast.train.modes.rounds import Rounds
 from holdfast.wire.reports import SAMPLES_METRIC, TOTAL_METRIC
 
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from holdfast.models.names import check_alias, check_model
 from holdfast.storage import open_store
-from holdfast.train.memory import entry
-from holdfast.train.rounds import Rounds
-from holdfast.train.state import spell
+from holdfast.train.modes.rounds import Rounds
+from holdfast.train.states.memory import entry
+from holdfast.train.states.state import spell
 from holdfast.wire import logs, talk
 
 log = logs.get(__name__)

@@ -23,16 +23,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from holdfast.train.async_mode.rounds import AsyncRounds
-from holdfast.train.batch import Batch
+from holdfast.train.data.batch import Batch
+from holdfast.train.data.fetching import Collate, Samples
+from holdfast.train.data.sharded import Sharded
+from holdfast.train.data.source import Source
 from holdfast.train.evaluation import Evaluation, evaluate
-from holdfast.train.fetching import Collate, Samples
 from holdfast.train.loop import Loop
+from holdfast.train.modes.asynchronous.rounds import AsyncRounds
+from holdfast.train.modes.rounds import Hook, Rounds
 from holdfast.train.publishing import Published, Wish, publish
-from holdfast.train.rounds import Hook, Rounds
 from holdfast.train.settings import Settings
-from holdfast.train.sharded import Sharded
-from holdfast.train.source import Source
 from holdfast.wire.errors import Usage
 
 

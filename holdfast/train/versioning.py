@@ -18,8 +18,8 @@ from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import open_store
 from holdfast.train import portrait
+from holdfast.train.modes.rounds import Rounds
 from holdfast.train.publishing import Published, Wish, buffers
-from holdfast.train.rounds import Rounds
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import BadModel, HoldfastError, RetryError, Usage
 from holdfast.wire.limits import PUBLISH_RETRY_S, PUBLISH_S

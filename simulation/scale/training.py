@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.control.lines import steps_pause_s
-from holdfast.train.buckets import bucket_bytes
+from holdfast.train.sums.buckets import bucket_bytes
 from holdfast.wire.limits import (
     BUCKET_BYTES,
     CALLERS_MAX,

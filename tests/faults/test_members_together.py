@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage import open_store
-from holdfast.train.effective import Setting
-from holdfast.train.restoring import restore
+from holdfast.train.members.effective import Setting
+from holdfast.train.states.restoring import restore
 from holdfast.wire.limits import HASH_STEPS
 from tests.faults.members_stage import JOB, Stage
 from tests.faults.test_members_checkpoints import checkpoint

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast import train
-from holdfast.train.state import State
+from holdfast.train.states.state import State
 
 SAMPLES = 300
 

@@ -25,7 +25,7 @@ class _Listener(logging.Handler):
 
 
 def listen(notes: work.Notes) -> None:
-    logger = logging.getLogger("holdfast.train.member")
+    logger = logging.getLogger("holdfast.train.members.member")
     logger.setLevel(logging.INFO)
     logger.addHandler(_Listener(notes))
 

@@ -12,7 +12,7 @@ from holdfast.control.facts import Job
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.storage import open_store
-from holdfast.train.restoring import restore
+from holdfast.train.states.restoring import restore
 from holdfast.wire.errors import Conflict, HoldfastError
 from tests.proofs.control.checks import FINAL, Violation
 from tests.proofs.control.events import Answer, Kept

@@ -16,8 +16,8 @@ from holdfast.control.facts import Checkpoint
 from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.storage import open_store
-from holdfast.train.restoring import restore
-from holdfast.train.state import State
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.state import State
 from holdfast.wire.errors import HoldfastError
 from tests.contract.waiting import eventually
 from tests.proofs.control import witness

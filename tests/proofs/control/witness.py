@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.train.member import Member
+from holdfast.train.members.member import Member
 
 COUNTER = Path(__file__).parents[3] / "examples" / "counter.py"
 

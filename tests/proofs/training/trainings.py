@@ -13,9 +13,9 @@ from typing import Final
 from holdfast.control.facts import Job
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.storage import Blobs, open_store
-from holdfast.train.order import Order
-from holdfast.train.restoring import restore
-from holdfast.train.state import State
+from holdfast.train.data.order import Order
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.state import State
 from tests.proofs.training import judging
 from tests.proofs.training.script import witness
 

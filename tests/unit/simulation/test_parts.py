@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agent.events import Entry, Forgotten, Key, TermSeen
 from holdfast.control.schedule import plan
-from holdfast.train.effective import Setting
+from holdfast.train.members.effective import Setting
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.reports import Part
 from simulation import decide

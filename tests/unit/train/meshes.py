@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.train.bell import Bell
-from holdfast.train.door import Door
-from holdfast.train.hello import Epoch, Hello
-from holdfast.train.meeting import Meeting
-from holdfast.train.mesh import Mesh
-from holdfast.train.wires import tune
+from holdfast.train.members.bell import Bell
+from holdfast.train.members.door import Door
+from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.meeting import Meeting
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.wires import tune
 
 JOB = "job"
 LIMIT_S = 30.0

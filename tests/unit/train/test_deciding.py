@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.train import divergence
-from holdfast.train.divergence import Verdict, judge, turn_of
-from holdfast.train.effective import Setting, extended, in_effect, lineage
-from holdfast.train.hello import Epoch, Hello
-from holdfast.train.meeting import Conclusion, conclude
-from holdfast.train.state import Entry, State
+from holdfast.train.members.effective import Setting, extended, in_effect, lineage
+from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.meeting import Conclusion, conclude
+from holdfast.train.states import divergence
+from holdfast.train.states.divergence import Verdict, judge, turn_of
+from holdfast.train.states.state import Entry, State
 from holdfast.wire.limits import HASH_STEPS
 
 

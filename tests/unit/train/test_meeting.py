@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from holdfast.train.bell import Bell
-from holdfast.train.calls import knock
-from holdfast.train.door import Door
-from holdfast.train.hello import Epoch, Hello
+from holdfast.train.members.bell import Bell
+from holdfast.train.members.calls import knock
+from holdfast.train.members.door import Door
+from holdfast.train.members.hello import Epoch, Hello
 from holdfast.wire.errors import Occupied
 from tests.unit.train.meshes import JOB, LIMIT_S, Doors, Thread
 
@@ -136,8 +136,8 @@ def test_a_door_answers_where_its_worker_is() -> None:
 def test_who_does_not_answer_is_suspected_and_still_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.train.meeting.MEET_S", 0.3)
-    monkeypatch.setattr("holdfast.train.calls.KNOCK_S", 0.1)
+    monkeypatch.setattr("holdfast.train.members.meeting.MEET_S", 0.3)
+    monkeypatch.setattr("holdfast.train.members.calls.KNOCK_S", 0.1)
     with Doors(3) as doors, socket.create_server(("127.0.0.1", 0)) as frozen:
         real = doors.addresses[1]
         # Worker 2 answers at its door, and is not there yet.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.train.link import Link
-from holdfast.train.member import Left, Member
-from holdfast.train.state import Entry, State
+from holdfast.train.members.member import Left, Member
+from holdfast.train.states.state import Entry, State
 from holdfast.wire import talk
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.orders import View

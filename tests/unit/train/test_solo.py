@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.train.solo import Solo
-from holdfast.train.state import Entry, State
+from holdfast.train.members.solo import Solo
+from holdfast.train.states.state import Entry, State
 from holdfast.wire.errors import Corrupt
 from tests.faults.members_stage import ROOT
 

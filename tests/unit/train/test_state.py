@@ -12,9 +12,9 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.train import sharing
-from holdfast.train.sharing import Assembly, parts_of, share_buffers, shares_of
-from holdfast.train.state import Entry, State
+from holdfast.train.states import sharing
+from holdfast.train.states.sharing import Assembly, parts_of, share_buffers, shares_of
+from holdfast.train.states.state import Entry, State
 from holdfast.wire.errors import Corrupt, Usage
 
 DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8, "F16": np.float16}

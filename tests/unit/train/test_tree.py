@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.control import views
-from holdfast.train import tree
-from holdfast.train.tree import Piece
+from holdfast.train.sums import tree
+from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import BugError
 
 splits = st.integers(1, 40).flatmap(

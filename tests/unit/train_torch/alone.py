@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from holdfast.train.chance import seed_everything, seed_of
-from holdfast.train.rounds import Rounds
+from holdfast.train.members.solo import Solo
+from holdfast.train.modes.rounds import Rounds
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
-from holdfast.train.solo import Solo
 
 
 def alone(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from holdfast.train.async_mode.ledger import Ledger
-from holdfast.train.async_mode.ring import Ring, servers_of
+from holdfast.train.modes.asynchronous.ledger import Ledger
+from holdfast.train.modes.asynchronous.ring import Ring, servers_of
 
 NAMES = [f"model/{number}.weight" for number in range(2_000)]
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.train.async_mode.messages import Peers, message
-from holdfast.train.async_mode.server import Server, nothing
-from holdfast.train.async_mode.shard import Shard, names_of
-from holdfast.train.async_mode.tending import LEDGER, Household
-from holdfast.train.async_mode.traffic import Traffic
-from holdfast.train.memory import entry
-from holdfast.train.state import Entry, State
-from holdfast.train.tracked import Tracked
+from holdfast.train.modes.asynchronous.messages import Peers, message
+from holdfast.train.modes.asynchronous.server import Server, nothing
+from holdfast.train.modes.asynchronous.shard import Shard, names_of
+from holdfast.train.modes.asynchronous.tending import LEDGER, Household
+from holdfast.train.modes.asynchronous.traffic import Traffic
+from holdfast.train.states.memory import entry
+from holdfast.train.states.state import Entry, State
+from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import PeerLost, Usage
 from holdfast.wire.orders import View
 

@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast.train import Run
-from holdfast.train.codes import of
-from holdfast.train.compression import Code, Largest, Rounded, Whole
-from holdfast.train.gradients import Layout, Sums
-from holdfast.train.powersgd import LowRank
-from holdfast.train.tracked import Tracked
+from holdfast.train.states.tracked import Tracked
+from holdfast.train.sums.codes import of
+from holdfast.train.sums.compression import Code, Largest, Rounded, Whole
+from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.powersgd import LowRank
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 

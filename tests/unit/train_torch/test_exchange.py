@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.train.conversation import STEP, Conversation
-from holdfast.train.mesh import Mesh
-from holdfast.train.stepping import Stepping
-from holdfast.train.tracked import Tracked
-from holdfast.train.words import Lane
+from holdfast.train.members.conversation import STEP, Conversation
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.states.tracked import Tracked
+from holdfast.train.sums.stepping import Stepping
+from holdfast.train.sums.words import Lane
 from holdfast.wire.orders import View
 from tests.unit.train.meshes import Thread, meshes
 

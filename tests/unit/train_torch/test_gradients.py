@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from holdfast.train import tree
-from holdfast.train.gradients import Layout, Sums
-from holdfast.train.tree import Piece
+from holdfast.train.sums import tree
+from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.tree import Piece
 
 SHAPES = [(3, 5), (7,), (2, 2, 2), (1,)]
 

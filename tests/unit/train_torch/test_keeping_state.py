@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.train.buffers import Buffers
 from holdfast.train.settings import Settings
-from holdfast.train.skeleton import decode, encode
-from holdfast.train.state import State
-from holdfast.train.tracked import Tracked
+from holdfast.train.states.skeleton import decode, encode
+from holdfast.train.states.state import State
+from holdfast.train.states.tracked import Tracked
+from holdfast.train.sums.buffers import Buffers
 from holdfast.wire.errors import Usage
 
 

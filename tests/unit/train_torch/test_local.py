@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from holdfast.train import Run, launch
 from holdfast.train.chance import seed_everything, seed_of
-from holdfast.train.local import LocalRounds
-from holdfast.train.outer import Outer
+from holdfast.train.members.solo import Solo
+from holdfast.train.modes.local import LocalRounds
+from holdfast.train.modes.outer import Outer
 from holdfast.train.settings import Settings
-from holdfast.train.solo import Solo
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.train.chance import seed_of, shuffled
-from holdfast.train.order import Order
-from holdfast.train.sharded import By, Sharded, Streams
+from holdfast.train.data.order import Order
+from holdfast.train.data.sharded import By, Sharded, Streams
 from holdfast.wire.errors import Usage
 
 

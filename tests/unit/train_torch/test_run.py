@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast.train import Run, Sharded, fit, turns
+from holdfast.train.modes.rounds import Rounds
 from holdfast.train.publishing import weights
-from holdfast.train.rounds import Rounds
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 

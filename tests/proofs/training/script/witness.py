@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from holdfast import train
-from holdfast.train.source import SAMPLE_LOG_VARIABLE
+from holdfast.train.data.source import SAMPLE_LOG_VARIABLE
 from tests.faults.training_scenarios import MODELS, Points
 
 SAMPLES = 90

@@ -1,0 +1,117 @@
+"""Getting the samples of tickets: at once, or ahead of time by loader processes.
+
+What a data set draws at random (an augmentation) is seeded by the ticket, so it is the same
+whoever fetches it: this process, a loader process, another worker after this one died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from holdfast.train.chance import seed_everything
+from holdfast.train.data.order import Ticket
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Samples(Sized, Protocol):
+    """A map-style data set: a length, and a sample for each number below it."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def fetch(data: Samples, ticket: Ticket) -> list[Any]:
+    """The ticket's samples."""
+    seed_everything(ticket.seed)
+    if many := getattr(data, "__getitems__", None):
+        return list(many(list(ticket.samples)))
+    return [data[sample] for sample in ticket.samples]
+
+
+class Fetcher:
+    """Gives the collated samples of tickets, in whatever order they are asked for.
+
+    With loader processes it fetches ahead what `upcoming` says; a ticket that was not foreseen (the
+    view has changed) makes it begin anew from there.
+    """
+
+    def __init__(
+        self,
+        data: Samples,
+        upcoming: Callable[[Ticket], Iterator[Ticket]],
+        *,
+        loader_workers: int = 0,
+        collate: Collate | None = None,
+        pin: bool = False,
+    ) -> None:
+        self._data = data
+        self._collate = collate or default_collate
+        self._upcoming = upcoming
+        self._pin = pin
+        self._ahead: Iterator[tuple[Ticket, Any]] = iter(())
+        self._expected: Iterator[Ticket] = iter(())
+        self._plan = _Plan()
+        self._loader: DataLoader[Any] | None = None
+        if loader_workers:
+            self._loader = DataLoader(
+                _Tickets(data),
+                batch_sampler=self._plan,
+                num_workers=loader_workers,
+                collate_fn=_Pair(self._collate),
+                worker_init_fn=_begin_loader,
+                persistent_workers=True,
+                pin_memory=pin,
+            )
+
+    def get(self, ticket: Ticket) -> Any:
+        if self._loader is None:
+            return self._collate(fetch(self._data, ticket))
+        if next(self._expected, None) != ticket:
+            self._plan.tickets = lambda: self._upcoming(ticket)
+            self._expected = self._upcoming(ticket)
+            next(self._expected)
+            self._ahead = iter(self._loader)
+        found, data = next(self._ahead)
+        assert found == ticket, f"{found} was fetched where {ticket} was due"
+        return data
+
+
+class _Plan:
+    """What the loader processes fetch next; what torch takes for lists of indices are tickets."""
+
+    def __init__(self) -> None:
+        self.tickets: Callable[[], Iterator[Any]] = lambda: iter(())
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.tickets()
+
+
+class _Tickets(Dataset[Any]):
+    """A data set whose "indices" are tickets: torch hands a whole one to `__getitems__`."""
+
+    def __init__(self, data: Samples) -> None:
+        self._data = data
+
+    def __getitem__(self, ticket: Ticket) -> Any:
+        return self.__getitems__(ticket)
+
+    def __getitems__(self, ticket: Ticket) -> tuple[Ticket, list[Any]]:
+        return ticket, fetch(self._data, ticket)
+
+
+class _Pair:
+    def __init__(self, collate: Collate) -> None:
+        self._collate = collate
+
+    def __call__(self, fetched: Any) -> tuple[Ticket, Any]:
+        ticket, samples = fetched
+        return ticket, self._collate(samples)
+
+
+def _begin_loader(_number: int) -> None:
+    """In a new loader process: as many threads as the worker itself would use for one sample."""
+    torch.set_num_threads(1)

@@ -1,0 +1,103 @@
+"""What members say to each other besides sums: who is where, and results that everyone shall know.
+
+Everything that all members do together has a place: (step, number). Members do these things in the
+same order, but after a broken mesh one may be ahead of another: it has the result that the other
+still asks for. So whoever speaks also says what it knows, and whoever is behind takes it from
+there. What is older than where one stands is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.train.members.mesh import Mesh
+from holdfast.wire.errors import BugError
+
+Place = tuple[int, int]
+
+# The number of a step's own sum: after everything else at its boundary.
+STEP: Final = 2**31 - 1
+# That of a member that has nothing more to ask: behind everything.
+END: Final = 2**31
+_LEAD: Final = struct.Struct("<QQQ")  # step, number, bytes of the notes
+_TAG: Final = 20
+
+
+class Conversation:
+    """The members of one meeting. One thread at a time."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._ahead: dict[int, tuple[Place, bytes]] = {}  # said by peers that are further
+        # Whether all have said the same place once. From then on nobody of this meeting is ahead
+        # of another, and a place needs to be said only together with something else. Everyone
+        # hears the same places of everyone, so all conclude this at the same place.
+        self.level = False
+
+    def lead(self, place: Place, notes: bytes) -> dict[int, tuple[Place, bytes]]:
+        """Say that this is where I stand, and hear where the others do: at this place, or further.
+
+        What a peer that is further has said is also heard by the call at that later place.
+        """
+        peers = self._mesh.peers
+        lead = _LEAD.pack(*place, len(notes))
+        heard = {peer: said for peer, said in self._ahead.items() if said[0] >= place}
+        self._ahead = {peer: said for peer, said in self._ahead.items() if said[0] > place}
+        speak = True
+        while speak or len(heard) < len(peers):
+            missing = [peer for peer in peers if peer not in heard]
+            leads = {peer: bytearray(_LEAD.size) for peer in missing}
+            self._mesh.exchange(
+                {peer: [lead] for peer in peers} if speak else {},
+                {peer: [room] for peer, room in leads.items()},
+                tag=_TAG,
+            )
+            found = {peer: _LEAD.unpack(room) for peer, room in leads.items()}
+            bodies = {peer: bytearray(size) for peer, (_, _, size) in found.items() if size}
+            self._mesh.exchange(
+                {peer: [notes] for peer in peers} if speak and notes else {},
+                {peer: [room] for peer, room in bodies.items()},
+                tag=_TAG,
+            )
+            speak = False
+            for peer, (step, number, _) in found.items():
+                said = (step, number), bytes(bodies.get(peer, b""))
+                if said[0] >= place:
+                    heard[peer] = said
+                if said[0] > place:
+                    self._ahead[peer] = said
+        self.level = self.level or all(where == place for where, _ in heard.values())
+        return heard
+
+    def ask(
+        self, place: Place, results: list[Any], mine: Mapping[int, Any], wanted: Sequence[int]
+    ) -> dict[str, Any]:
+        """What all lanes of `wanted` have answered here: `mine` are those of this worker. Whoever
+        is further gives its result; ours so far, `results`, are for whoever is behind."""
+        lanes = {str(lane): value for lane, value in mine.items()}
+        said = {"results": results, "lanes": lanes}
+        heard = self.lead(place, json.dumps(said).encode())
+        found = json.loads(json.dumps(lanes))  # as everybody else gets it
+        for where, notes in heard.values():
+            if where > place:
+                answer: dict[str, Any] = json.loads(notes)["results"][place[1]]
+                return answer
+            found.update(json.loads(notes)["lanes"])
+        if sorted(map(int, found)) != sorted(wanted):
+            raise BugError(f"lanes {sorted(found)} have answered where {list(wanted)} were asked")
+        return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+    def tell(self, place: Place, notes: bytes) -> None:
+        """Say it to everyone, and wait for nobody."""
+        for peer in self._mesh.peers:
+            self._mesh.send(peer, _LEAD.pack(*place, len(notes)), tag=_TAG)
+            if notes:
+                self._mesh.send(peer, notes, tag=_TAG)
+
+
+def known(results: Sequence[Any]) -> bytes:
+    """What a member says where it asks for nothing: the results that it has."""
+    return json.dumps({"results": results, "lanes": {}}).encode() if results else b""

@@ -1,0 +1,272 @@
+"""Where a worker's peers find it: one listener for its whole life, served by a thread of its own.
+
+The thread answers at once, whatever the rest of the worker computes: so a silent door means that
+the process does not run or cannot be reached. Callers for the present meeting are let in; those for
+a later one wait here until the worker is there; those for an older one are told where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.train.members.bell import Bell
+from holdfast.train.members.hello import Epoch, Hello, Line, answer, stranger
+from holdfast.train.members.wires import listening
+from holdfast.wire import logs
+from holdfast.wire.errors import PeerLost, Refused
+from holdfast.wire.limits import CALLERS_MAX, DOOR_BEAT_S, HELLO_S
+
+log = logs.get(__name__)
+_NOWHERE: Final = Epoch(0, 0)
+_open: weakref.WeakSet[Door] = weakref.WeakSet()
+
+
+@dataclass(slots=True)
+class _Caller:
+    line: Line
+    until_s: float  # when it has to have said what it wants, or to have heard what it is told
+    hello: Hello | None = None  # it waits with this one
+    told_s: float = 0.0  # when it was last told to wait
+    welcome: bool = False  # it comes in when our greeting is sent
+    leaves: bool = False  # when what it is told is sent
+
+
+class Door:
+    """The listener of one worker. `bell` is rung when somebody has come in, or when a later round
+    of the present view is known; then also `moved` is called, in the door's thread."""
+
+    def __init__(self, job: str, worker: int, host: str, port: int, bell: Bell) -> None:
+        self.job = job
+        self.worker = worker
+        self._bell = bell
+        self._lock = threading.Lock()
+        self._mine = Hello("meet", job, worker, -1, _NOWHERE)
+        self._met = False
+        self._arrived: dict[int, tuple[socket.socket, Hello]] = {}
+        self._round = 0  # the latest that is known of the present view
+        self._moved: Callable[[PeerLost], None] = lambda _why: None
+        self._callers: dict[int, _Caller] = {}
+        self._closed = False
+        self._wake = Bell()
+        self._listener = listening(host, port)
+        self._listener.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="holdfast-door", daemon=True)
+        self._thread.start()
+        _open.add(self)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._listener.getsockname()[:2]
+        return str(host), int(port)
+
+    # --- for the worker's own thread ------------------------------------------------------------
+
+    def begin(self, mine: Hello) -> None:
+        """This worker is in that meeting now, and brings this. Earlier callers are put out."""
+        with self._lock:
+            if mine.epoch.view != self._mine.epoch.view:
+                self._round = 0
+            self._round = max(self._round, mine.epoch.round)
+            self._mine, self._met = mine, False
+            self._put_out()
+        self._wake.ring()
+
+    def arrivals(self) -> dict[int, tuple[socket.socket, Hello]]:
+        """Who came in for the present meeting since the last question."""
+        with self._lock:
+            found, self._arrived = self._arrived, {}
+            return found
+
+    def met(self, moved: Callable[[PeerLost], None]) -> None:
+        """The meeting is complete. `moved` is called as soon as a peer is known to meet again."""
+        with self._lock:
+            self._met, self._moved = True, moved
+            late = next(iter(self._arrived), None)
+            self._put_out()
+        if late is not None:
+            self._meet_again(late)
+
+    @property
+    def view(self) -> int:
+        """The view of the present meeting."""
+        return self._mine.epoch.view
+
+    @property
+    def round(self) -> int:
+        """The latest round of the present view that is known: by ourselves or by a peer."""
+        return self._round
+
+    def heard_of(self, epoch: Epoch) -> None:
+        """A peer is in this meeting."""
+        with self._lock:
+            later = epoch.view == self._mine.epoch.view and epoch.round > self._round
+            if later:
+                self._round = epoch.round
+        if later:
+            self._bell.ring()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.ring()
+        self._thread.join(1.0)
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while not self._closed:
+            ready = dict(poll.poll(DOOR_BEAT_S * 500 if self._callers else None))
+            self._wake.still()
+            if self._listener.fileno() in ready:
+                self._let_in(poll)
+            for fd, caller in list(self._callers.items()):
+                if not self._serve(caller, ready.get(fd, 0)):
+                    del self._callers[fd]
+                    poll.unregister(fd)
+                else:
+                    events = select.POLLIN if caller.hello is None else select.POLLRDHUP
+                    poll.modify(fd, events | (select.POLLOUT if caller.line.sending else 0))
+        self._listener.close()
+        for caller in self._callers.values():
+            caller.line.close()
+        with self._lock:
+            self._put_out()
+
+    def _let_in(self, poll: select.poll) -> None:
+        with suppress(OSError):  # it has hung up already
+            sock, _ = self._listener.accept()
+            if len(self._callers) >= CALLERS_MAX:
+                sock.close()
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            caller = _Caller(Line(sock), time.monotonic() + HELLO_S)
+            self._callers[sock.fileno()] = caller
+            poll.register(sock, select.POLLIN)
+
+    def _serve(self, caller: _Caller, event: int) -> bool:
+        """Do what can be done for a caller; whether it is still ours."""
+        stays: bool | None
+        try:
+            if event & select.POLLOUT or caller.line.sending:
+                caller.line.flush()
+            if caller.leaves:
+                stays = caller.line.sending and time.monotonic() < caller.until_s
+            elif caller.hello is not None:
+                stays = self._wait(caller, event)
+            else:
+                stays = self._hear(caller)
+        except (OSError, EOFError, Refused) as error:
+            if isinstance(error, Refused):
+                log.warning("a caller was sent away", job=self.job, why=error.why)
+            caller.line.close()
+            return False
+        if stays is None:  # it came in: the socket is somebody else's now
+            return False
+        if not stays:
+            caller.line.close()
+        return stays
+
+    def _hear(self, caller: _Caller) -> bool | None:
+        body = caller.line.hear()
+        if body is None:
+            return time.monotonic() < caller.until_s
+        hello = Hello.of(body)
+        if (hello.job, hello.to) != (self.job, self.worker) or hello.worker == self.worker:
+            raise stranger(f"it looks for worker {hello.to} of job {hello.job!r}")
+        if hello.kind == "knock":
+            self._note(hello)
+            return self._dismiss(caller, "here")
+        caller.hello = hello
+        return self._wait(caller, 0)
+
+    def _wait(self, caller: _Caller, event: int) -> bool | None:
+        """Let it in, send it away, or tell it now and then that we are here."""
+        hello, now_s = caller.hello, time.monotonic()
+        assert hello is not None
+        if event & (select.POLLRDHUP | select.POLLHUP | select.POLLERR):
+            return False
+        self._note(hello)
+        with self._lock:
+            mine, met = self._mine, self._met
+            if hello.epoch == mine.epoch and not met:
+                return self._welcome(caller, hello)
+        if caller.welcome:
+            return False  # too late: it takes us for a member of a meeting that is over
+        if hello.epoch == mine.epoch:
+            self._meet_again(hello.worker)
+        if hello.epoch <= mine.epoch:
+            return self._dismiss(caller, "old")
+        if now_s >= caller.told_s + DOOR_BEAT_S:
+            caller.told_s = now_s
+            caller.line.say(answer("wait", mine.epoch))
+        return True
+
+    def _welcome(self, caller: _Caller, hello: Hello) -> bool | None:
+        """Greet it, and let it in when the greeting is sent."""
+        if not caller.welcome:
+            caller.welcome = True
+            caller.line.say({**self._mine.body(), "to": hello.worker})
+        if caller.line.sending:
+            return True
+        former = self._arrived.pop(hello.worker, None)
+        if former is not None:
+            former[0].close()
+        self._arrived[hello.worker] = (caller.line.sock, hello)
+        self._bell.ring()
+        return None
+
+    def _dismiss(self, caller: _Caller, word: str) -> bool:
+        with self._lock:
+            where = Epoch(self._mine.epoch.view, self._round)
+        caller.line.say(answer(word, where))
+        caller.leaves, caller.until_s = True, time.monotonic() + HELLO_S
+        return caller.line.sending
+
+    def _note(self, hello: Hello) -> None:
+        """Where a peer is: if it meets again in the view that we are in, our mesh is over."""
+        self.heard_of(hello.epoch)
+        with self._lock:
+            over = self._met and self._round > self._mine.epoch.round
+            moved = self._moved
+        if over:
+            moved(PeerLost(f"worker {hello.worker} meets again", peer=hello.worker))
+
+    def _meet_again(self, peer: int) -> None:
+        """A peer calls for a meeting that we have completed: it has lost the connection."""
+        with self._lock:
+            self._round = max(self._round, self._mine.epoch.round + 1)
+            moved = self._moved
+        moved(PeerLost(f"worker {peer} has lost its connection", peer=peer))
+        self._bell.ring()
+
+    def _put_out(self) -> None:
+        for sock, _ in self._arrived.values():
+            sock.close()
+        self._arrived = {}
+
+    def _forked(self) -> None:
+        with suppress(OSError):
+            os.close(self._listener.detach())
+        for caller in self._callers.values():
+            with suppress(OSError):
+                os.close(caller.line.sock.detach())
+
+
+def _close_in_child() -> None:
+    for door in list(_open):
+        door._forked()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,161 @@
+"""A member without a job: a plain `python train.py`. All lanes are here, and nobody else is.
+
+With a folder it also checkpoints: every so many steps and at the end, in the background, in the
+same form as a job does. Started again with the same folder it goes on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.storage import Blobs, Part, open_store
+from holdfast.storage.manifests import Manifest, write_manifest
+from holdfast.train.members.keeping import Holder
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.saving import Saver
+from holdfast.train.states.state import State
+from holdfast.wire import logs
+from holdfast.wire.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
+from holdfast.wire.orders import View
+
+log = logs.get(__name__)
+_LAST: Final = "last.json"  # its existence is the commit
+
+
+class Solo:
+    """The same face as `Member`'s. Nothing here ever raises `PeerLost` or `Left`."""
+
+    step: int
+    view: View
+    mesh: Mesh
+    lanes: tuple[int, ...]
+    settings: Mapping[str, str]
+    unsettled: bool
+
+    def __init__(
+        self,
+        holder: Holder,
+        lanes: int,
+        *,
+        settings: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        every_steps: int = SOLO_EVERY_STEPS,
+        job: str = "solo",
+    ) -> None:
+        self._holder = holder
+        self._job = job
+        self._folder = folder
+        self._every = every_steps
+        self._free = threading.Event()
+        self._blobs: Blobs | None = None
+        self._saver: Saver | None = None
+        if folder is not None:
+            self._blobs = open_store(folder)
+            self._saver = Saver(self._blobs, self._commit, self._free.set)
+        self.step, self.unsettled = 0, False
+        self.lanes = tuple(range(lanes))
+        self.settings = dict(settings or {})
+        self.view = View(1, {0: self.lanes}, restore_step=0)
+        self.mesh = Mesh(0, 1, 0, {})
+
+    def join(self) -> None:
+        """Make the state, or take the one of the folder's last checkpoint."""
+        last = self._last()
+        if last is None or self._blobs is None:
+            self._holder.fresh()
+            return
+        step, manifest = last
+        self._holder.adopt(restore(self._blobs, manifest, self._job, step))
+        self.step = step
+        log.info("goes on from its checkpoint", step=step, folder=str(self._folder))
+
+    def renew(self) -> bool:
+        """Nothing can have changed."""
+        return False
+
+    def count(self) -> None:
+        """See `Member.count`."""
+        self.step += 1
+        self.unsettled = True
+
+    def boundary(self, metrics: Mapping[str, float] | None = None) -> bool:
+        """A step is complete. A checkpoint that is due while one is still being written is left
+        out."""
+        if not self.unsettled:
+            self.count()
+        self.unsettled = False
+        if self._saver is not None and self.step % self._every == 0 and not self._saver.busy:
+            self._save(self._saver)
+        return False
+
+    def finish(self) -> None:
+        """The last step is complete: checkpoint it, if there is a folder."""
+        saver = self._saver
+        if saver is not None and self._last_step() != self.step:
+            self._wait(saver)
+            self._save(saver)
+            self._wait(saver)
+            if self._last_step() != self.step:
+                raise Unavailable(
+                    f"step {self.step} is not saved",
+                    why=f"the folder {self._folder} does not take it",
+                    fix="make room there, and run the script again: it goes on where it is",
+                )
+        self.close()
+
+    def close(self) -> None:
+        self.mesh.close()
+        if self._saver is not None:
+            self._saver.close(SOLO_SAVE_S)
+
+    def _save(self, saver: Saver) -> None:
+        held = self._holder.state()
+        self._free.clear()
+        saver.take(self.step, 0, 1, State(self.step, held.entries, held.notes))
+
+    def _wait(self, saver: Saver) -> None:
+        deadline_s = time.monotonic() + SOLO_SAVE_S
+        while saver.busy and (left_s := deadline_s - time.monotonic()) > 0:
+            # The sign may be that of the share before: it comes a moment after `busy` has ended.
+            self._free.clear()
+            if saver.busy:
+                self._free.wait(left_s)
+
+    def _commit(self, step: int, parts: tuple[Part, ...]) -> None:
+        """In the saver's thread: the parts are durable; make them the last checkpoint."""
+        assert self._blobs is not None and self._folder is not None
+        try:
+            manifest = write_manifest(self._blobs, Manifest(self._job, step, 1, {0: parts}))
+            unfinished = self._folder / f"{_LAST}.tmp"
+            with unfinished.open("w") as file:
+                json.dump({"step": step, "manifest": manifest}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(self._folder / _LAST)
+        except (HoldfastError, OSError) as error:
+            log.warning("a checkpoint was not committed", step=step, reason=str(error))
+
+    def _last_step(self) -> int | None:
+        last = self._last()
+        return None if last is None else last[0]
+
+    def _last(self) -> tuple[int, str] | None:
+        if self._folder is None or not (self._folder / _LAST).exists():
+            return None
+        try:
+            found = json.loads((self._folder / _LAST).read_text())
+            return int(found["step"]), str(found["manifest"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(
+                f"{self._folder / _LAST} cannot be read",
+                why=str(error),
+                fix="use another folder, or remove this one to begin anew",
+            ) from error

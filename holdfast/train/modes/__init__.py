@@ -1,0 +1,7 @@
+"""The ways to combine what workers computed; the user's loop is the same in all.
+
+- `rounds`          synchronous: lane after lane, step after step, view after view
+- `local`, `outer`  averages after every H steps, with an outer optimizer
+- `asynchronous`    parameter servers, sharded, with bounded staleness
+- `updating`, `adjusting`   the optimizer's step, and what settings change in it
+"""

@@ -1,0 +1,320 @@
+"""A member of an asynchronous job: its port, its household, its thread, its worker's traffic."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from holdfast.storage import Blobs
+from holdfast.train.link import Link
+from holdfast.train.members.effective import Setting, in_effect
+from holdfast.train.members.member import Left
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.modes.asynchronous import tickets
+from holdfast.train.modes.asynchronous.messages import Peers, message
+from holdfast.train.modes.asynchronous.ring import Ring, servers_of
+from holdfast.train.modes.asynchronous.server import Server
+from holdfast.train.modes.asynchronous.shard import Shard
+from holdfast.train.modes.asynchronous.shares import Shares, is_async
+from holdfast.train.modes.asynchronous.tending import LEDGER, Household
+from holdfast.train.modes.asynchronous.traffic import Traffic
+from holdfast.train.states.restoring import restore
+from holdfast.train.states.state import Entry, State
+from holdfast.train.states.tracked import Tracked
+from holdfast.wire import logs
+from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost, Usage
+from holdfast.wire.limits import ASYNC_ASK_AGAIN_S, ASYNC_LEAVE_S, ASYNC_STALENESS, SAVE_AGAIN_S
+from holdfast.wire.orders import View
+
+log = logs.get(__name__)
+
+
+class AsyncMember:
+    """One worker's part in its job. Its methods are for the worker's own thread."""
+
+    def __init__(
+        self,
+        link: Link,
+        blobs: Blobs | None,
+        *,
+        lanes: int,
+        tracked: Tracked,
+        setting: Callable[[str, int], int],
+    ) -> None:
+        """`setting(name, default)`: a whole number of the job's settings."""
+        if not link.ports:
+            raise Usage(
+                f"worker {link.worker} of job {link.job!r} has no port to meet its peers at",
+                fix="start it with an agent of the same version",
+            )
+        self._link = link
+        self._blobs = blobs
+        self._lanes = lanes
+        self._tracked = tracked
+        self._setting = setting
+        self._peers = Peers(link.job, link.worker)
+        self._others = Peers(link.job, link.worker)  # the tending thread's
+        self._news = threading.Event()
+        self._closed = self._holds = self._ends = False
+        self._server: Server | None = None
+        self._next_ledger: str | None = None  # where it is in the view without this worker
+        self._thread = threading.Thread(target=self._tend, name="holdfast-tend", daemon=True)
+        self.tickets = tickets.Tickets(self._ask_ledger)
+        self.lanes = tuple(range(lanes))  # any lane may come to any worker
+        self.mesh = Mesh(link.worker, 0, 0, {})
+        self.unsettled = False
+        self.failure: BaseException | None = None  # of the tending thread
+
+    @property
+    def step(self) -> int:
+        return self.tickets.step
+
+    @property
+    def view(self) -> View:
+        return self._home.view
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Those in effect now."""
+        known = self._link.settings[: self._home.view.settings]
+        record = tuple(Setting(name, value, at or 0) for name, value, at in known)
+        return in_effect(record, self.step + 1)
+
+    @property
+    def leaving(self) -> bool:
+        return self._link.leaving
+
+    # --- the worker's life ---------------------------------------------------------------------
+
+    def join(self, *, narrow: bool = False) -> None:
+        """Wait for a view, and until all values are there. Raises `Left`. `narrow`: gradients
+        travel as bf16."""
+        link = self._link
+        shard = Shard(self._tracked, self._lanes, self._setting("staleness", ASYNC_STALENESS))
+        groups = _groups(self._tracked, shard)
+        self.traffic = Traffic(shard.names, self.ask, groups, narrow=narrow)
+        self._home = Household(link.worker, self._lanes, shard, self.traffic)
+        home = self._home
+        answers = {
+            "push": home.push,
+            "give": home.give,
+            "keep": home.keep,
+            "flush": home.flush,
+            "freeze": home.freeze,
+            "tickets": lambda request: tickets.answer(home, request),
+            "once": lambda request: tickets.once(home, request),
+        }
+        self._answers: dict[str, Callable[[State], State]] = answers
+        self._server = Server(link.job, link.host, link.ports[0], answers, self._fail)
+        link.listen(self._news.set)
+        link.ready()
+        self._thread.start()
+        self.until(lambda: home.view.number > 0 and self.traffic.pull(home.homes()))
+        self.until(self._asked)
+        self._holds = True
+        link.adopted(home.view.number, self.step)
+
+    def _asked(self, *, back: bool = False) -> bool:
+        self.tickets.ask(more=False, back=back)
+        return True
+
+    def renew(self) -> bool:
+        return False
+
+    def count(self) -> None:
+        """Steps are counted by the ledger."""
+
+    def boundary(self, metrics: Mapping[str, float] | None = None) -> bool:
+        """Tell how far the job is."""
+        self._link.step(self.step, metrics)
+        return False
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Ask again and again until it is done; a member that is away is waited for. `Left` if the
+        worker is asked to leave meanwhile."""
+        try:
+            while True:
+                if self.failure is not None:
+                    raise self.failure
+                if self._link.leaving and not self._ends:
+                    self.leave()
+                try:
+                    if done():
+                        return
+                except PeerLost:
+                    pass  # it is away: the next view has another home for what it had
+                self._link.waits(True)
+                time.sleep(ASYNC_ASK_AGAIN_S)
+        finally:
+            self._link.waits(False)
+
+    def finish(self) -> None:
+        """The script is through. Stay, and serve, until that is committed, or until it is asked to
+        leave for another reason: which of the two it cannot know, so it only says that it left."""
+        self._ends = True
+        self._link.ending(self.step)
+        while not self._link.leaving:
+            if self.failure is not None:
+                raise self.failure
+            self._link.waits(True)
+            time.sleep(ASYNC_ASK_AGAIN_S)
+        self._link.left()
+        self.close()
+
+    def leave(self) -> NoReturn:
+        """Give back what it holds, let the others have what it serves, and go."""
+        home, until_s = self._home, time.monotonic() + ASYNC_LEAVE_S
+        given = self._link.view(timeout_s=0)
+        excluded = given is not None and bool(given.lanes)
+        if given is not None and excluded:
+            servers = servers_of(given.lanes, self._setting("servers", 0))
+            self._next_ledger = given.addresses[Ring(servers).owner(LEDGER)]
+        home.send_copy(self._peers)
+        told = False
+        while (not told or (excluded and home.held)) and time.monotonic() < until_s:
+            with suppress(PeerLost):  # the ledger is on its way to its new home
+                told = told or self._asked(back=True)
+            time.sleep(ASYNC_ASK_AGAIN_S)
+        self._link.left()
+        self.close()
+        raise Left(0)
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join(ASYNC_LEAVE_S)
+        if self._server is not None:
+            self._server.close()
+        self._peers.close()
+        self._others.close()
+        self._link.close()
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def ask(self, home: int, notes: Mapping[str, Any], entries: list[Entry]) -> State:
+        """Ask the member that serves something; this one itself without the network."""
+        if home == self._link.worker:
+            who = {"job": self._link.job, "worker": home}
+            return self._answers[notes["ask"]](message({**notes, "from": who}, entries))
+        address = self._home.view.addresses.get(home)
+        if address is None:
+            raise PeerLost(f"worker {home} is not in the view")
+        return self._peers.call(address, notes, entries)
+
+    def _ask_ledger(self, notes: Mapping[str, Any]) -> State:
+        if self._next_ledger is not None and self._home.ledger is None:
+            answer = self._peers.call(self._next_ledger, notes)
+        else:
+            answer = self.ask(self._home.ring.owner(LEDGER), notes, [])
+        if not answer.notes["here"]:
+            raise PeerLost("the ledger is not at home")
+        return answer
+
+    def once(self, place: str, do: Callable[[], Any]) -> Any:
+        """Let one worker do it; everyone gets what it returned."""
+        found: list[Any] = []
+
+        def asked() -> bool:
+            answer = self._ask_ledger({"ask": "once", "place": place}).notes
+            if answer.get("yours"):
+                value = do()
+                said = {"ask": "once", "place": place, "value": value}
+                self.until(lambda: "value" in self._ask_ledger(said).notes)
+                found.append(value)
+                return True
+            found.extend([answer["value"]] if "value" in answer else [])
+            return bool(found)
+
+        self.until(asked)
+        return found[0]
+
+    def flush(self) -> None:
+        """The loop is over: what has been pushed becomes an update, and everyone has it."""
+        home = self._home
+
+        def flushed() -> bool:
+            homes = home.homes()
+            if not self.traffic.pull(homes):
+                return False
+            for server in home.ring.servers:
+                self.ask(server, {"ask": "flush"}, [])
+            return self.traffic.pull(homes)
+
+        self.until(flushed)
+
+    def homes(self) -> dict[str, int]:
+        return self._home.homes()
+
+    # --- the tending thread --------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        shares = Shares(self._link, self._blobs, self._home, self._others)
+        complete, restored = True, None
+        try:
+            while not self._closed:
+                self._news.wait(ASYNC_ASK_AGAIN_S)
+                self._news.clear()
+                view = self._link.view(timeout_s=0)
+                if view is not None and self._link.worker in view.lanes:
+                    restored = self._restored(view)
+                    self._enter(view)
+                    complete = False
+                if not complete:
+                    complete = self._home.fetch(self._others, restored)
+                shares.tend(self.step)
+                if self._home.copy_due():
+                    self._home.send_copy(self._others)
+        except BaseException as error:  # the worker's own thread raises it
+            log.exception("tending has failed", worker=self._link.worker)
+            self._fail(error)
+        finally:
+            shares.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+    def _enter(self, view: View) -> None:
+        self._home.enter(view, self._setting("servers", 0))
+        self.tickets.moved = True
+        self._link.adopted(view.number, self.step if self._holds else None)
+        if self._ends:
+            self._link.ending(self.step)
+        log.info("entered", worker=self._link.worker, view=view.number, members=len(view.lanes))
+
+    def _restored(self, view: View) -> State | None:
+        """The checkpoint that this view begins with, if this member has nothing newer."""
+        if not view.restore_step or self._holds:
+            return None
+        assert self._blobs is not None, "a checkpoint was committed, so there is a store"
+        while not self._closed and self._link.view(timeout_s=0) == view:
+            try:
+                state = restore(self._blobs, view.manifest, self._link.job, view.restore_step)
+            except (Corrupt, Missing) as error:
+                log.warning("a checkpoint cannot be read", reason=str(error))
+                self._link.unreadable(view.restore_step)
+                return None
+            except HoldfastError as error:
+                log.warning("a checkpoint cannot be read now", reason=str(error))
+                self._news.wait(SAVE_AGAIN_S)
+                continue
+            if not is_async(state) or state.notes.get("lanes") != self._lanes:
+                raise Usage(
+                    "the job's checkpoint is of another mode, or of another number of lanes",
+                    why="what servers keep is not what members of another mode keep",
+                    fix="run it as it was begun, or start a new job",
+                )
+            return state
+        return None
+
+
+def _groups(tracked: Tracked, shard: Shard) -> dict[str, dict[str, Any]]:
+    """By name the optimizer's group that a parameter is in; its learning rate may change."""
+    groups: dict[int, dict[str, Any]] = {}
+    for optimizer in tracked.optimizers.values():
+        for group in optimizer.param_groups:
+            groups.update((id(each), group) for each in group["params"])
+    return {name: groups[id(each)] for name, each in shard.names.parameters.items()}

@@ -1,0 +1,122 @@
+"""A request and its answer between two members.
+
+Both are states: named arrays and notes, spelled as safetensors behind a magic word, a version and a
+length. One connection has one request under way.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from holdfast.train.states.state import Entry, State
+from holdfast.wire.errors import Corrupt, PeerLost, Refused
+from holdfast.wire.limits import (
+    ASYNC_AWAY_S,
+    ASYNC_AWAY_S_MAX,
+    ASYNC_CALL_S,
+    ASYNC_MESSAGE_BYTES_MAX,
+)
+
+_HEAD: Final = struct.Struct("<4sHQ")
+_MAGIC: Final = b"HFa\n"
+_VERSION: Final = 1
+
+
+def message(notes: Mapping[str, Any], entries: Any = ()) -> State:
+    return State.of(0, entries, notes)
+
+
+def send(sock: socket.socket, what: State) -> None:
+    buffers = what.buffers()
+    size = sum(view.nbytes for view in buffers)
+    sock.sendall(b"".join([_HEAD.pack(_MAGIC, _VERSION, size), *buffers]))
+
+
+def receive(sock: socket.socket) -> State:
+    """The next message. `EOFError`: the other side has gone; `Refused`: it is a stranger."""
+    head = _read(sock, _HEAD.size)
+    magic, version, size = _HEAD.unpack(head)
+    if (magic, version) != (_MAGIC, _VERSION) or size > ASYNC_MESSAGE_BYTES_MAX:
+        raise Refused(
+            "somebody else's connection came to a worker's port",
+            why=f"it began with {bytes(head[:4])!r}, version {version}",
+            fix="let nothing but the workers of this cluster reach their ports",
+        )
+    try:
+        return State.read(memoryview(_read(sock, size)))
+    except Corrupt as error:
+        raise Refused(
+            "a message of another worker cannot be read",
+            why=error.what,
+            fix="run all workers of a job with the same version",
+        ) from error
+
+
+class Peers:
+    """Connections to other members, for one thread. A peer that could not be reached is left alone
+    for a moment, then for longer."""
+
+    def __init__(self, job: str, worker: int) -> None:
+        self._who = {"job": job, "worker": worker}
+        self._lines: dict[str, socket.socket] = {}
+        self._away: dict[str, tuple[float, float]] = {}  # address -> until when, how long
+
+    def call(
+        self,
+        address: str,
+        notes: Mapping[str, Any],
+        entries: list[Entry] | None = None,
+        *,
+        within_s: float = ASYNC_CALL_S,
+    ) -> State:
+        """Ask, and wait for the answer. `PeerLost`: there is none."""
+        until_s, pause_s = self._away.get(address, (0.0, ASYNC_AWAY_S))
+        if time.monotonic() < until_s:
+            raise PeerLost(f"the member at {address} is away")
+        try:
+            line = self._lines.get(address) or self._connect(address, within_s)
+            line.settimeout(within_s)
+            send(line, message({**notes, "from": self._who}, entries or ()))
+            answer = receive(line)
+        except (OSError, EOFError, Refused) as error:
+            self._drop(address)
+            self._away[address] = (
+                time.monotonic() + pause_s,
+                min(2 * pause_s, ASYNC_AWAY_S_MAX),
+            )
+            raise PeerLost(f"the member at {address} is away", why=str(error)) from error
+        self._away.pop(address, None)
+        return answer
+
+    def close(self) -> None:
+        for address in list(self._lines):
+            self._drop(address)
+
+    def _connect(self, address: str, within_s: float) -> socket.socket:
+        host, _, port = address.rpartition(":")
+        line = socket.create_connection((host.strip("[]"), int(port)), timeout=within_s)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._lines[address] = line
+        return line
+
+    def _drop(self, address: str) -> None:
+        line = self._lines.pop(address, None)
+        if line is not None:
+            with suppress(OSError):
+                line.close()
+
+
+def _read(sock: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, at = memoryview(data), 0
+    while at < size:
+        got = sock.recv_into(view[at:])
+        if not got:
+            raise EOFError("the connection has ended")
+        at += got
+    return data

@@ -1,0 +1,122 @@
+"""A member's port: answers what workers push and ask, and what other members need of it.
+
+Every member has one, whether it serves names or not: it may have a copy, or be asked for what its
+worker has seen. A thread for each connection; nothing here calls anybody else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.train.members.wires import listening
+from holdfast.train.modes.asynchronous.messages import message, receive, send
+from holdfast.train.states.state import State
+from holdfast.wire import logs
+from holdfast.wire.errors import Refused
+from holdfast.wire.limits import ASYNC_CALLERS_MAX
+
+log = logs.get(__name__)
+Answer = Callable[[State], State]
+_open: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+class Server:
+    """Listens at a worker's port; `answers` says what to do for each kind of request."""
+
+    def __init__(
+        self,
+        job: str,
+        host: str,
+        port: int,
+        answers: dict[str, Answer],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`failed` is called if an answer could not be made, which should not be."""
+        self._job = job
+        self._failed = failed
+        self._answers = answers
+        self._closed = False
+        self._lines: set[socket.socket] = set()
+        self._listener = listening(host, port)
+        self._thread = threading.Thread(target=self._run, name="holdfast-serve", daemon=True)
+        self._thread.start()
+        _open.add(self)
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def close(self) -> None:
+        self._closed = True
+        for each in (self._listener, *list(self._lines)):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._listener.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return  # it is closed
+            if len(self._lines) >= ASYNC_CALLERS_MAX:
+                line.close()
+                continue
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._lines.add(line)
+            threading.Thread(
+                target=self._serve, args=(line,), name="holdfast-answer", daemon=True
+            ).start()
+
+    def _serve(self, line: socket.socket) -> None:
+        try:
+            while not self._closed:
+                request = receive(line)
+                send(line, self._answer(request))
+        except (OSError, EOFError):
+            pass  # the other side has gone: its next call is on a new connection
+        except Refused as error:
+            log.warning("a caller was sent away", job=self._job, why=error.why)
+        except Exception as error:  # a bug: the worker's own thread raises it
+            log.exception("a request could not be answered", job=self._job)
+            self._failed(error)
+        finally:
+            self._lines.discard(line)
+            line.close()
+
+    def _answer(self, request: State) -> State:
+        kind, who = request.notes.get("ask"), request.notes.get("from", {})
+        if who.get("job") != self._job or kind not in self._answers:
+            raise Refused(
+                "a request for another job came to a worker's port",
+                why=f"it asks {kind!r} of job {who.get('job')!r}",
+                fix="run all workers of a job with the same version",
+            )
+        return self._answers[kind](request)
+
+    def _forked(self) -> None:
+        with suppress(OSError):
+            os.close(self._listener.detach())
+        for line in list(self._lines):
+            with suppress(OSError):
+                os.close(line.detach())
+
+
+def nothing(**notes: Any) -> State:
+    """An answer without arrays."""
+    return message(notes)
+
+
+def _close_in_child() -> None:
+    for server in list(_open):
+        server._forked()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

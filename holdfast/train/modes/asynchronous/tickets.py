@@ -1,0 +1,147 @@
+"""Tickets between a worker and the ledger's home.
+
+A worker asks when it has none left: it says which are done, which it still holds, and gets the next
+ones. While the ledger is away it goes on with those that it has, then waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.train.modes.asynchronous.ledger import Credit
+from holdfast.train.modes.asynchronous.server import nothing
+from holdfast.train.modes.asynchronous.tending import Household
+from holdfast.train.states.state import State
+from holdfast.wire.limits import ASYNC_LATELY_MAX, ASYNC_LEASE_MAX, ASYNC_LEASE_S
+
+
+def answer(household: Household, request: State) -> State:
+    """At the ledger's home."""
+    said, worker = request.notes, int(request.notes["from"]["worker"])
+    with household.lock:
+        ledger = household.ledger
+        if ledger is None:
+            return nothing(here=False)
+        # Whoever asks has run the hooks that it owed.
+        ledger.settled(worker)
+        if said["loop"] is not None:
+            ledger.enter(*said["loop"])
+        if said["loop"] is None or said["loop"][0] == ledger.loop:
+            ledger.recall(worker, said["held"], said["lately"])
+            credit = ledger.acknowledge(worker, said["done"]) if said["done"] else None
+            if worker not in household.view.lanes:
+                ledger.settled(worker)  # it is about to leave: nobody waits for its hooks
+        else:
+            credit = None  # it speaks of a loop that is over
+        ledger.stop = ledger.stop or said["stop"]
+        ledger.metrics.update(said["metrics"])
+        ledger.give_back(said["back"])
+        behind = said["loop"] is not None and said["loop"][0] < ledger.loop
+        owes = worker in ledger.duties or behind
+        tickets = ledger.take(worker, said["want"]) if said["want"] and not owes else []
+        counts = {"repeated": ledger.repeated, "lost": ledger.lost}
+        return nothing(
+            here=True,
+            tickets=tickets,
+            credit=None if credit is None else list(credit),
+            step=ledger.completed,
+            epoch=said["loop"][2] if behind and said["loop"][2] else ledger.epoch,
+            over=ledger.over or behind,
+            metrics=ledger.metrics,
+            counts=counts,
+        )
+
+
+def once(household: Household, request: State) -> State:
+    """One of those who ask for the same does it; the others get what came of it."""
+    said, worker = request.notes, int(request.notes["from"]["worker"])
+    with household.lock:
+        ledger = household.ledger
+        if ledger is None:
+            return nothing(here=False)
+        if "value" in said:
+            ledger.result(said["place"], said["value"])
+        if said["place"] in ledger.results:
+            return nothing(here=True, value=ledger.results[said["place"]])
+        return nothing(here=True, yours=ledger.claim(worker, said["place"]))
+
+
+class Tickets:
+    """A worker's tickets. `ask` puts a question to the ledger's home; it raises `PeerLost`."""
+
+    def __init__(self, ask: Callable[[Mapping[str, Any]], State]) -> None:
+        self._ask = ask
+        self.held: deque[int] = deque()
+        self._current: int | None = None
+        self._done: list[int] = []  # and not said yet
+        self._lately: deque[int] = deque(maxlen=ASYNC_LATELY_MAX)
+        self._began_s = 0.0
+        self._batch_s = ASYNC_LEASE_S
+        self._loop: tuple[int, int, int | None] | None = None
+        self.said: dict[str, float] = {}  # metrics of hooks that are to be told
+        self.stop = False
+        self.moved = True  # the ledger may have come back older: tell what was done lately
+        self.over = False
+        self.step = self.epoch = 0
+        self.metrics: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+
+    def enter(self, loop: int, steps: int, epochs: int | None) -> None:
+        self._loop = (loop, steps, epochs)
+        self.held.clear()
+        self._lately.clear()
+        self.epoch = 0
+        self.over = self.stop = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether the script is in a loop, so that `epoch` is of that loop."""
+        return self._loop is not None
+
+    def begin(self) -> int:
+        """The next ticket that is held."""
+        self._current, self._began_s = self.held.popleft(), time.monotonic()
+        return self._current
+
+    def end(self) -> None:
+        """Its batch is done and pushed."""
+        assert self._current is not None
+        self._done.append(self._current)
+        self._current = None
+        self._batch_s += (time.monotonic() - self._began_s - self._batch_s) / 4
+
+    def ask(self, *, more: bool = True, back: bool = False) -> Credit | None:
+        """Say what is done; with `more` get the next tickets; with `back` give back what is held.
+        What this worker has to run hooks for, if anything."""
+        want = max(1, min(ASYNC_LEASE_MAX, int(ASYNC_LEASE_S / max(self._batch_s, 1e-6))))
+        want -= len(self.held)
+        given_back = list(self.held) if back else []
+        held = [*([] if self._current is None else [self._current]), *self.held]
+        answer = self._ask(
+            {
+                "ask": "tickets",
+                "loop": self._loop,
+                "done": self._done,
+                "held": held,
+                "back": given_back,
+                "lately": list(self._lately) if self.moved else [],
+                "want": max(0, want) if more and not back else 0,
+                "stop": self.stop,
+                "metrics": self.said,
+            }
+        ).notes
+        self._lately.extend(self._done)
+        self._done, self.said = [], {}
+        self.moved = False
+        if back:
+            self.held.clear()
+        self.held.extend(answer["tickets"])
+        # A ledger that came back older counts again what the dead have done: no step is unmade.
+        self.step = max(self.step, answer["step"])
+        self.epoch, self.over = answer["epoch"], answer["over"]
+        self.metrics, self.counts = answer["metrics"], answer["counts"]
+        credit = answer["credit"]
+        return None if credit is None else Credit(*credit)

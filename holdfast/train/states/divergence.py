@@ -1,0 +1,81 @@
+"""Do all members still hold the same state? Pure.
+
+Same step, same settings, same state: that is the promise. A bit that flipped in somebody's memory,
+or code that is not deterministic, breaks it silently. So members compare digests now and then. A
+large state is gone through in turns, `HASH_BYTES` at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.train.states.state import Entry, State, one_spelling
+from holdfast.wire.errors import TerminalError
+from holdfast.wire.limits import HASH_BYTES, HASH_STEPS
+
+DIGEST_BYTES: Final = 16
+NOTES: Final = "the notes"
+
+
+class Diverged(TerminalError):
+    """Members of a job hold different states, and nobody knows which is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`wrong` differ from the majority, whose lowest member is `source`; None: there is none."""
+
+    source: int | None
+    wrong: tuple[int, ...]
+
+
+def due(step: int) -> bool:
+    return step % HASH_STEPS == 0
+
+
+def turn_of(state: State, limit_bytes: int = HASH_BYTES) -> tuple[Entry, ...]:
+    """The entries whose turn it is at this state's step."""
+    turns: list[list[Entry]] = [[]]
+    size = 0
+    for entry in state.entries:
+        if turns[-1] and size + entry.data.nbytes > limit_bytes:
+            turns.append([])
+            size = 0
+        turns[-1].append(entry)
+        size += entry.data.nbytes
+    return tuple(turns[state.step // HASH_STEPS % len(turns)])
+
+
+def digests(state: State, entries: Sequence[Entry]) -> list[tuple[str, bytes]]:
+    """What is compared, by name: the notes, and each of these entries."""
+    found = [(NOTES, _digest(one_spelling([state.step, state.notes])))]
+    for entry in entries:
+        what = one_spelling([entry.name, entry.dtype, list(entry.shape)])
+        found.append((entry.name, _digest(what, entry.data)))
+    return found
+
+
+def together(found: Sequence[tuple[str, bytes]]) -> bytes:
+    """One digest of all of them."""
+    return _digest(*(digest for _, digest in found))
+
+
+def judge(said: Mapping[int, bytes]) -> Verdict:
+    """Who is wrong, by the digest that each worker said."""
+    votes: dict[bytes, list[int]] = {}
+    for worker in sorted(said):
+        votes.setdefault(said[worker], []).append(worker)
+    most = max(votes.values(), key=len)
+    if 2 * len(most) <= len(said):
+        return Verdict(None, tuple(sorted(said)))
+    return Verdict(most[0], tuple(worker for worker in sorted(said) if worker not in most))
+
+
+def _digest(*data: bytes | memoryview) -> bytes:
+    found = hashlib.sha256()
+    for each in data:
+        found.update(each)
+    return found.digest()[:DIGEST_BYTES]

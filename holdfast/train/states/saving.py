@@ -1,0 +1,111 @@
+"""Shares of checkpoints, copied aside at a step boundary and written by a thread.
+
+The copy is the only stall. A store that is full or away is tried again while training goes on; an
+attempt that a newer one has replaced is given up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast.storage import Blobs, Part, put_part
+from holdfast.train.states.sharing import share_buffers
+from holdfast.train.states.state import State
+from holdfast.wire import logs
+from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE
+
+log = logs.get(__name__)
+Done = Callable[[int, tuple[Part, ...]], None]
+
+
+class Saver:
+    """Writes one share at a time. In its thread `done` is called with an attempt and its parts when
+    they are durable, and `free` when it can take the next."""
+
+    def __init__(self, blobs: Blobs, done: Done, free: Callable[[], None]) -> None:
+        self._blobs = blobs
+        self._done = done
+        self._free = free
+        self._room = bytearray()  # kept: fresh memory costs more than the copy
+        self._thread: threading.Thread | None = None
+        self._unwanted = threading.Event()
+        self.busy = False
+        self.attempt = 0  # the last one that was taken
+
+    def take(self, attempt: int, share: int, shares: int, state: State) -> float:
+        """Copy this share of the state aside, and begin to write it; how long that took, in s. Not
+        while it is busy."""
+        assert not self.busy, "a saver writes one share at a time"
+        begun_s = time.perf_counter()
+        parts = list(share_buffers(state, share, shares))
+        sizes = [sum(view.nbytes for view in part) for part in parts]
+        if len(self._room) < sum(sizes):
+            self._room = bytearray(sum(sizes))
+        room, at, copies = memoryview(self._room), 0, []
+        for part, size in zip(parts, sizes, strict=True):
+            copies.append(room[at : at + size])
+            for view in part:
+                room[at : at + view.nbytes] = view
+                at += view.nbytes
+        self.attempt = attempt
+        self._unwanted = threading.Event()
+        self._thread = threading.Thread(
+            target=self._write,
+            args=(attempt, copies, self._unwanted),
+            name="holdfast-save",
+            daemon=True,
+        )
+        self.busy = True
+        stall_s = time.perf_counter() - begun_s
+        self._thread.start()
+        return stall_s
+
+    def drop(self) -> None:
+        """Nobody wants any more what is being written: do not try again."""
+        self._unwanted.set()
+
+    def close(self, wait_s: float) -> None:
+        """Give what is being written so long to become durable."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+        self.drop()
+
+    def _write(self, attempt: int, copies: list[memoryview], unwanted: threading.Event) -> None:
+        _step_back()
+        try:
+            parts = self._put(attempt, copies, unwanted)
+            if parts is not None:
+                self._done(attempt, parts)
+        finally:
+            self.busy = False  # only now: whoever sees it may rely on `done`
+        self._free()
+
+    def _put(
+        self, attempt: int, copies: list[memoryview], unwanted: threading.Event
+    ) -> tuple[Part, ...] | None:
+        done: list[Part] = []
+        pause_s = SAVE_AGAIN_S
+        while len(done) < len(copies):
+            if unwanted.is_set():
+                return None
+            try:
+                done.append(put_part(self._blobs, copies[len(done)], still=True))
+                pause_s = SAVE_AGAIN_S
+            except HoldfastError as error:
+                log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))
+                unwanted.wait(pause_s)
+                pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
+        return tuple(done)
+
+
+def _step_back() -> None:
+    """Let the system prefer the training to this thread, where threads have priorities."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        now = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, min(now + SAVE_NICE, 19))

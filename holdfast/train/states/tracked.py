@@ -1,0 +1,202 @@
+"""What a script has asked to keep: models, optimizers, schedulers, whatever has a state.
+
+It becomes entries and notes of a `State` and is filled from one, in place: the script's own
+tensors get the values, so nothing that holds a reference to them has to be told.
+
+    model/<parameter or buffer>                 a tensor of a module
+    optimizer/state.<parameter>.<key>           what an optimizer keeps of a parameter
+    <name>/<path>                               a tensor of any other object's state_dict()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from holdfast.train.states.memory import entry, fill, tensor_of
+from holdfast.train.states.mirrors import Mirrors
+from holdfast.train.states.skeleton import decode, encode
+from holdfast.train.states.state import Entry, State
+from holdfast.wire.errors import Usage
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Anything that can say what it is and become it again."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any, /) -> Any: ...
+
+
+class Tracked:
+    """The objects of one run, by the names that the script gave them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Stateful] = {}
+        self._mirrors = Mirrors()
+
+    def add(self, name: str, thing: object) -> None:
+        if "/" in name or not name:
+            raise Usage(f"{name!r} cannot name a tracked object", fix="give a name without a slash")
+        if not isinstance(thing, Stateful):
+            raise Usage(
+                f"{name} is a {type(thing).__name__}, which cannot be tracked",
+                why="it has no state_dict() and load_state_dict()",
+                fix="give it both, or leave it out of run.track",
+            )
+        if self.objects.get(name, thing) is not thing:
+            raise Usage(f"two objects are tracked as {name!r}", fix="give each a name of its own")
+        self.objects[name] = thing
+
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        return {name: it for name, it in self.objects.items() if isinstance(it, nn.Module)}
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        return {name: it for name, it in self.objects.items() if isinstance(it, Optimizer)}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that are trained, each once, in the order in which the models were tracked."""
+        found: dict[int, nn.Parameter] = {}
+        for model in self.models.values():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    found.setdefault(id(parameter), parameter)
+        for name, optimizer in self.optimizers.items():
+            for parameter in _parameters_of(optimizer):
+                if parameter.requires_grad and id(parameter) not in found:
+                    raise Usage(
+                        f"{name} updates a parameter of shape {list(parameter.shape)} that belongs "
+                        "to no tracked model",
+                        why="a worker that joins could not be given it",
+                        fix="track its model too: run.track(model=..., optimizer=...)",
+                    )
+        return list(found.values())
+
+    def names_of(self, optimizers: Iterable[object]) -> list[str]:
+        """What these are tracked as."""
+        names = {id(thing): name for name, thing in self.objects.items()}
+        try:
+            return [names[id(each)] for each in optimizers]
+        except KeyError:
+            raise Usage(
+                "run.step(only=...) with an optimizer that is not tracked",
+                fix="track it: run.track(optimizer=...)",
+            ) from None
+
+    # --- to a state and back -------------------------------------------------------------------
+
+    def entries(self) -> tuple[list[Entry], dict[str, Any]]:
+        """Views of all tensors, and what else there is of each object, as JSON."""
+        everything: dict[str, torch.Tensor] = {}
+        skeletons: dict[str, Any] = {}
+        for name, thing in self.objects.items():
+            tensors: dict[str, torch.Tensor] = {}
+            if isinstance(thing, nn.Module):
+                tensors.update(_tensors_of(thing))
+                skeletons[name] = encode(_extra_of(thing), "extra", tensors)
+            else:
+                skeletons[name] = encode(thing.state_dict(), "", tensors)
+            everything.update(
+                (f"{name}/{path.lstrip('.')}", tensor) for path, tensor in tensors.items()
+            )
+        here = self._mirrors.of(everything)
+        return [entry(name, tensor) for name, tensor in here.items()], skeletons
+
+    def adopt(self, state: State, skeletons: Mapping[str, Any]) -> None:
+        """Take over what `entries` has said."""
+        if missing := skeletons.keys() ^ self.objects.keys():
+            raise Usage(
+                "the job's state and this script track other objects",
+                why=f"only one of them has {', '.join(sorted(missing))}",
+                fix="run the same script, or start a new job",
+            )
+        found = {each.name: each for each in state.entries}
+        for name, thing in self.objects.items():
+            if isinstance(thing, nn.Module):
+                for path, tensor in _tensors_of(thing):
+                    fill(tensor, _entry(found, f"{name}/{path}"))
+            value = decode(skeletons[name], partial(_tensor, found, name))
+            if isinstance(thing, nn.Module):
+                _set_extra(thing, value)
+            elif isinstance(thing, Optimizer):
+                _set_optimizer(thing, value)
+            else:
+                thing.load_state_dict(value)
+
+
+def is_scheduler(thing: object) -> bool:
+    """Whether it is stepped without an argument."""
+    return isinstance(thing, LRScheduler) and not isinstance(
+        thing, torch.optim.lr_scheduler.ReduceLROnPlateau
+    )
+
+
+def _tensor(found: Mapping[str, Entry], name: str, path: str) -> torch.Tensor:
+    return tensor_of(_entry(found, f"{name}/{path.lstrip('.')}"))
+
+
+def _entry(found: Mapping[str, Entry], name: str) -> Entry:
+    if name not in found:
+        raise Usage(
+            f"the job's state has no {name!r}",
+            why="the script, or a setting that shapes the model, is not the one that made it",
+            fix="run the same script with the same settings, or start a new job",
+        )
+    return found[name]
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _extra_of(model: nn.Module) -> dict[str, Any]:
+    return {
+        path: module.get_extra_state()
+        for path, module in model.named_modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    }
+
+
+def _set_extra(model: nn.Module, extra: Mapping[str, Any]) -> None:
+    for path, value in extra.items():
+        model.get_submodule(path).set_extra_state(value)
+
+
+def _parameters_of(optimizer: Optimizer) -> Iterable[nn.Parameter]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _set_optimizer(optimizer: Optimizer, value: Mapping[str, Any]) -> None:
+    """In place where the tensors are there already. Not `load_state_dict`: that would round what an
+    optimizer keeps in a wider type than its parameter's."""
+    pairs = [(group, each) for group in optimizer.param_groups for each in group["params"]]
+    for index, (group, parameter) in enumerate(pairs):
+        kept = optimizer.state[parameter]
+        new = value["state"].get(index, {})
+        for key in kept.keys() - new.keys():
+            del kept[key]
+        for key, it in new.items():
+            old = kept.get(key)
+            if not isinstance(it, torch.Tensor):
+                kept[key] = it
+            elif isinstance(old, torch.Tensor) and old.shape == it.shape and old.dtype == it.dtype:
+                old.copy_(it)
+            elif key == "step" and not (group.get("capturable") or group.get("fused")):
+                kept[key] = it
+            else:
+                kept[key] = it.to(parameter.device)
+        if not kept:
+            del optimizer.state[parameter]
+    for group, said in zip(optimizer.param_groups, value["param_groups"], strict=True):
+        group.update({key: it for key, it in said.items() if key != "params"})

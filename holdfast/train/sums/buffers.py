@@ -1,0 +1,93 @@
+"""Buffers of models (the running averages of a batch norm): one rule, whoever computes what.
+
+Every lane of a step begins with the buffers as the step before left them. What lane 0 makes of them
+is what the step leaves behind, on every worker. What the other lanes make of them is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from holdfast.train.states.memory import entry, tensor_of
+from holdfast.train.states.state import State
+
+
+class Buffers:
+    """The buffers of all tracked models. Those that no lane changes cost nothing."""
+
+    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+        self._owners: dict[str, tuple[nn.Module, str]] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
+        for title, model in models.items():
+            for name, buffer in model.named_buffers():
+                path, _, last = name.rpartition(".")
+                self._owners[f"{title}/{name}"] = model.get_submodule(path), last
+                self._tensors[f"{title}/{name}"] = buffer
+        self._begin: dict[str, torch.Tensor] = {}
+        self._versions: dict[str, int] = {}
+        self._after: bytes | None = None
+        self.settle()
+
+    def settle(self) -> None:
+        """What they are now is what the next step begins with."""
+        self._after = None
+        for name, tensor in self._tensors.items():
+            self._begin[name] = tensor.detach().clone()
+            self._versions[name] = tensor._version
+
+    def before_lane(self) -> None:
+        """Forget what the lane before did to them."""
+        with torch.no_grad():
+            for name in self._changed():
+                self._tensors[name].copy_(self._begin[name])
+                self._versions[name] = self._tensors[name]._version
+
+    def after_lane(self, lane: int) -> None:
+        """Keep what lane 0 made of them."""
+        if lane == 0:
+            self._after = self._spelled()
+
+    def outcome(self) -> bytes | None:
+        """What lane 0 made of them, if it was computed here."""
+        return self._after
+
+    def forget(self) -> None:
+        """The lanes are to be computed again."""
+        self._after = None
+
+    def take(self, spelled: bytes) -> None:
+        """The step is complete: this is what its lane 0 made of them."""
+        self.before_lane()
+        self._after = None
+        if not spelled:
+            return
+        with torch.no_grad():
+            for found in State.read(memoryview(spelled)).entries:
+                value = tensor_of(found)
+                self._tensors[found.name].copy_(value)
+                self._begin[found.name].copy_(value)
+                self._versions[found.name] = self._tensors[found.name]._version
+
+    def _changed(self) -> list[str]:
+        changed = []
+        for name, tensor in self._tensors.items():
+            owner, last = self._owners[name]
+            if (now := owner._buffers[last]) is not tensor:
+                # The model has put another tensor in its place; ours stays, with its value.
+                if now is not None:
+                    with torch.no_grad():
+                        tensor.copy_(now)
+                owner._buffers[last] = tensor
+                self._versions[name] = -1
+            # The kernels of batch norms write their averages without counting it as a change.
+            if tensor._version != self._versions[name] or isinstance(owner, _NormBase):
+                changed.append(name)
+        return changed
+
+    def _spelled(self) -> bytes:
+        changed = [entry(name, self._tensors[name]) for name in self._changed()]
+        return b"".join(State.of(0, changed).buffers()) if changed else b""

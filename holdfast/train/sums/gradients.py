@@ -1,0 +1,222 @@
+"""Gradients of lanes in flat buffers, summed in the one order.
+
+Parameters lie in buckets, the last of the model first: that is the order in which a backward pass
+finishes them. What a worker has summed of a step are its pieces (see `tree`): each is one flat
+tensor a bucket. A lane's gradient is added to its left sibling while the backward pass goes on, so
+a worker needs as many buffers as the tree is deep, and no lane is kept by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from holdfast.train.sums import tree
+from holdfast.train.sums.compression import Code
+from holdfast.train.sums.tree import Piece
+from holdfast.wire.errors import Usage
+from holdfast.wire.limits import BUCKET_BYTES
+
+Flat = list[torch.Tensor]  # one for each bucket
+# Every parameter begins at a multiple of this many elements: vector instructions like it.
+_ALIGN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a parameter lies: in which bucket, and from where to where."""
+
+    bucket: int
+    begin: int
+    end: int
+
+
+class Layout:
+    """Which parameter lies where. It never depends on the workers."""
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.Tensor],
+        bucket_bytes: int = BUCKET_BYTES,
+        block: int = _ALIGN,
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.slots: list[Slot] = [Slot(0, 0, 0)] * len(self.parameters)
+        self.sizes: list[int] = []
+        self.dtypes: list[torch.dtype] = []
+        self.members: list[list[int]] = []  # the parameters in each bucket
+        self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
+        for number in reversed(range(len(self.parameters))):
+            self._place(number, bucket_bytes)
+        self.sizes = [-(-size // block) * block for size in self.sizes]
+
+    def _place(self, number: int, bucket_bytes: int) -> None:
+        parameter = self.parameters[number]
+        if parameter.device != self.device:
+            raise Usage(
+                "the tracked models are on several devices",
+                why=f"one parameter is on {self.device}, another on {parameter.device}",
+                fix="move all of them with .to(run.device) before run.track",
+            )
+        needed = -(-parameter.numel() // _ALIGN) * _ALIGN
+        limit = bucket_bytes // parameter.element_size()
+        if (
+            not self.sizes
+            or self.dtypes[-1] != parameter.dtype
+            or self.sizes[-1] + needed > max(limit, needed)
+        ):
+            self.sizes.append(0)
+            self.dtypes.append(parameter.dtype)
+            self.members.append([])
+        begin = self.sizes[-1]
+        self.slots[number] = Slot(len(self.sizes) - 1, begin, begin + parameter.numel())
+        self.sizes[-1] += needed
+        self.members[-1].append(number)
+
+    def room(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
+        """Buffers for one gradient. Zeros: what lies between parameters is sent too."""
+        return [
+            torch.zeros(size, dtype=dtype, device=device or self.device, pin_memory=pinned)
+            for size, dtype in zip(self.sizes, self.dtypes, strict=True)
+        ]
+
+    def view(self, flat: Flat, number: int) -> torch.Tensor:
+        """The parameter's part of it, in the parameter's shape."""
+        slot = self.slots[number]
+        return flat[slot.bucket][slot.begin : slot.end].view(self.parameters[number].shape)
+
+
+class Sums:
+    """The pieces of one step that this worker has. One thread at a time."""
+
+    def __init__(self, layout: Layout, lanes: int, code: Code | None = None) -> None:
+        self._layout = layout
+        self._code = None if code is None or code.exact else code
+        self._lane = 0
+        self._lanes = lanes
+        self._free: list[Flat] = []
+        self._views: dict[int, list[torch.Tensor]] = {}  # of a flat, by the id of its first tensor
+        self.pieces: dict[Piece, Flat] = {}
+        self.computed = 0  # lanes, ever: a proof that only lost ones are computed again
+        # Of the lane under way:
+        self._into: Flat = []  # where its gradients go first
+        self._target: Flat = []  # where they end, with everything that they are joined with
+        self._fresh = False
+        self._joined: list[Piece] = []
+        self._result = Piece(0, 1)
+        self._left: list[int] = []
+        self._seen: set[int] = set()
+        self._ready: Callable[[int], None] | None = None
+
+    # --- lanes ---------------------------------------------------------------------------------
+
+    def missing(self, held: Iterable[int]) -> list[int]:
+        """The lanes of `held` that are in no piece yet, in ascending order."""
+        done = {lane for piece in self.pieces for lane in range(piece.first, sum(piece))}
+        return sorted(set(held) - done)
+
+    def keep(self, held: Iterable[int]) -> None:
+        """Forget the pieces that have a lane which is not held any more."""
+        mine = set(held)
+        for piece in list(self.pieces):
+            existing = range(piece.first, min(sum(piece), self._lanes))
+            if not mine.issuperset(existing):
+                self._free.append(self.pieces.pop(piece))
+
+    def clear(self) -> None:
+        """Begin the next step."""
+        self._free.extend(self.pieces.values())
+        self.pieces.clear()
+
+    def begin(self, lane: int, ready: Callable[[int], None] | None = None) -> None:
+        """A lane's backward pass begins. `ready(bucket)` is called when its pieces are final."""
+        self._joined, self._result = self._growth(lane)
+        # What is rounded must be rounded by itself before it is added to anything.
+        self._lane, self._fresh = lane, not self._joined or self._code is not None
+        self._into = self._take_room() if self._fresh else self.pieces[self._joined[0]]
+        self._target = self.pieces[self._joined[-1]] if self._joined else self._into
+        self._left = [len(members) for members in self._layout.members]
+        self._seen.clear()
+        self._ready = ready
+
+    def take(self, number: int, gradient: torch.Tensor) -> None:
+        """A parameter's gradient of this lane is complete."""
+        into = self._views_of(self._into)[number]
+        if self._fresh:
+            into.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        else:
+            into.add_(gradient)
+        self._seen.add(number)
+        bucket = self._layout.slots[number].bucket
+        self._left[bucket] -= 1
+        if not self._left[bucket]:
+            self._finish(bucket)
+
+    def end(self) -> frozenset[int]:
+        """The lane's backward pass is over; the parameters that had a gradient in it.
+
+        The others count as zero, and zero is added like any number: it turns a negative zero into
+        a positive one, here as on a worker that has this lane alone.
+        """
+        for bucket, left in enumerate(self._left):
+            if not left:
+                continue
+            for number in self._layout.members[bucket]:
+                if number not in self._seen:
+                    into = self._views_of(self._into)[number]
+                    into.zero_() if self._fresh else into.add_(0)
+            self._left[bucket] = 0
+            self._finish(bucket)
+        for piece in self._joined:
+            flat = self.pieces.pop(piece)
+            if flat is not self._target:
+                self._free.append(flat)
+        if self._fresh and self._joined:
+            self._free.append(self._into)
+        self.pieces[self._result] = self._target
+        self.computed += 1
+        return frozenset(self._seen)
+
+    def _growth(self, lane: int) -> tuple[list[Piece], Piece]:
+        """The pieces that a new leaf is joined with, one after the other, and what they become."""
+        top, piece, joined = tree.root(self._lanes), Piece(lane, 1), []
+        while piece != top:
+            parent = Piece(piece.first - piece.first % (2 * piece.size), 2 * piece.size)
+            right = Piece(parent.first + piece.size, piece.size)
+            sibling = parent._replace(size=piece.size) if piece == right else right
+            if sibling.first < self._lanes:
+                if sibling not in self.pieces:
+                    break
+                joined.append(sibling)
+            piece = parent
+        return joined, piece
+
+    def _finish(self, bucket: int) -> None:
+        """All parameters of the bucket are in: join the larger pieces too."""
+        value, code = self._into[bucket], self._code
+        if code is not None:
+            code.leaf(self._lane, bucket, value)
+        for piece in self._joined if self._fresh else self._joined[1:]:
+            value = self.pieces[piece][bucket].add_(value)
+            if code is not None:
+                code.snap(value)
+        if self._ready is not None:
+            self._ready(bucket)
+
+    def _take_room(self) -> Flat:
+        return self._free.pop() if self._free else self._layout.room()
+
+    def _views_of(self, flat: Flat) -> list[torch.Tensor]:
+        found = self._views.get(id(flat[0]))
+        if found is None:
+            numbers = range(len(self._layout.parameters))
+            found = self._views[id(flat[0])] = [self._layout.view(flat, each) for each in numbers]
+        return found
+
+    def final(self, piece: Piece, bucket: int) -> torch.Tensor:
+        """The piece's bucket, also while the lane that completes the piece is still under way; for
+        another thread, once the bucket is ready."""
+        return (self._target if piece == self._result else self.pieces[piece])[bucket]
