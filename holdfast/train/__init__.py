@@ -9,8 +9,8 @@
 - `link`            a worker's line to its agent; absent under a plain `python train.py`
 
 Below it: `data` (which samples a lane gets), `sums` (one order of summation), `states` (what is
-saved, restored and handed over), `members` (a worker among others, without torch), `modes` (the ways
-to combine).
+saved, restored and handed over), `members` (a worker among others, without torch), `modes` (the
+ways to combine).
 
 It imports nothing of the control plane or the agent.
 """
