@@ -8,7 +8,7 @@ since their last committed checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -101,7 +101,7 @@ class Places:
         if self._add_now(claim, count, whole=True):
             return
         mark = self.rooms.mark()
-        found = self.rooms.pack(claim.need, count, _near(claim))
+        found = self._find(claim, count)
         found += self.rooms.promise(claim.need, count - len(found))
         if len(found) < count:
             self.rooms.back_to(mark)
@@ -124,7 +124,7 @@ class Places:
         if count <= 0:
             return
         pending = bool(claim.promised)
-        found = self.rooms.pack(claim.need, count, _near(claim))
+        found = self._find(claim, count)
         (claim.promised if pending else claim.adds).extend(found)
         rest = count - len(found)
         if rest:
@@ -139,13 +139,22 @@ class Places:
 
     def _add_now(self, claim: Claim, count: int, *, whole: bool) -> bool:
         mark = self.rooms.mark()
-        found = self.rooms.pack(claim.need, count, _near(claim))
+        found = self._find(claim, count)
         if whole and len(found) < count:
             self.rooms.back_to(mark)
             return False
         claim.adds += found
         self._use(claim, len(found))
         return bool(found)
+
+    def _find(self, claim: Claim, count: int) -> list[str]:
+        """Free room for up to `count` of its workers, which is taken."""
+        has = _counts(claim)
+        if claim.job.spec.serves:
+            return self.rooms.spread(claim.need, count, has)
+        # The machines that the job already uses first, the fullest first.
+        near = sorted(has, key=lambda node: (-has[node], node))
+        return self.rooms.pack(claim.need, count, near)
 
     def _block(self, claim: Claim) -> None:
         claim.blocked = True
@@ -161,7 +170,7 @@ class Places:
         None, and nothing is drained, if it is not enough (with `partly`: if nothing was won).
         """
         mark = self.rooms.mark()
-        found = self.rooms.pack(claim.need, count, _near(claim))
+        found = self._find(claim, count)
         found += self.rooms.promise(claim.need, count - len(found))
         taken: list[_Taken] = []
         found += self._win(claim, count - len(found), taken)
@@ -283,7 +292,7 @@ class Places:
         taken.append((victim, placements))
 
     def _shrink(self, claim: Claim, count: int, why: str) -> None:
-        leavers = _sparsest(claim)[:count]
+        leavers = _dispensable(claim)[:count]
         self._evict(claim, leavers, [])
         for placement in leavers:
             claim.evicted[placement.worker] = why
@@ -337,21 +346,22 @@ class Places:
                 mate.stopped = why
 
 
-def _near(claim: Claim) -> Iterable[str]:
-    """The machines that the job already uses, the fullest first."""
-    counts: dict[str, int] = {}
-    for placement in claim.held:
-        if placement.worker not in claim.evicted:
-            counts[placement.node] = counts.get(placement.node, 0) + 1
-    for node in claim.adds:
-        counts[node] = counts.get(node, 0) + 1
-    return sorted(counts, key=lambda node: (-counts[node], node))
+def _counts(claim: Claim) -> Counter[str]:
+    """How many of its workers stay or start on each machine."""
+    stays = (one.node for one in claim.held if one.worker not in claim.evicted)
+    return Counter((*stays, *claim.adds))
 
 
-def _sparsest(claim: Claim) -> list[Placement]:
-    """Its workers, first those on machines where it has fewest; the youngest first."""
+def _dispensable(claim: Claim) -> list[Placement]:
+    """Its workers, those first that it can do without best: of a training those on machines where
+    it has fewest, of a service one by one from where it has most; the youngest first."""
     stays = [placement for placement in claim.held if placement.worker not in claim.evicted]
-    counts: dict[str, int] = {}
+    stays.sort(key=lambda placement: -placement.worker)
+    counts = Counter(placement.node for placement in stays)
+    if not claim.job.spec.serves:
+        return sorted(stays, key=lambda placement: counts[placement.node])
+    left: list[tuple[int, Placement]] = []
     for placement in stays:
-        counts[placement.node] = counts.get(placement.node, 0) + 1
-    return sorted(stays, key=lambda placement: (counts[placement.node], -placement.worker))
+        left.append((counts[placement.node], placement))
+        counts[placement.node] -= 1
+    return [placement for _, placement in sorted(left, key=lambda one: -one[0])]

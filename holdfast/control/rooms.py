@@ -4,13 +4,14 @@ Two kinds of room. *Free* room is nobody's: a worker may start there now. *Soon*
 to a worker that is leaving: it may be promised, but not used before its process is gone.
 
 Packing: a job's workers go where the job already has some, else onto as few machines as possible:
-the tightest machine that takes all of them, or, if none does, the one that takes the most.
+the tightest machine that takes all of them, or, if none does, the one that takes the most. Replicas
+of a service are spread instead: a machine that dies shall take as few of them as possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from holdfast.control.spec import Resources
 
@@ -124,6 +125,21 @@ class Rooms:
             fits = min(count - len(found), shelf.slots[node_found])
             self._take_free(node_found, need, fits)
             found += [node_found] * fits
+        return found
+
+    def spread(self, need: Room, count: int, has: Mapping[str, int]) -> list[str]:
+        """As `pack`, but each goes where there are the fewest so far (`has`, by node); among those
+        to the machine that takes the most."""
+        shelf = self._shelf(need)
+        order = [(has.get(node, 0), -fits, node) for node, fits in shelf.slots.items() if fits]
+        heapify(order)
+        found: list[str] = []
+        while order and len(found) < count:
+            there, _, node = heappop(order)
+            self._take_free(node, need, 1)
+            found.append(node)
+            if shelf.slots[node]:
+                heappush(order, (there + 1, -shelf.slots[node], node))
         return found
 
     def promise(self, need: Room, count: int) -> list[str]:
