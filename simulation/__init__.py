@@ -5,7 +5,7 @@ the znode tree, `schedule.plan`, `reconcile`, `apply_record`, the agent's machin
 What is simulated is what surrounds them: processes, messages, disks, time.
 
 - `kernel`       the clock, the queue of events, the trace
-- `faults`       what may go wrong, how often, and which of it is switched off
+- `faults`       what may go wrong, and how often; `named` which of it is switched off
 - `strikes`      faults that come at a time of their own, carried out
 - `network`      messages: late, lost, doubled, cut off one way or both
 - `disk`         a journal that is torn, lost, damaged, or finds no room

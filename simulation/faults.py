@@ -1,16 +1,14 @@
 """What may go wrong, how often, and which of it is switched off.
 
 Each seed draws its own rates, and leaves about half of the kinds out: a world with one kind of
-trouble finds other bugs than a world with all of them. Every fault that happens has a name, its
-kind and a number (`drop#3`); a run may be repeated with some of them switched off, which is how a
-failing seed is made small.
+trouble finds other bugs than a world with all of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from random import Random
 from typing import Final
+
+from simulation.named import NamedFaults, Planned
 
 # Faults of messages and of single steps: the most that a seed may draw, as a chance.
 RATES_MAX: Final = {
@@ -54,24 +52,11 @@ COUNTS_MAX: Final = {
 _PRESENT: Final = 0.45
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A fault with a time: whom it hits is decided when it happens."""
-
-    at_s: float
-    kind: str
-
-
-class Faults:
-    """Decides, for one run, what goes wrong; nothing does while it is `quiet`. `planned` faults
-    come at a time of the storms: quiet periods between them do not count."""
+class Faults(NamedFaults):
+    """`planned` faults come at a time of the storms: quiet periods between them do not count."""
 
     def __init__(self, seed: int, storm_s: float, off: frozenset[str] = frozenset()) -> None:
-        self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets
-        self.off = off
-        self.quiet = False
-        self.struck: list[str] = []
-        self._counts: dict[str, int] = {}
+        super().__init__(seed, off)
         chance = self.random.random
         self.rates = {
             kind: rate * chance() if chance() < _PRESENT else 0.0
@@ -84,18 +69,3 @@ class Faults:
             for _ in range(self.random.randint(1, most))
         ]
         self.planned = sorted(planned, key=lambda fault: (fault.at_s, fault.kind))
-
-    def strikes(self, kind: str) -> bool:
-        """Whether this goes wrong here and now."""
-        rate = self.rates[kind]
-        return rate > 0.0 and not self.quiet and self.random.random() < rate and self.happens(kind)
-
-    def happens(self, kind: str) -> bool:
-        """Give a fault its name; False if it is switched off."""
-        count = self._counts.get(kind, 0) + 1
-        self._counts[kind] = count
-        name = f"{kind}#{count}"
-        if self.quiet or kind in self.off or name in self.off:
-            return False
-        self.struck.append(name)
-        return True

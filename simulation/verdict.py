@@ -3,9 +3,13 @@ serving, give this; the search, the runner and the hunt for mutants need nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from holdfast.wire.errors import BugError
+from simulation.kernel import Kernel
+from simulation.named import NamedFaults
 
 NO_FAULTS_OFF: frozenset[str] = frozenset()
 
@@ -27,6 +31,40 @@ class Verdict:
     @property
     def ok(self) -> bool:
         return not self.rule
+
+
+def verdict_of(
+    seed: int,
+    kernel: Kernel,
+    faults: NamedFaults,
+    happened: Mapping[str, int],
+    broken: tuple[str, str] = ("", ""),
+) -> Verdict:
+    """What a run came to that has ended. `broken`: the rule, and what broke it."""
+    return Verdict(
+        seed,
+        *broken,
+        kernel.events,
+        kernel.now_s,
+        tuple(faults.struck),
+        tuple(kernel.story(len(kernel.trace))),
+        kernel.digest() if kernel.traced else "",
+        dict(happened),
+    )
+
+
+def with_story(play: Callable[[bool], Verdict], traced: bool) -> Verdict:
+    """`play(traced)` runs a seed. Traces cost time and most are never read: one that fails is run
+    again for its."""
+    verdict = play(traced)
+    if verdict.ok or traced:
+        return verdict
+    again = play(True)
+    if again.rule != verdict.rule:
+        raise BugError(
+            f"seed {verdict.seed} broke {verdict.rule!r}, and when run again {again.rule!r}"
+        )
+    return again
 
 
 class Run(Protocol):

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.agent.events import Key
 from holdfast.control.facts import Intent, Job, Phase, Setting, Status
 from holdfast.coordination.embedded.transactions import SetData
-from holdfast.wire.errors import BugError, HoldfastError
+from holdfast.wire.errors import HoldfastError
 from holdfast.wire.orders import View
 from simulation.agent import NODE_TURNS
 from simulation.arithmetic import start_of
@@ -25,7 +25,7 @@ from simulation.network import Network
 from simulation.plane import Plane
 from simulation.settings import Settings, Wish, drawn
 from simulation.strikes import Strikes
-from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict
+from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
 from simulation.worker import Held, Worker
 
 # A run that needs more than this does not end.
@@ -149,18 +149,7 @@ class World:
             rule, what = BUG, f"{type(error).__name__}: {error}"
         if rule:
             self.kernel.tell("CHECK", f"{rule}: {what}")
-        kernel = self.kernel
-        return Verdict(
-            self.seed,
-            rule,
-            what,
-            kernel.events,
-            kernel.now_s,
-            tuple(self.faults.struck),
-            tuple(kernel.story(len(kernel.trace))),
-            kernel.digest() if kernel.traced else "",
-            dict(self.happened),
-        )
+        return verdict_of(self.seed, self.kernel, self.faults, self.happened, (rule, what))
 
     def _begin(self) -> None:
         kernel = self.kernel
@@ -335,16 +324,15 @@ def run(
     traced: bool = False,
     own_checks: bool = True,
 ) -> Verdict:
-    """Run a seed. Traces cost time and most are never read: one that fails is run again for its."""
-    world = World(seed, off, traced=traced, own_checks=own_checks)
-    verdict = world.run()
-    world.dispose()
-    if verdict.ok or traced:
+    """Run a seed."""
+
+    def play(traced: bool) -> Verdict:
+        world = World(seed, off, traced=traced, own_checks=own_checks)
+        verdict = world.run()
+        world.dispose()
         return verdict
-    again = World(seed, off, traced=True, own_checks=own_checks).run()
-    if again.rule != verdict.rule:
-        raise BugError(f"seed {seed} broke {verdict.rule!r}, and when run again {again.rule!r}")
-    return again
+
+    return with_story(play, traced)
 
 
 CONTROL: Final = Kind("simulation", run)

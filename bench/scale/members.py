@@ -7,17 +7,15 @@ follower is told, with the processor time that it spent on it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from bench.coordination import wire
 from bench.coordination.wire import Link
+from bench.scale import over_server
 from holdfast.coordination import Membership, connect
 from holdfast.coordination.membership import Members
 from tests.servers.embedded import EmbeddedServer
@@ -49,8 +47,8 @@ class Told:
                 raise TimeoutError(f"{self._count} of {count} members are known")
 
 
-def measure(port: int, count: int) -> dict[str, Any]:
-    link = Link(port).open()
+def measure(server: EmbeddedServer, count: int) -> dict[str, Any]:
+    link = Link(server.port).open()
     wire.make_path(link, PATH.encode())
 
     def create(number: int) -> None:
@@ -61,7 +59,7 @@ def measure(port: int, count: int) -> dict[str, Any]:
         create(number)
     told = Told()
     joins = []
-    with connect(f"zk://127.0.0.1:{port}") as session:
+    with connect(f"zk://127.0.0.1:{server.port}") as session:
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         with Membership(session, PATH).watch(told):
             told.wait(count)
@@ -82,25 +80,5 @@ def measure(port: int, count: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of members")
-    options = parser.parse_args()
-    rows = []
-    for count in options.sizes:
-        with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-scale-") as folder:
-            server = EmbeddedServer(Path(folder))
-            server.start()
-            try:
-                rows.append(measure(server.port, count))
-            finally:
-                server.stop()
-        if not options.json:
-            print(rows[-1], flush=True)
-    if options.json:
-        print(json.dumps({"members": rows}, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    over_server.run("members", __doc__, SIZES, measure)

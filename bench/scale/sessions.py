@@ -7,16 +7,14 @@ of a ping and of an event to one watcher; and by the clock, from a write to the 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from bench.coordination import wire
 from bench.coordination.watchers import Crowd
+from bench.scale import over_server
 from tests.servers.embedded import EmbeddedServer
 
 SIZES = (1_000, 4_000, 8_000)
@@ -46,9 +44,10 @@ def ping_all(crowd: Crowd) -> None:
         link.frame()
 
 
-def measure(port: int, pid: int, size: int) -> dict[str, Any]:
+def measure(server: EmbeddedServer, size: int) -> dict[str, Any]:
+    pid = server.pid
     empty_kb, empty_s = resident_kb(pid), cpu_s(pid)
-    crowd = Crowd(port, size)
+    crowd = Crowd(server.port, size)
     joined_kb, joined_s = resident_kb(pid), cpu_s(pid)
     for _ in range(PINGS):
         ping_all(crowd)
@@ -80,25 +79,5 @@ def measure(port: int, pid: int, size: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of sessions")
-    options = parser.parse_args()
-    rows = []
-    for size in options.sizes:
-        with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-scale-") as folder:
-            server = EmbeddedServer(Path(folder))
-            server.start()
-            try:
-                rows.append(measure(server.port, server.pid, size))
-            finally:
-                server.stop()
-        if not options.json:
-            print(rows[-1], flush=True)
-    if options.json:
-        print(json.dumps({"sessions": rows}, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    over_server.run("sessions", __doc__, SIZES, measure)

@@ -1,15 +1,14 @@
 """What may go wrong in the serving world, how often, and which of it is switched off.
 
-As in `simulation.faults`: each seed draws its own rates and leaves about half of the kinds out, and
-each fault that happens has a name (`late#3`) by which it can be switched off.
+As in `simulation.faults`: each seed draws its own rates and leaves about half of the kinds out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from random import Random
 from typing import Final
+
+from simulation.named import NamedFaults, Planned
 
 # Faults of single steps: the most that a seed may draw, as a chance.
 RATES_MAX: Final = {
@@ -46,23 +45,11 @@ _PRESENT: Final = 0.4
 _ANY: Final = 0.85
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A fault with a time within its storm: whom it hits is decided when it happens."""
-
-    at_s: float
-    kind: str
-
-
-class Faults:
-    """Decides, for one run, what goes wrong. While `quiet` nothing does."""
+class Faults(NamedFaults):
+    """`planned`: for each storm, what happens at a time of its own."""
 
     def __init__(self, seed: int, storms_s: Sequence[float], off: frozenset[str]) -> None:
-        self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets
-        self.off = off
-        self.quiet = False
-        self.struck: list[str] = []
-        self._counts: dict[str, int] = {}
+        super().__init__(seed, off)
         chance = self.random.random
         present = _PRESENT if chance() < _ANY else 0.0
         self.rates = {
@@ -77,18 +64,3 @@ class Faults:
             ]
             for length_s in storms_s
         )
-
-    def strikes(self, kind: str) -> bool:
-        """Whether this goes wrong here and now."""
-        rate = self.rates[kind]
-        return rate > 0.0 and not self.quiet and self.random.random() < rate and self.happens(kind)
-
-    def happens(self, kind: str) -> bool:
-        """Give a fault its name; False if it is switched off."""
-        count = self._counts.get(kind, 0) + 1
-        self._counts[kind] = count
-        name = f"{kind}#{count}"
-        if self.quiet or kind in self.off or name in self.off:
-            return False
-        self.struck.append(name)
-        return True

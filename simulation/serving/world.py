@@ -20,7 +20,7 @@ from simulation.serving.pure import Kept, Pure
 from simulation.serving.replica import ReplicaBeing
 from simulation.serving.settings import Act, Settings, draw
 from simulation.serving.traffic import Traffic
-from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict
+from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
 
 LOAD_S: Final = 2.0  # how long the service is as busy as it is
 LOOK_S: Final = 0.7  # how often it is looked whether all is settled
@@ -112,17 +112,7 @@ class World:
             rule, what = violation.rule, violation.what
         except BugError as error:
             rule, what = "the code's own checks hold", str(error)
-        return Verdict(
-            self.seed,
-            rule,
-            what,
-            kernel.events,
-            kernel.now_s,
-            tuple(self.faults.struck),
-            tuple(kernel.story(len(kernel.trace))),
-            kernel.digest() if kernel.traced else "",
-            self.happened,
-        )
+        return verdict_of(self.seed, kernel, self.faults, self.happened, (rule, what))
 
     def _storm(self, number: int) -> None:
         storm, kernel = self.settings.storms[number], self.kernel
@@ -335,21 +325,15 @@ def run(
     traced: bool = False,
     own_checks: bool = True,
 ) -> Verdict:
-    """Run a seed. Traces cost time and most are never read: one that fails is run again for its."""
+    """Run a seed."""
     judged = moves.validate
     if not own_checks:
         moves.validate = _unchecked
+    kept = _KEPT if own_checks else None
     try:
-        kept = _KEPT if own_checks else None
-        verdict = World(seed, off, traced=traced, kept=kept).run()
-        if verdict.ok or traced:
-            return verdict
-        again = World(seed, off, traced=True, kept=kept).run()
+        return with_story(lambda traced: World(seed, off, traced=traced, kept=kept).run(), traced)
     finally:
         moves.validate = judged
-    if again.rule != verdict.rule:
-        raise BugError(f"seed {seed} broke {verdict.rule!r}, and when run again {again.rule!r}")
-    return again
 
 
 def _unchecked(course: Course) -> None:

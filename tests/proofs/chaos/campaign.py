@@ -27,6 +27,7 @@ from tests.proofs.chaos.rounds import undisturbed
 from tests.proofs.chaos.script import Chaos, Playing
 from tests.proofs.chaos.town import Town
 from tests.proofs.control.checks import Violation
+from tests.proofs.control.stories import story
 from tests.proofs.patience import PATIENCE_S, patiently
 from tests.proofs.serving.models import MODEL, Publisher
 from tests.proofs.serving.stage import SERVICE
@@ -188,7 +189,7 @@ class Campaign:
         return telling.table(self.figures()) + (f"\n{gaps}" if gaps else "")
 
     def story(self) -> str:
-        return telling.story(self.looking.watcher.events) if self.looking is not None else ""
+        return story(self.looking.watcher.events, telling.STORY) if self.looking is not None else ""
 
 
 def _clear(town: Town) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Final
 
 from tests.proofs.chaos.histories import Call
 from tests.proofs.chaos.looking import Looking
-from tests.proofs.control.events import Commit, Event, Fault, Status, Term, View
+from tests.proofs.control.events import Commit, Event, Term, View
+from tests.proofs.control.stories import clock
 
 STORY: Final = 60
 # Failures that are further apart than this are told apart.
@@ -71,32 +71,9 @@ def gaps(excused: list[Call]) -> str:
             group.append(last)
         (wrong, _), *_ = Counter(call.wrong for call in group).most_common(1)
         length_s = last.ended_s - first.sent_s
-        when = f"{_clock(first.sent_s)} for {length_s:.1f} s"
+        when = f"{clock(first.sent_s)} for {length_s:.1f} s"
         lines.append(f"{when}: {len(group)} requests failed: {wrong[:120]}")
     return "\n".join(lines)
-
-
-def story(events: list[Event], last: int = STORY) -> str:
-    """The last events, for people."""
-    lines = []
-    for event in events[-5_000:]:
-        match event:
-            case Fault(at_s, kind, what):
-                lines.append(f"{_clock(at_s)} ** {kind}: {what}")
-            case Term(at_s, term, leader):
-                lines.append(f"{_clock(at_s)} term {term} is {leader}'s")
-            case View(at_s, job, number, lanes, restore_step):
-                begins = "" if restore_step is None else f", from step {restore_step}"
-                lines.append(f"{_clock(at_s)} {job}: view {number} of {sorted(lanes)}{begins}")
-            case Commit(at_s, job, step, term):
-                lines.append(f"{_clock(at_s)} {job}: step {step} committed in term {term}")
-            case Status(at_s, job, phase, reason):
-                lines.append(f"{_clock(at_s)} {job}: {phase}, {reason[-200:]}")
-    return "\n".join(lines[-last:])
-
-
-def _clock(at_s: float) -> str:
-    return f"{time.strftime('%H:%M:%S', time.gmtime(at_s))}.{int(at_s * 1000) % 1000:03d}"
 
 
 def _minutes(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,10 +15,11 @@ from holdfast.wire.errors import Conflict
 from tests.proofs.control import breakages, checks
 from tests.proofs.control.checks import FINAL, Ground, Violation
 from tests.proofs.control.counting import Counting, results, words_of
-from tests.proofs.control.events import Commit, Event, Fault, Freed, Kept, Status, Term, View
+from tests.proofs.control.events import Commit, Event, Freed, Kept, Status, Term, View
 from tests.proofs.control.faults import strikes
 from tests.proofs.control.scene import Scene, played
 from tests.proofs.control.stage import Stage
+from tests.proofs.control.stories import story
 from tests.proofs.control.watcher import Watcher
 from tests.proofs.patience import PATIENCE_S, patiently
 
@@ -240,25 +240,7 @@ class Campaign:
         """The last events, for people."""
         if self.watcher is None:
             return ""
-        lines = []
-        for event in self.watcher.events[-1000:]:
-            match event:
-                case Fault(at_s, kind, what):
-                    lines.append(f"{_clock(at_s)} ** {kind}: {what}")
-                case Term(at_s, term, leader):
-                    lines.append(f"{_clock(at_s)} term {term} is {leader}'s")
-                case View(at_s, job, number, lanes, restore_step):
-                    begins = "" if restore_step is None else f", from step {restore_step}"
-                    lines.append(f"{_clock(at_s)} {job}: view {number} {json.dumps(lanes)}{begins}")
-                case Commit(at_s, job, step, term):
-                    lines.append(f"{_clock(at_s)} {job}: step {step} committed in term {term}")
-                case Status(at_s, job, phase, reason):
-                    lines.append(f"{_clock(at_s)} {job}: {phase}, {reason[-200:]}")
-        return "\n".join(lines[-last:])
-
-
-def _clock(at_s: float) -> str:
-    return f"{time.strftime('%H:%M:%S', time.gmtime(at_s))}.{int(at_s * 1000) % 1000:03d}"
+        return story(self.watcher.events, last)
 
 
 def _submit_once(session: Session, job: Counting) -> None:
