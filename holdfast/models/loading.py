@@ -6,8 +6,8 @@
     outputs = servable.predict({"x": x})
     servable.close()
 
-Everything here may run beside a busy server: files are read in pieces, hashed and copied where
-Python's lock is free, and weights are mapped, not read.
+Everything here may run beside a busy server: files are read, hashed and copied where Python's lock
+is free, in pieces after each of which whoever waits has the core; weights are mapped, not read.
 
     CACHE/versions/MODEL-N-DIGEST/…      the version's files; `code` leads to its bundle
     CACHE/bundles/…                      unpacked bundles; versions share them
@@ -28,7 +28,7 @@ from holdfast.models.records import Version
 from holdfast.storage import Blobs, bundles
 from holdfast.storage.parts import check_part
 from holdfast.wire.errors import BadModel, Corrupt, HoldfastError
-from holdfast.wire.limits import BLOB_CHUNK_BYTES
+from holdfast.wire.limits import QUIET_PIECE_BYTES
 from holdfast.wire.reports import Part
 
 __all__ = ["Servable", "check_example", "discard", "fetch", "load", "place", "present"]
@@ -123,9 +123,12 @@ def _fetch_file(blobs: Blobs, part: Part, path: Path, version: str) -> None:
         return
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        with draft.open("xb", buffering=0) as file:
-            for piece in blobs.stream(part.key, expect_digest=part.digest):
+        with draft.open("xb") as file:
+            for piece in blobs.stream(
+                part.key, expect_digest=part.digest, piece_bytes=QUIET_PIECE_BYTES
+            ):
                 file.write(piece)
+                os.sched_yield()
         # Never written in place: another process may have it mapped.
         draft.replace(path)
     except Corrupt as error:
@@ -144,8 +147,9 @@ def _is_whole(path: Path, part: Part) -> bool:
             return False
         found = hashlib.sha256()
         with path.open("rb", buffering=0) as file:
-            while piece := file.read(BLOB_CHUNK_BYTES):
+            while piece := file.read(QUIET_PIECE_BYTES):
                 found.update(piece)
+                os.sched_yield()
     except FileNotFoundError:
         return False
     return f"sha256:{found.hexdigest()}" == part.digest

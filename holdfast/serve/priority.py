@@ -1,4 +1,10 @@
-"""Whoever loads a version lets those who answer go first.
+"""Whoever looks after things lets those who answer go first.
+
+    give_way()                      # a process that looks after things: a conductor
+    step_back_alone()               # one thread of a process that answers
+    apart = Apart()                 # a process, and what it starts, that nobody waits for, ...
+    with apart.patiently(10.0):     # ... but for whoever waits for this: then as all others
+        ...
 
 `nice` alone does not do that, for two reasons. Where nobody has set up anything else, Linux shares
 the cores among sessions first (`autogroup`), and goes by `nice` only within each of them: what a
@@ -6,6 +12,8 @@ replica loads would weigh as much as all of Envoy. And whoever runs may finish h
 before others get the core: some milliseconds, for each process that a request goes through. One
 that has asked for a longer slice than others is interrupted at once by each of them that wakes up
 (Linux 6.12 and newer; older ones go by `nice`).
+
+Where the system does not let us, all goes on as it was.
 """
 
 from __future__ import annotations
@@ -13,45 +21,132 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.wire import logs
+from holdfast.wire.limits import (
+    AUTOGROUP_AGAIN_S,
+    GIVE_WAY_NICE,
+    LOADING_NICE,
+    LOADING_SLICE_S,
+    NICE_MAX,
+    TRIAL_NICE,
+)
 
 log = logs.get(__name__)
 
+AUTOGROUP: Final = Path("/proc/self/autogroup")
 # The number of `sched_setattr`, which glibc has only since 2.41.
 _CALLS: Final = {"x86_64": 314, "aarch64": 274}
 # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
 _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 
 
-def step_back(nice: int, slice_s: float) -> None:
-    """For the calling thread, and whatever it starts from now on. Where the system does not let
-    us, all goes on as it was."""
+def give_way() -> None:
+    """The calling thread, and whatever it starts from now on: call it before all others. The
+    session too if it is its own: not one that it shares with those who have started it."""
+    _step_back(GIVE_WAY_NICE)
+    if os.getsid(0) == os.getpid():
+        _set_session(GIVE_WAY_NICE)
+
+
+def step_back_alone() -> None:
+    """The calling thread, and whatever it starts from now on; the rest of its process stays."""
+    _step_back(LOADING_NICE)
+
+
+class Apart:
+    """The calling process in a session of its own, with all that it starts. Call it in the main
+    thread of a process that has no other, and leave it the alarm (`SIGALRM`)."""
+
+    def __init__(self) -> None:
+        os.setsid()
+        self._usual = os.getpriority(os.PRIO_PROCESS, 0)
+        # What cannot be taken back must not be much.
+        self._nice = TRIAL_NICE if may_return() else LOADING_NICE
+        _set_slice(self._usual)
+        # For good: an alarm that comes late must find it.
+        signal.signal(signal.SIGALRM, lambda *_: self._return())
+
+    @contextmanager
+    def patiently(self, most_s: float) -> Iterator[None]:
+        """Within, the whole session steps back, but not for longer than said: on a machine that
+        is busy for long it would not come to an end. One at a time."""
+        self._set(self._usual + self._nice, self._nice)
+        signal.setitimer(signal.ITIMER_REAL, most_s)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _return(self) -> None:
+        if not self._set(self._usual, 0):
+            # The system changes this only so often.
+            signal.setitimer(signal.ITIMER_REAL, AUTOGROUP_AGAIN_S)
+
+    def _set(self, nice: int, of_session: int) -> bool:
+        """False: it may be tried again. Nothing is logged: an alarm may come at any moment."""
+        with suppress(OSError):  # then it stays
+            os.setpriority(os.PRIO_PGRP, 0, min(nice, NICE_MAX))  # every thread of every process
+        return _set_session(of_session)
+
+
+def may_return() -> bool:
+    """Whether a thread that has stepped back may come back: that takes a privilege."""
+    found: list[bool] = []
+
+    def tries() -> None:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, min(before + 1, NICE_MAX))
+            os.setpriority(os.PRIO_PROCESS, 0, before)
+        except OSError:
+            return
+        found.append(True)
+
+    thread = threading.Thread(target=tries)  # it takes what it has lost with it
+    thread.start()
+    thread.join()
+    return bool(found)
+
+
+# --- private --------------------------------------------------------------------------------------
+
+
+def _step_back(by: int) -> None:
+    # Of this thread alone: for Linux a thread is a process of its own.
+    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, NICE_MAX)
     try:
-        # Of this thread alone: for Linux a thread is a process of its own.
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     except OSError as error:
-        log.warning("versions are loaded at the priority of requests", reason=str(error))
+        log.warning("nobody goes before others here", reason=str(error))
         return
+    _set_slice(nice)
+
+
+def _set_slice(nice: int) -> None:
+    """Of the calling thread; it has this priority."""
     call = _CALLS.get(platform.machine())
     if call is None:
         return
-    wanted = (_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, round(slice_s * 1e9), 0, 0)
+    wanted = (_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, round(LOADING_SLICE_S * 1e9), 0, 0)
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(ctypes.c_long(call), 0, _ATTRIBUTES.pack(*wanted), 0):
-        reason = os.strerror(ctypes.get_errno())
-        log.info("versions are loaded at a low priority only", reason=reason)
+        log.info("a low priority only", reason=os.strerror(ctypes.get_errno()))
 
 
-def step_back_alone(nice: int, slice_s: float) -> None:
-    """For the calling process, which nobody else may be waiting for: in a session of its own, of
-    which all together have a low priority."""
-    os.setsid()
-    step_back(nice, slice_s)
+def _set_session(nice: int) -> bool:
+    """Of all in the session of this process, together. False: it may be tried again."""
     try:
-        Path("/proc/self/autogroup").write_text(str(nice))
-    except OSError as error:  # there is no such thing here, or it may not be changed
-        log.debug("a session has the priority of all", reason=str(error))
+        AUTOGROUP.write_text(str(nice))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # there is no such thing here, or it may not be changed
+    return True

@@ -18,10 +18,10 @@ from typing import BinaryIO, Final
 
 from holdfast.wire.errors import Corrupt, Refused, Usage
 from holdfast.wire.limits import (
-    BLOB_CHUNK_BYTES,
     BUNDLE_BYTES_MAX,
     BUNDLE_FILES_MAX,
     BUNDLE_LARGEST_SHOWN,
+    QUIET_PIECE_BYTES,
 )
 
 _PROGRAM: Final = 0o755
@@ -154,7 +154,7 @@ def _content(path: Path, member: Member) -> Iterator[bytes]:
     # Not through a link that has taken the file's place meanwhile.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as file:
-        while left and (piece := file.read(min(left, BLOB_CHUNK_BYTES))):
+        while left and (piece := file.read(min(left, QUIET_PIECE_BYTES))):
             left -= len(piece)
             yield piece
         if left or file.read(1):
@@ -213,7 +213,7 @@ def _extract_file(file: BinaryIO, member: Member, at: int, path: Path) -> None:
         file.seek(at, io.SEEK_SET)
         left = member.size_bytes
         while left:
-            piece = file.read(min(left, BLOB_CHUNK_BYTES))
+            piece = file.read(min(left, QUIET_PIECE_BYTES))
             if not piece:
                 raise Corrupt(f"an archive breaks off within {str(member.path)!r}", fix=_FIX)
             out.write(piece)

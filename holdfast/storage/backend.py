@@ -8,6 +8,7 @@ from typing import Protocol
 
 from holdfast.storage.deadline import Deadline
 from holdfast.storage.sources import Watched
+from holdfast.wire.limits import BLOB_CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,11 @@ class Backend(Protocol):
     def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
         """The same, if there is no blob with that key; False when there is one."""
 
-    def open(self, key: str, deadline: Deadline) -> tuple[int, Iterator[bytes]]:
-        """The size, and the bytes in pieces. `Missing` at once when there is no such blob."""
+    def open(
+        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+    ) -> tuple[int, Iterator[bytes]]:
+        """The size, and the bytes in pieces, none of them larger than said. `Missing` at once when
+        there is no such blob."""
 
     def look(self, key: str) -> Listed | None:
         """Size and age, without reading; None when it is not there."""

@@ -22,7 +22,7 @@ from holdfast.storage.keys import BytesLike, check_digest, check_key, check_pref
 from holdfast.storage.objects import ObjectBackend
 from holdfast.storage.sources import Data, Watched, source_of
 from holdfast.wire.errors import Corrupt, Full, Unavailable, Usage
-from holdfast.wire.limits import BLOB_IN_MEMORY_BYTES_MAX
+from holdfast.wire.limits import BLOB_CHUNK_BYTES, BLOB_IN_MEMORY_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +168,17 @@ class Blobs:
 
         return self._retrying.call(f"reading {key!r}", once)
 
-    def stream(self, key: str, *, expect_digest: str | None = None) -> Iterator[bytes]:
-        """The bytes in pieces, for blobs that are larger than memory.
+    def stream(
+        self, key: str, *, expect_digest: str | None = None, piece_bytes: int = BLOB_CHUNK_BYTES
+    ) -> Iterator[bytes]:
+        """The bytes in pieces, none larger than said, for blobs that are larger than memory.
 
         Do not trust the pieces before the iterator has come to its end: `Corrupt` comes after the
         last one. A store that goes away in the middle is `Unavailable`; begin again.
         """
         expect = self._expected(check_key(key), expect_digest)
         size_bytes, pieces = self._retrying.call(
-            f"reading {key!r}", lambda deadline: self._backend.open(key, deadline)
+            f"reading {key!r}", lambda deadline: self._backend.open(key, deadline, piece_bytes)
         )
         return self._verified(key, size_bytes, pieces, self._retrying.deadline(), expect)
 

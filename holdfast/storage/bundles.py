@@ -35,7 +35,12 @@ from holdfast.storage.keys import check_digest, content_key
 from holdfast.storage.selection import selected
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut, Usage
-from holdfast.wire.limits import BUNDLE_LOCK_S, FOLDER_LOCK_POLL_S, GARBAGE_GRACE_S
+from holdfast.wire.limits import (
+    BUNDLE_LOCK_S,
+    FOLDER_LOCK_POLL_S,
+    GARBAGE_GRACE_S,
+    QUIET_PIECE_BYTES,
+)
 
 BUNDLES: Final = "bundles"
 FILES: Final = "files"
@@ -134,7 +139,8 @@ def _unpack_anew(blobs: Blobs, digest: str, entry: Path) -> None:
     (fresh / FILES).mkdir(parents=True)
     try:
         with tempfile.TemporaryFile(dir=fresh) as file:
-            for piece in blobs.stream(content_key(BUNDLES, digest), expect_digest=digest):
+            key = content_key(BUNDLES, digest)
+            for piece in blobs.stream(key, expect_digest=digest, piece_bytes=QUIET_PIECE_BYTES):
                 file.write(piece)
             file.seek(0)
             rows = archive.read_members(file)

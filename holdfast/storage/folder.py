@@ -81,7 +81,9 @@ class FolderBackend:
                 return False
             return self._publish(key, chunks, deadline, replace=False)
 
-    def open(self, key: str, deadline: Deadline) -> tuple[int, Iterator[bytes]]:
+    def open(
+        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+    ) -> tuple[int, Iterator[bytes]]:
         with self._translating(f"reading {key!r}"):
             try:
                 handle = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
@@ -93,7 +95,7 @@ class FolderBackend:
                 raise self._missing(key)
             # Opened here, so that it is closed also when nobody reads a piece.
             file = os.fdopen(handle, "rb", buffering=0)
-        return status.st_size, self._pieces(key, file)
+        return status.st_size, self._pieces(key, file, piece_bytes)
 
     def look(self, key: str) -> Listed | None:
         with self._translating(f"looking at {key!r}"):
@@ -221,9 +223,9 @@ class FolderBackend:
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _pieces(self, key: str, file: io.FileIO) -> Iterator[bytes]:
+    def _pieces(self, key: str, file: io.FileIO, piece_bytes: int) -> Iterator[bytes]:
         with self._translating(f"reading {key!r}"), file:
-            while piece := file.read(BLOB_CHUNK_BYTES):
+            while piece := file.read(piece_bytes):
                 yield piece
 
     def _below(self, directory: Path, prefix: str, after: str) -> Iterator[Listed]:

@@ -40,14 +40,16 @@ class MemoryBackend:
             self._keep(key, data)
             return True
 
-    def open(self, key: str, deadline: Deadline) -> tuple[int, Iterator[bytes]]:
+    def open(
+        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+    ) -> tuple[int, Iterator[bytes]]:
         with self._lock:
             found = self._blobs.get(key)
         if found is None:
             raise Missing(f"there is no blob {key!r} in {self.describe()}")
         data = found[0]
-        starts = range(0, len(data), BLOB_CHUNK_BYTES)
-        return len(data), (data[start : start + BLOB_CHUNK_BYTES] for start in starts)
+        starts = range(0, len(data), piece_bytes)
+        return len(data), (data[start : start + piece_bytes] for start in starts)
 
     def look(self, key: str) -> Listed | None:
         with self._lock:

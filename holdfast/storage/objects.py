@@ -115,7 +115,9 @@ class ObjectBackend:
             )
         return self._put_one(key, bytes(gathered), create=True)
 
-    def open(self, key: str, deadline: Deadline) -> tuple[int, Iterator[bytes]]:
+    def open(
+        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+    ) -> tuple[int, Iterator[bytes]]:
         what = f"reading {key!r}"
         try:
             result = self._call(what, lambda obstore: obstore.get(self._store(Kind.DOWNLOAD), key))
@@ -123,11 +125,14 @@ class ObjectBackend:
             self._check_bucket()
             raise
         size_bytes = int(result.meta["size"])
-        stream = iter(result.stream(min_chunk_size=BLOB_CHUNK_BYTES)) if size_bytes else iter(())
+        stream = iter(result.stream(min_chunk_size=piece_bytes)) if size_bytes else iter(())
 
         def pieces() -> Iterator[bytes]:
             while (piece := self._call(what, lambda _: next(stream, None))) is not None:
-                yield bytes(piece)
+                # What comes may be larger than we have asked for.
+                whole = memoryview(piece)
+                for start in range(0, whole.nbytes, piece_bytes):
+                    yield bytes(whole[start : start + piece_bytes])
 
         return size_bytes, pieces()
 

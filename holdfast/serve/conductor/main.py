@@ -20,6 +20,7 @@ from pathlib import Path
 from holdfast.cluster import opened, register, ties
 from holdfast.cluster.sessions import awaited_session
 from holdfast.serve.conductor.conductor import Conductor
+from holdfast.serve.priority import give_way
 from holdfast.wire import logs
 from holdfast.wire.certificates import checked_name
 from holdfast.wire.errors import Cancelled
@@ -50,6 +51,7 @@ def parsed(arguments: Sequence[str]) -> Options:
 
 def serve(options: Options) -> int:
     """Run a conductor until it is told to stop. 0 if all is well."""
+    give_way()
     cluster = opened(options.cluster)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -26,6 +26,7 @@ from holdfast.serve.gateway.listener import bootstrap
 from holdfast.serve.gateway.places import address_of
 from holdfast.serve.gateway.state import Front, Tls
 from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.priority import give_way
 from holdfast.serve.protocol.marks import release
 from holdfast.wire import logs
 from holdfast.wire.certificates import checked_name
@@ -104,7 +105,7 @@ def serve(options: Options) -> int:
             ties.watch(end)
         gateway.begin()
         registration.note(address=gateway.address, region=options.front.region)
-        watching = Watching(cluster.session, gateway.wake)
+        watching = Watching(cluster.session, gateway.wake, give_way)
         watching.start()
         stack.callback(envoy.stop)
         stack.callback(watching.close)

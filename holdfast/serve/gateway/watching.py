@@ -39,11 +39,18 @@ log = logs.get(__name__)
 
 class Watching:
     """`found` is the last whole picture, or None before the first. `news` is called on a thread
-    after each change of it, and when the connection comes or goes."""
+    after each change of it, and when the connection comes or goes. `at_first`: what the thread that
+    reads does before all others; Envoy is started by another."""
 
-    def __init__(self, connect: Callable[[], Session], news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Session],
+        news: Callable[[], None],
+        at_first: Callable[[], None] = lambda: None,
+    ) -> None:
         self._connect = connect
         self._news = news
+        self._at_first = at_first
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -90,6 +97,7 @@ class Watching:
     # --- the watching thread --------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._at_first()
         session = self._opened()
         if session is None:
             return

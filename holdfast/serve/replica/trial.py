@@ -25,13 +25,13 @@ from typing import Any, Final, Never
 
 from holdfast.models import loading
 from holdfast.models.records import Kind, Version
+from holdfast.serve.priority import Apart
 from holdfast.serve.replica.batching import Pace, first_line
 from holdfast.serve.replica.preparing import Manner, prepare
-from holdfast.serve.replica.priority import step_back_alone
 from holdfast.storage import Blobs
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import BadModel, HoldfastError, Unavailable
-from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, LOADING_SLICE_S, TRIAL_NICE, TRIAL_S
+from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_PATIENCE_S, TRIAL_S
 
 log = logs.get(__name__)
 
@@ -103,10 +103,11 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
         # The replica is told to leave, and drains; the nest goes with it.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        step_back_alone(TRIAL_NICE, LOADING_SLICE_S)
+        apart = Apart()
         while (task := _line(line)) is not None:
-            _warm(task)
-            answer = _done(line, task, store)
+            with apart.patiently(TRIAL_PATIENCE_S):
+                _warm(task)
+                answer = _done(line, task, store)
             line.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:
         pass  # the replica is gone
@@ -134,6 +135,7 @@ def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> di
     if pid == 0:
         os.close(words)
         line.close()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the model's own, if it wants one
         _do(task, store, theirs)
     os.close(theirs)
     # A store may be slow, and has limits of its own.

@@ -19,12 +19,12 @@ from typing import Final, Protocol, TypeVar
 
 from holdfast.models.kinds import Servable
 from holdfast.models.records import Version
+from holdfast.serve.priority import step_back_alone
 from holdfast.serve.records import Load, Loaded
 from holdfast.serve.replica.aside import Aside
 from holdfast.serve.replica.batching import first_line
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.preparing import Manner, Prepared, prepare
-from holdfast.serve.replica.priority import step_back
 from holdfast.serve.replica.shelf import Shelf
 from holdfast.serve.replica.switching import changing_often
 from holdfast.serve.replica.trial import Nest
@@ -45,8 +45,6 @@ from holdfast.wire.limits import (
     LOAD_REASON_CHARACTERS_MAX,
     LOAD_RETRY_S,
     LOAD_RETRY_S_MAX,
-    LOADING_NICE,
-    LOADING_SLICE_S,
     TRIAL_S,
 )
 
@@ -81,7 +79,7 @@ class Versions:
         self._source = source
         self._nest = nest
         self._changed = changed
-        self._aside = Aside(lambda: step_back(LOADING_NICE, LOADING_SLICE_S))
+        self._aside = Aside(step_back_alone)
         self._wanted: tuple[int, ...] = ()
         self._wishes: int | None = None
         self._retries: dict[int, tuple[int, float]] = {}  # failed so often; not before then

@@ -31,12 +31,21 @@ STUCK_LOOK_S: Final = 0.5
 STUCK_LOOKS: Final = 4
 # Seconds after which a client may try again when a queue was full, or a version is not loaded.
 RETRY_AFTER_S: Final = 1
-# Priority of the thread and the process that load a version, as `nice` has it: they take what the
-# requests leave over. Not the lowest one: the thread holds Python's lock now and then, and whoever
-# waits for that lock waits for the thread to be given a core; and on a machine that is busy for
-# hours a version must come to an end too.
+# By how much the thread and the process that load a version step back, as `nice` has it: they take
+# what the requests leave over. The thread not far: it holds Python's lock now and then, and whoever
+# waits for that lock waits for the thread to be given a core.
 LOADING_NICE: Final = 5
 TRIAL_NICE: Final = 10
+# The process not for longer than this: on a machine that is busy for hours a version must come to
+# an end too, and somebody waits for it.
+TRIAL_PATIENCE_S: Final = 10.0
+# By how much those step back who look after things and answer nobody: a conductor, and what a
+# gateway watches with. Not far: a rollback waits for them.
+GIVE_WAY_NICE: Final = 3
+# The last one that there is.
+NICE_MAX: Final = 19
+# The system changes the priority of a session ten times a second at most, of all that there are.
+AUTOGROUP_AGAIN_S: Final = 0.25
 # The slice of time that they ask the system for: longer than its own, which have 3 ms at most. So
 # whoever answers interrupts them at once. Not much longer: where others compute all the time, they
 # would be interrupted less often.

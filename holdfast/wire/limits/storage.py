@@ -9,6 +9,9 @@ BLOB_KEY_BYTES_MAX: Final = 1_024
 BLOB_KEY_SEGMENT_BYTES_MAX: Final = 200
 # What is hashed and written at a time: large enough that Python's own time does not count.
 BLOB_CHUNK_BYTES: Final = 4 * 1024 * 1024
+# The same for what is read beside those who answer requests: the system is never busy with a piece
+# for so long that one of them would notice.
+QUIET_PIECE_BYTES: Final = 128 * 1024
 # A smaller piece is hashed sooner than another thread is woken.
 HASH_ASIDE_BYTES: Final = 1024 * 1024
 # Larger blobs go to an object store in several requests of this size. With S3's limit of 10,000

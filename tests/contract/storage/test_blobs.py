@@ -14,7 +14,12 @@ import pytest
 from holdfast.storage.keys import content_key, digest_of
 from holdfast.storage.sources import Data
 from holdfast.wire.errors import Conflict, Corrupt, Missing, Refused, Usage
-from holdfast.wire.limits import BLOB_CHUNK_BYTES, BLOB_LIST_PAGE, BLOB_MULTIPART_BYTES
+from holdfast.wire.limits import (
+    BLOB_CHUNK_BYTES,
+    BLOB_LIST_PAGE,
+    BLOB_MULTIPART_BYTES,
+    QUIET_PIECE_BYTES,
+)
 from tests.contract.storage.stores import StoreUnderTest
 
 LARGE = BLOB_MULTIPART_BYTES * 2 + 12_345
@@ -35,6 +40,9 @@ def test_a_blob_is_read_back_as_it_was_written_whatever_its_size(
     reader = store.another()
     assert reader.get("some/blob", expect_digest=blob.digest) == data
     assert b"".join(reader.stream("some/blob", expect_digest=blob.digest)) == data
+    pieces = list(reader.stream("some/blob", piece_bytes=QUIET_PIECE_BYTES))
+    assert max(map(len, pieces), default=0) <= QUIET_PIECE_BYTES
+    assert b"".join(pieces) == data
     room = bytearray(size + 3)
     assert reader.read_into("some/blob", memoryview(room), expect_digest=blob.digest) == size
     assert bytes(room) == data + bytes(3)
@@ -212,10 +220,12 @@ def test_a_reader_never_sees_half_of_a_blob_that_is_written_again_and_again(
     versions = [bytes_of(600_000, salt) for salt in range(3)]
     digests = {digest_of(data) for data in versions}
     store.blobs.put("changing", versions[0])
-    stop = threading.Event()
+    stop, seen = threading.Event(), threading.Event()
 
     def write() -> None:
         for number in range(40):
+            if number == 20:
+                seen.wait(60.0)
             store.blobs.put("changing", versions[number % 3])
         stop.set()
 
@@ -225,6 +235,7 @@ def test_a_reader_never_sees_half_of_a_blob_that_is_written_again_and_again(
         while not stop.is_set() and not writing.done():
             assert digest_of(store.blobs.get("changing")) in digests
             reads += 1
+            seen.set()
         writing.result()
     assert reads
 

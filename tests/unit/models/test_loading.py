@@ -14,9 +14,10 @@ import torch
 from holdfast.models import examples
 from holdfast.models.importing import PREFIX
 from holdfast.models.loading import check_example, discard, fetch, load, place
-from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Signature, TensorSpec
-from holdfast.storage import Blobs, bundles
+from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Signature, TensorSpec, Version
+from holdfast.storage import Blobs, bundles, put_part
 from holdfast.wire.errors import BadModel, Corrupt, Missing, Usage
+from holdfast.wire.limits import QUIET_PIECE_BYTES
 from tests.unit.models.stage import (
     code,
     draft_of,
@@ -43,6 +44,27 @@ def test_what_is_fetched_is_whole_and_fetched_once(blobs: Blobs, tmp_path: Path)
     before = (folder / WEIGHTS).stat().st_ino
     assert fetch(version, blobs, tmp_path / "cache") == folder == place(version, tmp_path / "cache")
     assert (folder / WEIGHTS).stat().st_ino == before
+
+
+def test_files_are_moved_in_small_pieces_and_whoever_waits_has_the_core_after_each(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * 1024 * 1024 + 5)
+    count = -(-len(data) // QUIET_PIECE_BYTES)
+    version = Version(
+        "m", 1, Kind.ONNX, Signature((), ()), {"f": put_part(blobs, data)}, "sha256:1", 0.0
+    )
+    yields: list[int] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: yields.append(1))
+    path = fetch(version, blobs, tmp_path / "cache") / "f"
+    assert path.read_bytes() == data
+    assert len(yields) == count  # read from the store, hashed and written
+    fetch(version, blobs, tmp_path / "cache")
+    assert len(yields) == 2 * count  # read and hashed
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    fetch(version, blobs, tmp_path / "cache")
+    assert len(yields) == 4 * count  # found damaged, and fetched
+    assert path.read_bytes() == data
 
 
 def test_a_damaged_file_of_the_cache_is_fetched_anew(blobs: Blobs, tmp_path: Path) -> None:

@@ -3,12 +3,16 @@ that has none."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from holdfast.serve.priority import may_return
+from holdfast.wire.limits import LOADING_NICE, TRIAL_NICE
 
 SCRIPT = """
 import sys, time
@@ -17,10 +21,10 @@ from holdfast.models.records import Kind, Signature, TensorSpec, Version
 from holdfast.serve.replica import trial
 from holdfast.wire.errors import BadModel, Unavailable
 
-trial.TRIAL_S = float(sys.argv[2])
+trial.TRIAL_S, trial.TRIAL_PATIENCE_S = float(sys.argv[2]), float(sys.argv[3])
 nest = trial.Nest.fork()
 signature = Signature((TensorSpec("x", "FP32", (-1, 1)),), (TensorSpec("y", "FP32", (-1, 1)),))
-for number, name in enumerate(sys.argv[3:], 1):
+for number, name in enumerate(sys.argv[4:], 1):
     record = Version("m", number, Kind.FUNCTION, signature, {}, "sha256:1", 0.0,
                      bundle="x", entry=f"{name}:predict")
     try:
@@ -41,6 +45,19 @@ CODE = {
     "crashes": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
     "hangs": "import time\ntime.sleep(3600)\n",
     "eats": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "looks": "import os\nraise RuntimeError(f'stands at {os.getpriority(os.PRIO_PROCESS, 0)}')\n",
+    "waits": """
+        import os, time
+        from holdfast.serve.priority import may_return
+
+        while may_return() and os.getpriority(os.PRIO_PROCESS, 0) != os.getpriority(
+            os.PRIO_PROCESS, int(os.environ["BESIDE"])
+        ):
+            time.sleep(0.01)
+
+        def predict(inputs):
+            return inputs
+        """,
 }
 
 
@@ -53,9 +70,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tried(folder: Path, *names: str, within_s: float = 100.0) -> list[str]:
+def tried(
+    folder: Path, *names: str, within_s: float = 100.0, patience_s: float = 100.0
+) -> list[str]:
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder), str(within_s), *names],
+        [sys.executable, "-c", SCRIPT, str(folder), str(within_s), str(patience_s), *names],
+        env={**os.environ, "BESIDE": str(os.getpid())},
         capture_output=True,
         text=True,
         timeout=200,
@@ -79,6 +99,17 @@ def test_a_version_that_never_finishes_loading_is_stopped(folder: Path) -> None:
     said = tried(folder, "hangs", within_s=2.0)
     assert "does not finish loading" in said[0]
     assert said[1:] == ["gone"]
+
+
+def test_a_trial_steps_back(folder: Path) -> None:
+    by = TRIAL_NICE if may_return() else LOADING_NICE
+    stands = os.getpriority(os.PRIO_PROCESS, 0) + by
+    assert f"stands at {stands}" in tried(folder, "looks")[0]
+
+
+def test_a_trial_that_takes_longer_than_its_patience_goes_on_as_all_others(folder: Path) -> None:
+    said = tried(folder, "waits", "waits", patience_s=0.2)
+    assert said == ["waits loads, long", "waits loads, long", "gone"]
 
 
 FETCHING = """
