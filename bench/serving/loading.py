@@ -1,12 +1,13 @@
 """What a new version costs the requests of the old one: `python -m bench.serving.loading`.
 
     python -m bench.serving.loading                  # about 3 minutes
-    python -m bench.serving.loading --rounds 1       # a third of it
+    python -m bench.serving.loading --rounds 1       # half of it
 
 A torch model of 109 MB on two replicas behind the gateway, under requests at a constant rate. Quiet
 windows take turns with windows in which a new version is rolled out every 10 s: fetched, verified,
-loaded, tried, and given all requests. The p99 of the latter beside the former, goal: at most 1.2.
-One version is loaded before the measurement: the first trial of a replica's life imports torch.
+loaded, tried, and given all requests. The p99 of the latter beside the former, goal: at most 1.2;
+and the p99 of quiet windows beside each other, which is the noise. One version is loaded before the
+measurement: the first trial of a replica's life imports torch.
 
 Then `rollback`, several times: from the call until the last request that was sent and got the
 new version, and until the first answer of the old one. Goal: both within 100 ms. Every answer is
@@ -37,6 +38,7 @@ from bench.serving.checks import outputs
 from bench.serving.contestants import RESULTS, SCRIPTS, end_when_told
 from bench.serving.house import QUICK, SMALL_SHARE, House
 from bench.serving.replies import Reply, Shot, anything
+from bench.serving.rounds import Turns
 from bench.serving.scripts.experts import EXPERTS, INPUTS, Experts
 from bench.serving.steady import Result, Steady
 from holdfast.models.records import WEIGHTS, Kind
@@ -165,25 +167,19 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             trial = Trial(house, load, given)
             time.sleep(WARM_S)
             trial.move(2)  # the first load imports torch for its trial, once in a replica's life
-            calm, busy, took = Result(), Result(), list[float]()
+            took: list[float] = []
+            turns = Turns([trial.window(False, took)])
             for number in range(given.rounds):
-                quiet, loaded = trial.window(False, took), trial.window(True, took)
-                calm.merge(quiet)
-                busy.merge(loaded)
-                print(
-                    f"round {number + 1}: p99 {quiet.p_ms(99):.2f} ms quiet, "
-                    f"{loaded.p_ms(99):.2f} ms with loads",
-                    flush=True,
-                )
+                turns.busy.append(trial.window(True, took))
+                turns.quiet.append(trial.window(False, took))
+                print(f"round {number + 1}: {turns.rounds[-1]}", flush=True)
             backs = []
             for _ in range(given.rollbacks):
                 backs.append(trial.rollback())
                 trial.move(trial.current + 1)
         total = load.total
         return {
-            "quiet": _figures(calm),
-            "loads": _figures(busy),
-            "ratio": busy.p_ms(99) / calm.p_ms(99),
+            **turns.document(),
             "rollout_s": took,
             "rollback_ms": backs,
             "requests": total.sent,
@@ -194,27 +190,16 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         house.close()
 
 
-def _figures(result: Result) -> dict[str, float]:
-    return {
-        "requests": result.sent,
-        "p50_ms": result.p_ms(50),
-        "p99_ms": result.p_ms(99),
-        "p999_ms": result.p_ms(99.9),
-        "longest_ms": result.latencies.longest_s * 1000,
-        "generator_late_p99_ms": result.late.percentile_ms(0.99),
-    }
-
-
 def show(found: Mapping[str, Any]) -> None:
     print(f"\n{'':12}{'requests':>9}{'p50':>8}{'p99':>8}{'p99.9':>8}{'longest':>9}  ms")
-    for name in ("quiet", "loads"):
-        row = found[name]
+    for name, row in (("quiet", found["quiet"]), ("with loads", found["busy"])):
         print(
             f"{name:12}{row['requests']:>9,}{row['p50_ms']:>8.2f}{row['p99_ms']:>8.2f}"
             f"{row['p999_ms']:>8.2f}{row['longest_ms']:>9.2f}"
         )
     word = "reached" if found["ratio"] <= GOAL else "MISSED"
     print(f"p99 with loads to p99 without: {found['ratio']:.2f}  goal at most {GOAL}  {word}")
+    print(f"p99 of quiet windows beside each other, worst: {found['noise']:.2f} (noise)")
     print(f"a rollout took {statistics.median(found['rollout_s']):.2f} s (median)")
     for name, place in (
         ("last request that was sent and got the new version", 0),
@@ -223,7 +208,7 @@ def show(found: Mapping[str, Any]) -> None:
     ):
         times = [one[place] for one in found["rollback_ms"]]
         print(f"rollback: {name}: {statistics.median(times):.0f} ms, worst {max(times):.0f}")
-    worst = max(max(one) for one in found["rollback_ms"])
+    worst = max((max(one) for one in found["rollback_ms"]), default=0.0)
     word = "reached" if worst < ROLLBACK_MS else "MISSED"
     print(f"rollback, worst of all: {worst:.0f} ms  goal below {ROLLBACK_MS:g}  {word}")
     print(f"{found['requests']:,} requests, {found['failed']} failed {found['reasons'] or ''}")
@@ -234,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = options.add_argument
-    add("--rounds", type=int, default=3, help="each a quiet window and one with loads")
+    add("--rounds", type=int, default=3, help="each a window with loads before a quiet one")
     add("--loads", type=int, default=2, help="of a window")
     add("--every", type=float, default=10.0, help="seconds from load to load")
     add("--rate", type=float, default=150.0, help="requests a second")

@@ -20,7 +20,8 @@ from bench.serving.contestants import Broken, MLServer, RayServe
 from bench.serving.histogram import Histogram
 from bench.serving.ours import FixedGateway, Gateway
 from bench.serving.replies import Garbled, Reply, Shot, take
-from bench.serving.steady import Steady, run
+from bench.serving.rounds import Turns
+from bench.serving.steady import Result, Steady, run
 from bench.serving.throughput import Row, verdicts
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-holdfast-version: 4\r\n\r\nok"
@@ -178,6 +179,33 @@ def test_an_answer_with_other_numbers_or_of_another_version_is_wrong() -> None:
     assert "wrong numbers" in check(Reply(200, head, str(other).replace("'", '"').encode(), "1"))
     assert "not an answer" in check(Reply(200, head, b"{}", "1"))
     assert "status 500" in check(Reply(500, head, right, "1"))
+
+
+def window(*latencies_ms: float) -> Result:
+    found = Result()
+    for latency_ms in latencies_ms:
+        found.sent += 1
+        found.latencies.add(latency_ms / 1000)
+    return found
+
+
+def test_windows_with_loads_are_compared_with_the_quiet_ones_beside_them_and_those_are_noise() -> (
+    None
+):
+    turns = Turns([window(*[2.0] * 100)])
+    turns.busy.append(window(*[3.0] * 100))
+    turns.quiet.append(window(*[4.0] * 100))
+    turns.busy.append(window(*[3.0] * 97, *[8.0] * 3))
+    turns.quiet.append(window(*[4.0] * 100))
+    first, second = turns.rounds
+    assert (first.ratio, first.noise) == pytest.approx((3 / 4, 2.0), rel=0.02)
+    assert (second.ratio, second.noise) == pytest.approx((2.0, 1.0), rel=0.02)
+    # Of all together: 3 of 200 took 8 ms, and 200 of 300 took 4.
+    assert (turns.ratio, turns.noise) == pytest.approx((2.0, 2.0), rel=0.02)
+    found = turns.document()
+    assert (found["quiet"]["requests"], found["busy"]["requests"]) == (300, 200)
+    assert [row["noise"] for row in found["rounds"]] == [first.noise, second.noise]
+    assert "ratio 0.75, noise 2.0" in str(first)
 
 
 def test_what_wrk_says_is_read_with_its_units_and_its_errors() -> None:
