@@ -201,17 +201,23 @@ def show(found: Mapping[str, Any]) -> None:
     print(f"p99 with loads to p99 without: {found['ratio']:.2f}  goal at most {GOAL}  {word}")
     print(f"p99 of quiet windows beside each other, worst: {found['noise']:.2f} (noise)")
     print(f"a rollout took {statistics.median(found['rollout_s']):.2f} s (median)")
+    show_rollbacks(found["rollback_ms"])
+    print(f"{found['requests']:,} requests, {found['failed']} failed {found['reasons'] or ''}")
+
+
+def show_rollbacks(rollbacks: Sequence[tuple[float, float, float]]) -> None:
+    if not rollbacks:
+        return
     for name, place in (
         ("last request that was sent and got the new version", 0),
         ("last answer of the new version", 1),
         ("first answer of the old version", 2),
     ):
-        times = [one[place] for one in found["rollback_ms"]]
+        times = [one[place] for one in rollbacks]
         print(f"rollback: {name}: {statistics.median(times):.0f} ms, worst {max(times):.0f}")
-    worst = max((max(one) for one in found["rollback_ms"]), default=0.0)
+    worst = max(max(one) for one in rollbacks)
     word = "reached" if worst < ROLLBACK_MS else "MISSED"
     print(f"rollback, worst of all: {worst:.0f} ms  goal below {ROLLBACK_MS:g}  {word}")
-    print(f"{found['requests']:,} requests, {found['failed']} failed {found['reasons'] or ''}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def tried(
-    folder: Path, *names: str, within_s: float = 100.0, patience_s: float = 100.0
+    folder: Path, *names: str, within_s: float = 100.0, patience_s: float = 0.5
 ) -> list[str]:
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), str(within_s), str(patience_s), *names],
@@ -104,7 +104,7 @@ def test_a_version_that_never_finishes_loading_is_stopped(folder: Path) -> None:
 def test_a_trial_steps_back(folder: Path) -> None:
     by = TRIAL_NICE if may_return() else LOADING_NICE
     stands = os.getpriority(os.PRIO_PROCESS, 0) + by
-    assert f"stands at {stands}" in tried(folder, "looks")[0]
+    assert f"stands at {stands}" in tried(folder, "looks", patience_s=100.0)[0]
 
 
 def test_a_trial_that_takes_longer_than_its_patience_goes_on_as_all_others(folder: Path) -> None:
