@@ -70,6 +70,7 @@ class Apart:
         self._usual = os.getpriority(os.PRIO_PROCESS, 0)
         # What cannot be taken back must not be much.
         self._nice = TRIAL_NICE if may_return() else LOADING_NICE
+        self._of_session = 0
         _set_slice(self._usual)
         # For good: an alarm that comes late must find it.
         signal.signal(signal.SIGALRM, lambda *_: self._return())
@@ -87,14 +88,16 @@ class Apart:
 
     def _return(self) -> None:
         if not self._set(self._usual, 0):
-            # The system changes this only so often.
             signal.setitimer(signal.ITIMER_REAL, AUTOGROUP_AGAIN_S)
 
     def _set(self, nice: int, of_session: int) -> bool:
         """False: it may be tried again. Nothing is logged: an alarm may come at any moment."""
         with suppress(OSError):  # then it stays
             os.setpriority(os.PRIO_PGRP, 0, min(nice, NICE_MAX))  # every thread of every process
-        return _set_session(of_session)
+        # The system changes this only so often: not for nothing.
+        if of_session != self._of_session and _set_session(of_session):
+            self._of_session = of_session
+        return of_session == self._of_session
 
 
 def may_return() -> bool:
