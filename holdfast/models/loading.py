@@ -7,7 +7,9 @@
     servable.close()
 
 Everything here may run beside a busy server: files are read, hashed and copied where Python's lock
-is free, in pieces after each of which whoever waits has the core; weights are mapped, not read.
+is free, in small pieces: whoever wakes up meanwhile never waits for a long call of the system.
+Weights are mapped, not read. (Nobody says `sched_yield` between pieces: Linux takes a whole slice
+of time for it, and beside one busy process a version would be fetched 25 times slower.)
 
     CACHE/versions/MODEL-N-DIGEST/…      the version's files; `code` leads to its bundle
     CACHE/bundles/…                      unpacked bundles; versions share them
@@ -128,7 +130,6 @@ def _fetch_file(blobs: Blobs, part: Part, path: Path, version: str) -> None:
                 part.key, expect_digest=part.digest, piece_bytes=QUIET_PIECE_BYTES
             ):
                 file.write(piece)
-                os.sched_yield()
         # Never written in place: another process may have it mapped.
         draft.replace(path)
     except Corrupt as error:
@@ -149,7 +150,6 @@ def _is_whole(path: Path, part: Part) -> bool:
         with path.open("rb", buffering=0) as file:
             while piece := file.read(QUIET_PIECE_BYTES):
                 found.update(piece)
-                os.sched_yield()
     except FileNotFoundError:
         return False
     return f"sha256:{found.hexdigest()}" == part.digest

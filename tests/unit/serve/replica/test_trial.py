@@ -70,9 +70,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tried(
-    folder: Path, *names: str, within_s: float = 100.0, patience_s: float = 0.5
-) -> list[str]:
+def tried(folder: Path, *names: str, within_s: float = 100.0, patience_s: float = 0.5) -> list[str]:
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), str(within_s), str(patience_s), *names],
         env={**os.environ, "BESIDE": str(os.getpid())},
