@@ -17,6 +17,8 @@ SHELL := /bin/sh
 	proof-control proof-preemption proof-training proof-serving
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where it is set, each process that a test or a demo starts compiles all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
