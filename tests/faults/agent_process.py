@@ -1,6 +1,6 @@
 """An agent as a process that a test can kill, and the workers that it runs.
 
-    python -m tests.faults.agent_process FOLDER away_s [warm]
+    python -m tests.faults.agent_process FOLDER away_s port_first port_last [warm]
 
 It reads orders as JSON lines from its standard input and answers each with a line: the snapshot
 after it. The orders are the few that the tests need.
@@ -26,14 +26,21 @@ from holdfast.agent.supervisor import Bounds
 from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.room import Resources
+from tests.servers import port_block
 
 NODE = "node-1"
-MACHINE = Machine(Resources(cpu=64.0, memory_bytes=1 << 40), cpus=())
 WAIT_S = 60.0
 # A folder whose `sitecustomize` hides torch from every Python that finds it.
 WITHOUT_TORCH = str(Path(__file__).parent / "without_torch")
 
 T = TypeVar("T")
+
+
+def machine(ports: range | None = None) -> Machine:
+    """What the agent has: of cores and memory enough, and ports of its own."""
+    ports = ports or port_block()
+    room = Resources(cpu=64.0, memory_bytes=1 << 40)
+    return Machine(room, cpus=(), port_first=ports[0], port_last=ports[-1])
 
 
 def start_order(worker: int, *command: str, job: str = "job", **more: Any) -> StartWorker:
@@ -50,7 +57,7 @@ def no_bundle(name: str) -> Path:
 
 async def open_agent(folder: Path, **bounds: Any) -> Agent:
     return await Agent.start(
-        folder, NODE, MACHINE, no_bundle, store="file:/somewhere", bounds=Bounds(**bounds)
+        folder, NODE, machine(), no_bundle, store="file:/somewhere", bounds=Bounds(**bounds)
     )
 
 
@@ -78,9 +85,9 @@ def _order(kind: str, fields: dict[str, Any]) -> Order | None:
     return Forget(NODE, "job", worker) if kind == "forget" else None
 
 
-async def _main(folder: Path, away_s: float, warm: bool) -> None:
+async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
     bounds = Bounds(away_s=away_s, away_notice_s=1.0)
-    agent = await Agent.start(folder, NODE, MACHINE, no_bundle, warm=warm, bounds=bounds)
+    agent = await Agent.start(folder, NODE, machine(ports), no_bundle, warm=warm, bounds=bounds)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -116,7 +123,9 @@ class AgentProcess:
         """Start it; its first snapshot."""
         errors = self.folder.parent / "agent-errors.log"
         with errors.open("ab") as output:
-            arguments = [str(self.folder), str(self.away_s), *(["warm"] if self.warm else [])]
+            ports = port_block()
+            arguments = [str(self.folder), str(self.away_s), str(ports[0]), str(ports[-1])]
+            arguments += ["warm"] if self.warm else []
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.agent_process", *arguments],
                 stdin=subprocess.PIPE,
@@ -231,4 +240,5 @@ def _with_words(wanted: bytes) -> list[int]:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2]), "warm" in sys.argv[3:]))
+    given = range(int(sys.argv[3]), int(sys.argv[4]) + 1)
+    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2]), given, "warm" in sys.argv[5:]))

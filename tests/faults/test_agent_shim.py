@@ -17,7 +17,7 @@ from holdfast.agent.agent import Agent
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import WorkerPhase
 from holdfast.wire.room import Resources
-from tests.faults.agent_process import MACHINE, NODE, WAIT_S, AgentProcess, processes_of, until
+from tests.faults.agent_process import NODE, WAIT_S, AgentProcess, machine, processes_of, until
 
 COUNT = "import sys, pathlib, os; pathlib.Path(sys.argv[1]).open('a').write(f'{os.getpid()}\\n')"
 
@@ -131,7 +131,7 @@ def test_a_worker_that_another_agent_started_so_late_is_adopted_and_not_started_
         return tmp_path
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, MACHINE, bundle_folder)
+        agent = await Agent.start(home, NODE, machine(), bundle_folder)
         line = (sys.executable, "-c", COUNT, str(tmp_path / "starts"))
         await agent.deliver(1, StartWorker(NODE, "job", 1, "b", line, Resources(1.0)))
         async with asyncio.timeout(WAIT_S):

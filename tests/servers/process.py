@@ -18,28 +18,53 @@ READY_S = 60.0
 
 
 # Below what the kernel gives to outgoing connections: a port that a server is to have again after
-# a kill must not be lent to somebody's connection meanwhile.
-PORTS = range(12_000, 32_000)
+# a kill must not be lent to somebody's connection meanwhile. Nor one that an agent gives to its
+# workers (WORKER_PORT_FIRST to WORKER_PORT_LAST): it looks whether a port is free long before its
+# worker listens there.
+PORTS = (*range(10_000, 16_000), *range(30_000, 32_000))
+BLOCK = 50
+BLOCKS = range(16_000, 20_000, BLOCK)
 _claims: list[IO[bytes]] = []
+_blocks: list[int] = []
 
 
 def free_port() -> int:
     """A port that nobody listens on, and that no other test process is given while this lives."""
-    folder = Path(tempfile.gettempdir()) / "holdfast-test-ports"
-    folder.mkdir(exist_ok=True)
     while True:
         port = random.SystemRandom().choice(PORTS)
-        claim = (folder / str(port)).open("wb")
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _claimed(port, range(port, port + 1)):
+            return port
+
+
+def port_block(number: int = 0) -> range:
+    """Ports for what gives them out itself: the `number`-th block that this process has. No other
+    test process is given any of them while this lives."""
+    tried = 0
+    while len(_blocks) <= number:
+        first = random.SystemRandom().choice(BLOCKS)
+        if first not in _blocks and _claimed(first, range(first, first + BLOCK)):
+            _blocks.append(first)
+        tried += 1
+        assert tried < 100 * len(BLOCKS), "every block of ports is taken"
+    return range(_blocks[number], _blocks[number] + BLOCK)
+
+
+def _claimed(name: int, ports: range) -> bool:
+    """Whether nobody listened there, and no other test process has it: now this one has."""
+    folder = Path(tempfile.gettempdir()) / "holdfast-test-ports"
+    folder.mkdir(exist_ok=True)
+    claim = (folder / str(name)).open("wb")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for port in ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-        except OSError:
-            claim.close()
-            continue
-        _claims.append(claim)
-        return port
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    return True
 
 
 def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = "127.0.0.1") -> str:

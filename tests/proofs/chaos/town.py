@@ -43,13 +43,12 @@ from tests.proofs.control.events import Event, Fault
 from tests.proofs.control.processes import Found, Kept, Traces
 from tests.proofs.patience import PATIENCE_S, patiently
 from tests.proofs.serving.stage import SERVICE
-from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperEnsemble, free_port
+from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperEnsemble, free_port, port_block
 
 KEEP_S: Final = 0.05
 # An agent gives its workers ten seconds, and kills those that do not hear.
 END_S: Final = 60.0
 # Of each machine, for its workers.
-PORTS: Final = 100
 REPOSITORY: Final = Path(__file__).parents[3]
 _JOIN: Final = (
     "import sys; from pathlib import Path; from holdfast.launch import joining;"
@@ -214,10 +213,10 @@ class Town:
 
     def _agent(self, machine: str, number: int) -> list[str]:
         # Without namespaces several runs share the machine's ports: each has some of its own.
-        first = 20_000 + PORTS * (number + 8 * (os.getpid() % 12))
+        ports = port_block(number)
         words = ["--node", machine, "--host", self.network.address(machine), "--warm"]
         words += ["--cpu", f"{MACHINE_CPU:g}", "--memory", str(MACHINE_BYTES), "--gpu", "0"]
-        words += ["--ports", f"{first}-{first + PORTS - 1}"]
+        words += ["--ports", f"{ports[0]}-{ports[-1]}"]
         return self._module("holdfast.agent", machine, *words)
 
     def _module(self, module: str, host: str, *words: str) -> list[str]:

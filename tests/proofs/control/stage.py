@@ -21,7 +21,7 @@ from tests.proofs.control.events import Event, Fault
 from tests.proofs.control.faults import Strike
 from tests.proofs.control.processes import Found, Kept, Traces
 from tests.proofs.control.sabotage import command_of
-from tests.servers import ServerProcess
+from tests.servers import ServerProcess, port_block
 
 T = TypeVar("T")
 KEEP_S: Final = 0.05
@@ -77,11 +77,11 @@ class Stage:
 
     def _agent(self, node: str, cpu: float) -> Kept:
         # Several proofs may run on one machine: each has some ports of its own.
-        first = 20_000 + 100 * (list(self.rooms).index(node) + 8 * (os.getpid() % 12))
+        ports = port_block(list(self.rooms).index(node))
         command = command_of(self._sabotaged, sabotage.AGENT)
         command += ["--cluster", str(self.cluster)]
         command += ["--node", node, "--cpu", f"{cpu:g}", "--memory", str(1 << 36), "--gpu", "0"]
-        command += ["--ports", f"{first}-{first + 99}"]
+        command += ["--ports", f"{ports[0]}-{ports[-1]}"]
         if node in self._warm:
             command.append("--warm")
         return Kept(node, command, self.folder / f"agent-{node}.log", self.environment)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import queue
-import random
-import socket
 import subprocess
 import tempfile
 import threading
@@ -14,6 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from tests.proofs.kazoo_suite import workshop
+from tests.servers import port_block
 
 TEST_S = 120
 FILE_S = 900
@@ -27,25 +26,6 @@ class Outcome(NamedTuple):
     test: str
     state: str
     reason: str
-
-
-def base_port(draw: random.Random) -> int:
-    """The first of ten ports below the system's own range that nobody listens on now."""
-    for _ in range(100):
-        port = draw.randrange(20_000, 32_000, 10)
-        if all(_is_free(number) for number in range(port, port + 10)):
-            return port
-    raise RuntimeError("no ten free ports in a row between 20000 and 32000")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def outcomes_of(report: Path) -> list[Outcome]:
@@ -86,16 +66,16 @@ class Suite:
         found: list[Outcome] = []
         problems: list[BaseException] = []
 
-        def work() -> None:
+        def work(number: int) -> None:
             try:
                 while not waiting.empty():
-                    found.extend(self.run_file(waiting.get_nowait(), self.keyword))
+                    found.extend(self.run_file(waiting.get_nowait(), self.keyword, number))
             except queue.Empty:
                 return
             except BaseException as problem:
                 problems.append(problem)
 
-        threads = [threading.Thread(target=work) for _ in range(self.jobs)]
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(self.jobs)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -104,8 +84,8 @@ class Suite:
             raise problems[0]
         return sorted(found)
 
-    def run_file(self, file: Path, keyword: str = "") -> list[Outcome]:
-        """The outcomes of one file's tests."""
+    def run_file(self, file: Path, keyword: str = "", number: int = 0) -> list[Outcome]:
+        """The outcomes of one file's tests; `number`: which ports they have."""
         with tempfile.TemporaryDirectory(prefix="kazoo-suite-") as name:
             folder = Path(name)
             report = folder / "report.xml"
@@ -115,7 +95,7 @@ class Suite:
             (folder / "pytest.ini").write_text("[pytest]\n")
             if keyword:
                 command += ["-k", keyword]
-            port = base_port(random.SystemRandom())
+            port = port_block(number)[0]
             done = subprocess.run(
                 command,
                 cwd=folder,
