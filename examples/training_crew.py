@@ -38,6 +38,11 @@ JOB: Final = "digits"
 LANES: Final = 8
 WORKERS: Final = 4
 EVERY_STEPS: Final = 20
+# The cluster trains so slowly that there is time to kill somebody; in the second half, should
+# more be left to do then, much more slowly; and as fast as it can when all are killed that are.
+STROLL_S: Final = 0.06
+CRAWL_S: Final = 1.0
+RUN_S: Final = 0.0
 NODE: Final = "node-1"
 COORDINATORS: Final = ("coordinator-1", "coordinator-2")
 EXAMPLES: Final = Path(__file__).resolve().parent
@@ -76,9 +81,13 @@ class Crew:
             lanes=LANES,
             workers_max=WORKERS,
             checkpoint=CheckpointPolicy(every_steps=EVERY_STEPS, every_s=None),
-            settings={"epochs": str(epochs)},
+            settings={"epochs": str(epochs), "pause_s": str(STROLL_S)},
         )
         ControlPlane(session).submit(spec)
+
+    def pace(self, session: Session, pause_s: float) -> None:
+        """From now on it rests so long after each step."""
+        ControlPlane(session).change_setting(JOB, "pause_s", str(pause_s))
 
     def end(self) -> None:
         """Nothing is left running."""

@@ -29,9 +29,12 @@ from rich.text import Text
 from training_alone import STEPS, Alone, DemoError
 from training_crew import (
     COORDINATORS,
+    CRAWL_S,
     EXAMPLES,
     JOB,
     NODE,
+    RUN_S,
+    STROLL_S,
     WORKERS,
     Crew,
     Eyes,
@@ -66,6 +69,7 @@ class Demo:
         self.alone = Alone(folder / "alone", epochs)
         self.claims: list[tuple[bool, str, str]] = []
         self._pace = Pace()
+        self._pause_s = STROLL_S
         self._again_s = 0.0  # when everything was started again
 
     # --- the acts --------------------------------------------------------------------------------
@@ -186,6 +190,8 @@ class Demo:
         )
 
     def finish(self, eyes: Eyes) -> None:
+        if not self.look(eyes).phase.final:
+            self.pace(eyes, RUN_S)
         now = self.wait(eyes, "the job ends", lambda now: now.phase.final)
         if now.phase is not Phase.SUCCEEDED:
             raise DemoError(f"the job has {now.phase.value}: {now.reason}")
@@ -247,7 +253,13 @@ class Demo:
                 raise DemoError(f"{ended}; give it more to do (--epochs {2 * self.epochs})")
             if time.monotonic() > until_s:
                 raise DemoError(f"not within {PATIENCE_S:g} s: {what} ({picture.reason})")
+            if self._pause_s == STROLL_S and picture.step > self.total // 2:
+                self.pace(eyes, CRAWL_S)  # it must not be done before all acts are over
             time.sleep(0.1)
+
+    def pace(self, eyes: Eyes, pause_s: float) -> None:
+        self.crew.pace(eyes.session, pause_s)
+        self._pause_s = pause_s
 
     def claim(self, held: bool, what: str, seen: str) -> None:
         self.claims.append((held, what, seen))

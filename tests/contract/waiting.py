@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def eventually(condition: Callable[[], T], what: str, timeout_s: float = PATIENCE_S) -> T:

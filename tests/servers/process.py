@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
-READY_S = 60.0
+READY_S = 120.0
+END_S = 60.0
 
 
 # Below what the kernel gives to outgoing connections: a port that a server is to have again after
@@ -164,10 +165,10 @@ class ServerProcess:
             if number is not signal.SIGKILL:
                 process.send_signal(signal.SIGCONT)
         try:
-            return process.wait(timeout=20)
+            return process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait(timeout=20)
+            return process.wait(timeout=END_S)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -128,7 +128,7 @@ def shrink(failure: Failure, fresh: Callable[[], Iterator[Pair]], budget_s: floa
     First the shortest end of the story that shows it, then piece by piece without what is left.
     """
     deadline = time.monotonic() + budget_s
-    best = _shortest_end(failure, fresh, deadline)
+    best = _shortest_end(failure, fresh)
     piece = max(1, len(best.steps) // 2)
     while piece >= 1 and time.monotonic() < deadline:
         start = 0
@@ -143,14 +143,13 @@ def shrink(failure: Failure, fresh: Callable[[], Iterator[Pair]], budget_s: floa
     return best
 
 
-def _shortest_end(
-    failure: Failure, fresh: Callable[[], Iterator[Pair]], deadline: float
-) -> Failure:
-    """The last steps alone, after an opening for each client, if they still show a difference."""
+def _shortest_end(failure: Failure, fresh: Callable[[], Iterator[Pair]]) -> Failure:
+    """The last steps alone, after an opening for each client, if they still show a difference.
+    A few tries, whatever time they take."""
     clients = {step.client for step in failure.steps if isinstance(step, s.Open)}
     openings: list[s.Step] = [s.Open(client, 30_000, False) for client in sorted(clients)]
     size = 1
-    while size < len(failure.steps) and time.monotonic() < deadline:
+    while size < len(failure.steps):
         smaller = _replay_fresh(fresh, openings + failure.steps[-size:])
         if smaller is not None:
             return smaller
