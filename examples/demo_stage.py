@@ -23,7 +23,7 @@ from rich.text import Text
 from holdfast.cli.words import Status, status
 
 HERE = Path(__file__).resolve().parent
-WAIT_S = 30.0
+WAIT_S = 120.0
 LINES_SHOWN = 14
 
 

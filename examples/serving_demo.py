@@ -48,7 +48,7 @@ DEFAULT_FOLDER: Final = Path(__file__).parents[1] / ".demo" / "training"
 MODEL: Final = "digits"
 RATE: Final = 100.0
 REPLICAS: Final = 2
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
 # A second a step: the demo shall not take long.
 POLICY: Final = RolloutPolicy(steps=(1_000, 5_000), hold_s=1.0)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final, Self
 
 THREADS: Final = 4
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 60.0
 
 
 class Load:

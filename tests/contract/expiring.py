@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from holdfast.coordination import Session, State
 
 TRIES = 20
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 
 
 def expire(session: Session) -> None:

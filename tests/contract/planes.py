@@ -16,7 +16,7 @@ from tests.servers import ZooKeeperEnsemble
 from tests.servers.process import four_letter_word
 
 TICK_MS = 500
-TIMEOUT_S = 3.0
+TIMEOUT_S = 6.0
 PAUSE_S = 1.0
 
 

@@ -39,7 +39,7 @@ from holdfast.wire.room import Resources
 from holdfast.wire.rpc import Contact
 
 ROOM = Resources(cpu=8.0, memory_bytes=1 << 34)
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class MemoryAgent:

@@ -31,7 +31,8 @@ from tests.servers import port_block
 NODE = "node-1"
 WAIT_S = 120.0
 # A folder whose `sitecustomize` hides torch from every Python that finds it.
-WITHOUT_TORCH = str(Path(__file__).parent / "without_torch")
+WITHOUT_TORCH = Path(__file__).parent / "without_torch"
+LIGHT = os.pathsep.join(map(str, (WITHOUT_TORCH, Path(__file__).parents[2])))
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ class AgentProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, **({"PYTHONPATH": WITHOUT_TORCH} if self.light else {})},
+                env={**os.environ, **({"PYTHONPATH": LIGHT} if self.light else {})},
             )
         first = self._read()
         if self.warm:

@@ -27,7 +27,7 @@ from tests.faults.agent_end import AgentEnd
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 60.0
+WAIT_S = 120.0
 JOB = "count"
 
 

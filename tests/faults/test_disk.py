@@ -24,7 +24,7 @@ from tests.unit.embedded.histories import commit, digest_at, opened, wait_for_sn
 
 ROOT = Path(__file__).parents[2]
 DATA = b"x" * 500
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class LimitedDisk:

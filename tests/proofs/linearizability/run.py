@@ -16,7 +16,7 @@ from tests.proofs.linearizability.history import Operation
 from tests.servers import ServerProcess
 
 KEYS = 3
-JOIN_S = 40.0
+JOIN_S = 150.0
 # Far more than a few hundred operations take on the slowest machine.
 PROGRESS_S = 120.0
 

@@ -24,7 +24,7 @@ KEY = Key("job", 1)
 VIEW = View(3, {1: (0, 1), 2: (2, 3)}, 40)
 ATTEMPT = Attempt(2, 50, 3, 1.5)
 PART = Part("parts/x", 3, "x")
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Ear:

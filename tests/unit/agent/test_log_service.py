@@ -19,7 +19,7 @@ from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
 from holdfast.wire.errors import HoldfastError, Refused, Unavailable
 from holdfast.wire.tokens import join_token, member_token
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def in_a_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
