@@ -1,7 +1,7 @@
 """What was trained is served: rolled out, killed and rolled back, and no request fails.
 
     make demo
-    python examples/serving_demo.py [FOLDER]
+    python examples/serving_demo.py [FOLDER] [--port PORT]
 
 Goes on where `training_demo.py` has ended: in FOLDER (`.demo/training` if none is given) lies a
 cluster whose last training has published `digits@1`. Two replicas serve it behind a gateway, under
@@ -29,7 +29,7 @@ from digits import pictures
 from rich.console import Console
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from serving_load import Load
+from serving_load import TIMEOUT_S, Load
 
 from holdfast.cluster import opened
 from holdfast.coordination import Session
@@ -38,8 +38,8 @@ from holdfast.launch.local import Room
 from holdfast.models.drafts import Draft
 from holdfast.models.records import WEIGHTS, Version
 from holdfast.models.registry import Registry
+from holdfast.serve.records import Limits, RolloutPolicy, Service, Stage
 from holdfast.serve.records import Load as Loaded
-from holdfast.serve.records import RolloutPolicy, Service, Stage
 from holdfast.serve.services import Services
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.room import Resources
@@ -49,8 +49,8 @@ MODEL: Final = "digits"
 RATE: Final = 100.0
 REPLICAS: Final = 2
 PATIENCE_S: Final = 300.0
-# A second a step: the demo shall not take long.
-POLICY: Final = RolloutPolicy(steps=(1_000, 5_000), hold_s=1.0)
+# A second a step: the demo shall not take long. So few requests say nothing of latency.
+POLICY: Final = RolloutPolicy(steps=(1_000, 5_000), hold_s=1.0, latency_slack_ms=60_000.0)
 
 
 class DemoError(Exception):
@@ -60,7 +60,7 @@ class DemoError(Exception):
 class Demo:
     """The acts, in order, and whether what they claim was seen."""
 
-    def __init__(self, console: Console, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, console: Console, folder: Path, port: int, stack: ExitStack) -> None:
         self._console = console
         self._began_s = time.monotonic()
         self.good = True
@@ -71,7 +71,7 @@ class Demo:
         self.session: Session = stack.enter_context(self.cluster.session())
         self.registry = Registry(self.session, self.cluster.blobs(), "demo")
         self.services = Services(self.session, "demo")
-        self.host, self.port = "127.0.0.1", _free_port()
+        self.host, self.port = "127.0.0.1", port
 
     # --- the acts ---------------------------------------------------------------------------------
 
@@ -103,6 +103,7 @@ class Demo:
                 replicas_min=REPLICAS,
                 replicas_max=REPLICAS,
                 resources=Resources(cpu=1.0),
+                limits=Limits(timeout_s=TIMEOUT_S),
                 policy=POLICY,
             )
         )
@@ -263,13 +264,15 @@ def _listener(port: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
-    folder = parser.parse_args().folder.absolute()
+    parser.add_argument("--port", type=int, help="where the gateway listens; one that is free")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
     # A polite end from outside is an end, too: what was started is ended.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     console = Console(highlight=False)
     with ExitStack() as stack:
         try:
-            demo = Demo(console, folder, stack)
+            demo = Demo(console, folder, options.port or _free_port(), stack)
             demo.play()
         except KeyboardInterrupt:
             stack.close()
