@@ -29,7 +29,7 @@ from holdfast.wire.room import Resources
 from tests.servers import port_block
 
 NODE = "node-1"
-WAIT_S = 120.0
+WAIT_S = 240.0
 # A folder whose `sitecustomize` hides torch from every Python that finds it.
 WITHOUT_TORCH = Path(__file__).parent / "without_torch"
 LIGHT = os.pathsep.join(map(str, (WITHOUT_TORCH, Path(__file__).parents[2])))

@@ -57,12 +57,12 @@ def test_each_order_is_carried_out_once_however_often_the_agent_is_killed(
         assert all(alive(found[0]) for found in pids.values())
 
         for worker in range(1, ROUNDS + 1):
-            agent.send("stop", worker=worker, notice_s=30.0)
+            agent.send("stop", worker=worker, notice_s=120.0)
             if chance.random() < 0.3:
                 agent.kill()
                 agent.start()
                 for before in range(1, worker + 1):
-                    agent.ask("stop", worker=before, notice_s=30.0)
+                    agent.ask("stop", worker=before, notice_s=120.0)
         ends = agent.until(lambda now: all(one["phase"] == "gone" for one in now.values()))
         others = [one for one in ends.values() if one["exit"] != "left"]
         assert not others, others
@@ -167,13 +167,13 @@ def test_workers_end_by_themselves_when_no_agent_comes_back(tmp_path: Path) -> N
 
 
 def test_workers_go_on_when_an_agent_comes_back_in_time(tmp_path: Path) -> None:
-    with AgentProcess(tmp_path / "agent", away_s=10.0) as agent:
+    with AgentProcess(tmp_path / "agent", away_s=30.0) as agent:
         agent.start()
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])
         agent.until(lambda now: now["1"]["phase"] == "ready")
         agent.kill()
         agent.start()
-        time.sleep(11.0)
+        time.sleep(31.0)
         assert agent.ask("look")["1"]["exit"] is None
 
 

@@ -122,7 +122,7 @@ def test_a_forked_worker_does_not_notice_when_its_makers_die(
     before = agent.until(lambda now: now[name]["step"] is not None)[name]["step"]
     agent.until(lambda now: now[name]["step"] > before + 3)
     assert started(marks, worker) == [pids["worker"]]
-    agent.ask("stop", worker=worker, notice_s=60.0)
+    agent.ask("stop", worker=worker, notice_s=120.0)
     assert agent.until(lambda now: now[name]["phase"] == "gone")[name]["exit"] == "left"
     until(lambda: processes_of(agent.folder), lambda found: not found)
 
@@ -146,7 +146,7 @@ def test_a_worker_is_forked_again_after_the_nursery_was_killed(
 def end_all(agent: AgentProcess) -> None:
     for name, one in agent.ask("look").items():
         if one["phase"] != "gone":
-            agent.ask("stop", worker=int(name), notice_s=60.0)
+            agent.ask("stop", worker=int(name), notice_s=120.0)
     agent.until(lambda now: all(one["phase"] == "gone" for one in now.values()))
 
 

@@ -19,6 +19,7 @@ from holdfast.wire.errors import Missing, Refused, Unavailable
 from holdfast.wire.rpc import NODES_PATH
 from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, holdfast, running
+from tests.integration.person import WAIT_S
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_machine_that_joins_in_the_foreground_leaves_upon_ctrl_c(home: Home, t
     process.stdin.close()
     eventually(lambda: nodes(home) == {"other"}, "it is there")
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(WAIT_S) == 0
     assert nodes(home) == set()
     assert process.stderr is not None
     process.stderr.close()

@@ -234,6 +234,8 @@ def test_ctrl_c_ends_a_follower_with_130_and_the_job_goes_on(person: Person) -> 
     story = person.starts("why", "goes-on", "-f")
     assert following.stdout is not None
     assert following.stdout.readline() == "line 0\n"
+    assert story.stdout is not None
+    assert story.stdout.readline()  # until then it may be starting
     time.sleep(0.5)  # also where a command may be waiting for news, not only at its start
     for command in (waiting, following, story):
         command.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from holdfast.train.members.mesh import Mesh
 from holdfast.train.members.wires import tune
 
 JOB = "job"
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 
 @contextmanager
