@@ -56,7 +56,7 @@ format: setup ## let ruff put the code in order
 # Threads of many processes that share a few cores wait for one another: one each is faster.
 test: export OMP_NUM_THREADS := 1
 test: setup services lint ## everything: lint and all tests, in parallel
-	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 --dist loadgroup --no-loadscope-reorder $(TEST_OPTIONS)
+	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 $(TEST_OPTIONS)
 
 PROOFS := kazoo differential linearizability crash fuzz control preemption training serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs

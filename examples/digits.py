@@ -67,7 +67,7 @@ def main(run: train.Run) -> None:
     for batch in run.batches(learn, lane_batch=16, epochs=run.settings.epochs):
         loss = functional.cross_entropy(model(batch.x), batch.y)
         run.step(loss)
-        time.sleep(run.settings.pause_s)  # for those who want to watch
+        time.sleep(run.settings.get("pause_s", 0.0))  # for those who want to watch
 
     found = run.publish(model, "digits", example={"pixels": test[:4][0]}, build=network)
     if run.first:
@@ -76,4 +76,4 @@ def main(run: train.Run) -> None:
 
 
 if __name__ == "__main__":
-    train.launch(main, lanes=8, settings={"lr": 3e-3, "epochs": 20, "pause_s": 0.0})
+    train.launch(main, lanes=8, settings={"lr": 3e-3, "epochs": 20})

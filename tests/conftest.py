@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.contract.planes import EmbeddedPlane, EnsemblePlane, Plane
+from tests.order import Scheduling, place_of
 from tests.servers import ZooKeeperEnsemble, zookeeper_missing
 
 # A busy machine is no bug: no example fails for the time that it took. The same examples in every
@@ -24,29 +26,14 @@ settings.load_profile("explore" if os.environ.get("HOLDFAST_EXPLORE") else "hold
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What takes longest, the longest first: begun last, it would be waited for by idle processes.
-SLOW = (
-    "tests/integration/test_training_demo.py",
-    "tests/faults/test_local.py",
-    "tests/test_control_chaos.py",
-    "tests/test_training_proof.py",
-    "tests/test_chaos.py",
-    "tests/integration/test_tour.py",
-    "tests/test_serving_proof.py",
-    "tests/faults/test_training_deaths.py",
-    "tests/faults/test_training.py",
-    "tests/faults/test_async.py",
-    "tests/test_kazoo_suite.py",
-    "tests/integration/test_commands.py",
-    "tests/integration/test_serve_command.py",
-    "tests/faults/test_agent_warm_kills.py",
-)
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones come first, all others in their order."""
-    places = {name: place for place, name in enumerate(SLOW)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(SLOW)))
+    items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def require_service(missing: str) -> None:

@@ -30,8 +30,6 @@ if __name__ == "__main__":
 """
 PROBE = nursery_probe.__file__
 numbers = itertools.count(1)
-# One nursery for all tests here that do not harm it: it takes seconds to import torch.
-pytestmark = pytest.mark.xdist_group("nursery")
 
 
 @pytest.fixture(scope="module")

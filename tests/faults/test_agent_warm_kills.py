@@ -19,7 +19,6 @@ from tests.faults.test_agent_kills import WORKER, alive, started
 
 BEINGS = ("agent", "nursery", "shim", "worker")
 numbers = itertools.count(1)
-pytestmark = pytest.mark.xdist_group("warm-kills")
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,6 @@ import pytest
 from holdfast.wire.limits import ASYNC_LEASE_MAX
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 
-pytestmark = [
-    pytest.mark.xdist_group("async"),
-    pytest.mark.timeout(900),  # its own waits are bounded; the machine may be busy
-]
 ASYNC = {"HOLDFAST_MODE": "async"}
 WAIT_S = 200.0  # a training on a busy machine
 

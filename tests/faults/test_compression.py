@@ -11,8 +11,6 @@ import pytest
 from holdfast.control.views import assign
 from tests.faults.training_stage import Host, TrainingStage, hosted
 
-pytestmark = pytest.mark.xdist_group("training-local")
-
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:

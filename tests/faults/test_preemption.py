@@ -69,7 +69,6 @@ def why(scene: Scene, job: str) -> str:
 
 
 @pytest.mark.timeout(900)  # its own waits are bounded; the machine may be busy
-@pytest.mark.xdist_group("control-chaos")
 def test_an_experiment_shrinks_for_production_without_a_restart_and_grows_back(
     tmp_path: Path,
 ) -> None:

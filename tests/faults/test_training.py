@@ -12,8 +12,6 @@ import pytest
 
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 
-pytestmark = pytest.mark.xdist_group("training")
-
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:

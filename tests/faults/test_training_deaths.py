@@ -14,8 +14,6 @@ from holdfast.control.views import assign
 from tests.faults.proof_training import prove
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
 
-pytestmark = pytest.mark.xdist_group("training-deaths")
-
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:

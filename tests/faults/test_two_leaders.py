@@ -49,7 +49,6 @@ def first_sleeps(stage: Stage, scene: Scene) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)  # its own waits are bounded; the machine may be busy
-@pytest.mark.xdist_group("control-chaos")
 def test_a_woken_leaders_orders_and_commit_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
     stage = Stage(tmp_path, "embedded", "folder", 2, ROOMS)
     sleepy, standby = stage.coordinators

@@ -62,10 +62,6 @@ def clients_missing() -> str:
     return "" if CLIENTS.exists() else "the published clients are not installed: sh .ci/clients"
 
 
-# One replica for all of them.
-pytestmark = pytest.mark.xdist_group("serving_clients")
-
-
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaProcess]:
     require_service(clients_missing())

@@ -17,10 +17,6 @@ SEED = 5
 EXAMPLES = 15
 
 
-# One replica for all of them.
-pytestmark = pytest.mark.xdist_group("serving_schema")
-
-
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaProcess]:
     stage = ReplicaStage(tmp_path_factory.mktemp("schema"))

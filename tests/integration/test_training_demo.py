@@ -16,7 +16,7 @@ from tests.servers import free_port
 from tests.unit.cli.running import ROOT, environment
 from tests.unit.cli.test_demo import processes_over
 
-pytestmark = [pytest.mark.xdist_group("training-demo"), pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 DEMO = ROOT / "examples" / "training_demo.py"
 SERVING = ROOT / "examples" / "serving_demo.py"
 
