@@ -313,7 +313,7 @@ class Steady:
     def cut(self) -> Result:
         """What has an outcome since the start, or since the last cut; it goes on."""
         self._pipe.send("cut")
-        found = self._told(TIMEOUT_S)
+        found = self._told(START_S)
         self.total.merge(found)
         return found
 

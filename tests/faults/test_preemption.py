@@ -61,7 +61,7 @@ def why(scene: Scene, job: str) -> str:
         env=scene.stage.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert told.returncode == 0, told.stderr

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from holdfast.launch import ending, local, seen, serving
 from holdfast.launch.local import Room
-from holdfast.serve.records import Course, Load, Replica, RolloutPolicy, Service, Stage
+from holdfast.serve.records import Course, Limits, Load, Replica, RolloutPolicy, Service, Stage
 from holdfast.serve.services import Services
 from holdfast.wire.errors import Missing
 from holdfast.wire.room import Resources
@@ -20,7 +20,8 @@ from tests.proofs.serving.models import MODEL, Publisher
 from tests.servers import free_port
 
 SERVICE: Final = "answer"
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
+TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 0.02
 # The machine is busy with the load and with replicas that die: latency says nothing of a version.
 _POLICY: Final = RolloutPolicy(
@@ -66,6 +67,7 @@ class Theatre:
                     replicas_min=replicas,
                     replicas_max=replicas,
                     resources=Resources(cpu=0.5),
+                    limits=Limits(timeout_s=TIMEOUT_S),
                     policy=_POLICY,
                 )
             )
