@@ -17,6 +17,9 @@ SHELL := /bin/sh
 	proof-control proof-preemption proof-training proof-serving
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# A package index that does not answer once is asked again.
+export PIP_RETRIES ?= 10
+export PIP_DEFAULT_TIMEOUT ?= 60
 # Where it is set, each process that a test or a demo starts compiles all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -24,7 +24,7 @@ from holdfast.coordination import Config
 from holdfast.wire import logs, process, rpc
 
 log = logs.get("tests.faults.sleepy_coordinator")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 _begun: list[agents_module.GrpcAgents] = []
 _slept: list[bool] = []

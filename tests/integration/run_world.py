@@ -18,7 +18,7 @@ from tests.unit.cli.running import environment
 
 ROOT = Path(__file__).parents[2]
 COUNTER = ROOT / "examples" / "counter.py"
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 def soon(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
@@ -107,7 +107,7 @@ def running(folder: Path, *words: str, cwd: Path | None = None) -> Iterator[Run]
         nothing_is_left(folder)
 
 
-def nothing_is_left(folder: Path, patience_s: float = 60.0) -> None:
+def nothing_is_left(folder: Path, patience_s: float = 120.0) -> None:
     """Wait until no process of that folder lives; those that do are named, and then ended."""
     deadline_s = time.monotonic() + patience_s
     while living := of_folder(folder):

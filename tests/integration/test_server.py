@@ -25,7 +25,7 @@ from tests.conftest import require_service
 from tests.proofs import wire
 from tests.servers import EmbeddedServer, free_port
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def eventually(condition: Callable[[], bool]) -> None:
