@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.conftest import require_service
 from tests.proofs.kazoo_suite.__main__ import describe, run
 from tests.proofs.kazoo_suite.known import judge, reasons
@@ -22,7 +20,6 @@ SLOW = "test_update_host_list or timeout or many_threads or TestConnection"
 PASSED_MIN = 90
 
 
-@pytest.mark.timeout(600)
 def test_kazoos_own_tests_pass_on_our_server() -> None:
     try:
         workshop_python()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.proofs.serving.campaign import Campaign, Plan
 
 
-@pytest.mark.timeout(900)
 def test_no_request_fails_while_replicas_die_and_versions_come_and_go(tmp_path: Path) -> None:
     plan = Plan(seed=5, requests=4_000, rate=100.0, rollouts=2, rollbacks=1)
     print(plan.command())

@@ -20,7 +20,6 @@ SHORT = 2
 SEED = 1
 
 
-@pytest.mark.timeout(900)  # its own waits are bounded; the machine may be busy
 def test_a_training_ends_with_the_bits_of_a_plain_process_whatever_was_killed_or_resized(
     tmp_path: Path,
 ) -> None:

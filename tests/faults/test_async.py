@@ -14,7 +14,7 @@ from holdfast.wire.limits import ASYNC_LEASE_MAX
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 
 ASYNC = {"HOLDFAST_MODE": "async"}
-WAIT_S = 200.0  # a training on a busy machine
+WAIT_S = 600.0  # a training on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,6 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_last_committed_round(
     assert {answer["digest"] for answer in answers} == {right["digest"]}
 
 
-@pytest.mark.timeout(900)  # two trainings of 30 epochs, also on a busy machine
 def test_digits_are_read_as_well_as_in_the_synchronous_mode_although_half_the_workers_are_killed(
     host: Host, tmp_path: Path
 ) -> None:

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from holdfast.control.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.proofs.control import checks
@@ -68,7 +66,6 @@ def why(scene: Scene, job: str) -> str:
     return told.stdout
 
 
-@pytest.mark.timeout(900)  # its own waits are bounded; the machine may be busy
 def test_an_experiment_shrinks_for_production_without_a_restart_and_grows_back(
     tmp_path: Path,
 ) -> None:

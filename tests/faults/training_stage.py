@@ -18,10 +18,10 @@ from holdfast.storage import Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
 from tests.faults.members_stage import JOB, ROOT, Stage
 
-WAIT_S = 200.0  # eight workers with torch on two busy cores
+WAIT_S = 600.0  # eight workers with torch on two busy cores
 
 # Importing torch takes seconds of a core, and minutes where twenty processes share one.
-IMPORT_S = 300.0
+IMPORT_S = 600.0
 
 
 class Forked:

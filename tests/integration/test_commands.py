@@ -19,8 +19,6 @@ from tests.integration.clusters import Home
 from tests.integration.person import WAIT_S, Person
 from tests.unit.cli.running import ROOT
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:

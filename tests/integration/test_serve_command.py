@@ -23,8 +23,6 @@ from tests.integration.person import WAIT_S, Person
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
 
-pytestmark = pytest.mark.timeout(900)
-
 EXAMPLE = '{"x": [[1.0, 2.0], [3.0, 4.0]]}'
 
 

@@ -121,7 +121,6 @@ def test_the_tour_names_every_verb_that_a_newcomer_needs() -> None:
     assert any(command.interrupted for command in commands())
 
 
-@pytest.mark.timeout(900)
 def test_the_commands_of_the_tour_succeed_in_its_order(newcomer: Newcomer) -> None:
     for command in commands():
         done = newcomer.gives(command)
