@@ -132,4 +132,5 @@ def test_digits_are_read_as_well_as_in_the_synchronous_mode_although_half_the_wo
             stage.wait_for_step(step)
         answers = stage.answers()
     assert {accuracy(answer) for answer in answers} == {accuracy(answers[0])}
-    assert accuracy(answers[0]) >= synchronous - 0.01
+    # From one epoch to the next it changes by up to a point, in both modes.
+    assert accuracy(answers[0]) >= synchronous - 0.02
