@@ -17,14 +17,14 @@ from tests.proofs.control.scene import Scene, played
 from tests.proofs.control.stage import Stage
 
 ROOMS = {"a": 5.0, "b": 5.0}
-EXPERIMENT = Counting("experiment", 20, (2, 10), 1_500, 20, 3, every_steps=100)
+EXPERIMENT = Counting("experiment", 20, (2, 10), 2_000, 20, 3, every_steps=100)
 PRODUCTION = Counting("production", 10, (5, 5), 150, 20, 4, priority=10, every_steps=50)
 GROUND = Ground(
     {job.name: job.lanes for job in (EXPERIMENT, PRODUCTION)},
     {job.name: 1.0 for job in (EXPERIMENT, PRODUCTION)},
     ROOMS,
 )
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 
 
 def views(events: Sequence[Event], job: str) -> list[View]:

@@ -18,9 +18,9 @@ from tests.proofs.control.processes import Kept
 from tests.proofs.control.scene import Scene, played
 from tests.proofs.control.stage import Stage
 
-JOB = Counting("train", lanes=4, workers=(2, 2), steps=600, step_ms=20, seed=11)
+JOB = Counting("train", lanes=4, workers=(2, 2), steps=1_500, step_ms=20, seed=11)
 ROOMS = {"a": 1.0, "b": 1.0}
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def said(kept: Kept, event: str) -> list[dict[str, Any]]:

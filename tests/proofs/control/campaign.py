@@ -24,7 +24,7 @@ from tests.proofs.control.watcher import Watcher
 from tests.proofs.patience import PATIENCE_S, patiently
 
 # Without any progress for so long nothing goes on any more.
-STUCK_S: Final = 240.0
+STUCK_S: Final = 600.0
 ROOMS: Final = {"a": 3.0, "b": 3.0, "c": 2.0}
 # Workers there are forked from a process that has imported torch; elsewhere they are started cold.
 WARM: Final = frozenset({"a"})

@@ -24,7 +24,7 @@ from tests.proofs.training.schedules import Move
 from tests.proofs.training.trainings import CHANGED_RATE, Training
 
 # Without a step of the training, and without its end, for so long nothing goes on any more.
-STUCK_S: Final = 240.0
+STUCK_S: Final = 600.0
 LOOK_S: Final = 0.05
 
 
