@@ -54,6 +54,7 @@ class Client:
         self.wake = wake
         self.watches: Callable[[Event], bool] | None = None
         self.session = 0
+        self.heard = 0  # the last session of which it knows: a reply to `open` came
         self.opened = 0  # how often it has asked for a session; only the last one counts
         self.awaits = 0.0  # when its last request arrives: the next one does so after it
         self.woken = False
@@ -130,7 +131,17 @@ class Plane:
             self._sweep_later()
             return True
 
-        return self._round_trip(client, opened)
+        asking = self._round_trip(client, opened)
+
+        def begin(go_on: Callable[[Any], None]) -> None:
+            def answered(result: Any) -> None:
+                if result and client.opened == opening:
+                    client.heard = client.session
+                go_on(result)
+
+            asking(answered)
+
+        return begin
 
     def close(self, client: Client) -> Wait:
         """End its own session; it is not told of an end that it asked for."""
@@ -246,7 +257,8 @@ class Plane:
         self._tell_of_end(client, session, client.being.life)
 
     def _tell_of_end(self, client: Client, session: int, life: int) -> None:
-        """A client hears of the end of its session when it is heard again itself."""
+        """A client hears of the end of its session when it is heard again itself, and after it has
+        heard of its beginning: one that never does asks for another one anyway."""
         if client.being.life != life or client.session != session:
             return
         if not self.up or client.machine in self._network.deaf:
@@ -254,8 +266,12 @@ class Plane:
             return
 
         def told() -> None:
-            if client.session == session:
+            if client.session != session:
+                return
+            if client.heard == session:
                 client.lost()
+            else:
+                self._kernel.after(HANG_UP_S, lambda: self._tell_of_end(client, session, life))
 
         client.being.after(self._kernel.between(0.001, 0.5), told)
 

@@ -74,7 +74,8 @@ def split(look: Look, shares: Mapping[int, int]) -> Move:
 
 def _arms(look: Look, shares: Mapping[int, int]) -> tuple[Arm, ...]:
     """Each version has what was asked for, or what its replicas can carry; the first arm takes
-    the rest."""
+    the rest: the stable version, or without it the one that most replicas have, which can carry
+    everything."""
     fleet, stable = look.fleet, look.course.stable
     candidates = tuple({*shares, *([] if stable is None else [stable])})
     carried = {
@@ -86,7 +87,7 @@ def _arms(look: Look, shares: Mapping[int, int]) -> tuple[Arm, ...]:
     if stable is not None and (takes_rest or stable in shares):
         first = stable
     elif ready:
-        first = ready[0]
+        first = max(ready, key=fleet.ready)
     else:
         return look.course.arms
     weights = {first: carried.pop(first, 0) + rest} | carried

@@ -143,8 +143,10 @@ def _asks_are_lost(old: Any) -> Any:
 
 def _by_other_clocks(old: Any) -> Any:
     def see(self: Any, failures: Any, now_s: float) -> None:
-        self._looked = False
         old(self, failures, now_s)
+        told_s = {failure.worker: failure.at_s for failure in failures}
+        for at, death in enumerate(self._deaths):
+            self._deaths[at] = replace(death, at_s=told_s.get(death.worker, death.at_s))
 
     return see
 

@@ -32,6 +32,8 @@ QUIET: Final = "a service that nothing happens to is left alone"
 
 # Courses of one world: more of them and something goes to and fro.
 _COURSES_MAX: Final = 400
+# What shows only beside the stable version: errors, and how long answers take.
+_COMPARED: Final = frozenset({Nature.ERRING, Nature.SLOW})
 _UNDER_WAY: Final = (Stage.LOADING, Stage.SHIFTING)
 # With these nobody may have sent to a version, or its counts were lost, or a step seemed longer:
 # while they last, and for some time after them.
@@ -75,7 +77,7 @@ class Checks(Promises):
             raise Violation(QUIET, f"{after.number} courses")
         self._arms(before, after, desired)
         self._capacity(before, after, seen)
-        self._gateways(after)
+        self._gateways(after, seen)
         if before is not None:
             self._succession(before, after)
 
@@ -120,10 +122,13 @@ class Checks(Promises):
                     CAPACITY, f"version {arm.version} has {arm.weight}, with {ready} ready"
                 )
 
-    def _gateways(self, after: Course) -> None:
+    def _gateways(self, after: Course, seen: Observed) -> None:
+        """Of those that are there, and were when the conductor decided: it waits for whom it can
+        see. One that came back after that is as one that is away."""
         world = self._world
         for gateway in world.gateways:
-            if gateway.name not in world.plane.gateways or gateway.astray:
+            there = gateway.name in world.plane.gateways and gateway.name in seen.gateways
+            if not there or gateway.astray:
                 continue
             gone = gateway.envoy.sends_to() - set(after.hold)
             if gone:
@@ -140,11 +145,16 @@ class Checks(Promises):
         if promoted and before.stable is not None:
             if after.previous != before.stable and before.stable not in world.plane.retired:
                 raise Violation(WARM, f"{before.stable} was stable, and {after.previous} is kept")
-            nature = world.settings.natures[after.stable or 0]
+            natures = world.settings.natures
+            nature = natures[after.stable or 0]
+            # What is promised is that it does no worse than the stable one, which users may have
+            # chosen though it fails or is slow: one that does the same is no worse.
+            same = nature is natures[before.stable] and nature in _COMPARED
+            worse = nature in BAD and not same
             by_itself = service.pinned is None and not service.split and before.stage in _UNDER_WAY
             # While gateways are away nobody sends to it, and nobody can know.
             seen = self._blinded_s < self._began_s - _BLIND_S
-            if by_itself and nature in BAD and seen:
+            if by_itself and worse and seen:
                 raise Violation(JUDGED, f"version {after.stable} is {nature.value}")
         if after.next != before.next:
             self._began_s = world.now_s

@@ -26,7 +26,6 @@ class Memory:
         self._before: dict[int, Mapping[int, Load]] = {}  # worker -> what it said before it went
         self._deaths: deque[Death] = deque(maxlen=DEATHS_KEPT)
         self._failed: set[int] = set()
-        self._looked = False  # for failures, at least once
         self._stats: dict[int, ReplicaStats] = {}
         self._arms: tuple[Arm, ...] = ()
         self._applied = False
@@ -87,11 +86,12 @@ class Memory:
     def see_failures(self, failures: Iterable[Failure], now_s: float) -> None:
         """Which replicas, by the control plane's word, ended by their own fault.
 
-        When is told by another machine's clock, which may be wrong: what is new since the last look
-        has happened by now, by the clock that courses are dated with.
+        When is told by another machine's clock, which may be wrong, and is not believed, not even
+        by a conductor that has just begun: what is new to it has happened by now, by the clock that
+        it dates courses with. What happened long ago speaks against nothing, since nobody knows any
+        more what that replica held.
         """
         told = list(failures)
-        first, self._looked = not self._looked, True
         for failure in told:
             if failure.worker in self._failed:
                 continue
@@ -104,7 +104,7 @@ class Memory:
             )
             others = [death for death in self._deaths if death.worker != failure.worker]
             gone = [death for death in self._deaths if death.worker == failure.worker]
-            at_s = failure.at_s if first else gone[0].at_s if gone else now_s
+            at_s = gone[0].at_s if gone else now_s
             death = Death(failure.worker, at_s, True, failure.reason, versions)
             self._deaths = deque([*others, death], maxlen=DEATHS_KEPT)
         self._failed &= {failure.worker for failure in told}

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from holdfast.control.facts import Failure
+from holdfast.serve.conduct import Observed
 from holdfast.serve.conductor.memory import Memory
 from holdfast.serve.records import Counts, Load, ReplicaStats
+from holdfast.serve.rollout import advance
 from holdfast.wire.limits import SAMPLES_KEPT
-from tests.unit.serve.rollout.facts import fleet, replica, shifting
+from tests.unit.serve.rollout.facts import (
+    NAME,
+    NOW_S,
+    course_of,
+    desired,
+    fleet,
+    replica,
+    shifting,
+)
 
 COURSE = shifting(500)
 
@@ -105,10 +115,27 @@ def test_a_crash_is_dated_by_the_conductors_own_clock_however_wrong_the_others_a
     failures = [long_ago, Failure(1, "", 12.0), Failure(2, "segmentation fault", 99_999.0)]
     memory.see_failures(failures, 1_003.0)
     assert {death.worker: death.at_s for death in memory.deaths} == {
-        9: 400.0,  # before it looked: nobody knows better
+        9: 1_000.0,  # when it was heard of first
         1: 1_001.0,
         2: 1_002.0,  # when its node was gone
     }
+
+
+def test_a_new_conductor_counts_a_crash_that_another_clock_dates_before_the_rollout() -> None:
+    course = shifting(500)
+    there = fleet(replica(1, 1, 2), replica(2, 1, 2), replica(3, 1))
+    seen = Observed(course, there)
+    told = [Failure(1, "segmentation fault", course.since_s - 3_600.0)]
+    observed = Memory().look(NAME, seen, told, NOW_S)
+    after = course_of(advance(desired(2), observed, NOW_S))
+    assert "segmentation fault" in after.failed[2]
+
+
+def test_a_new_conductor_holds_an_old_crash_against_nobody() -> None:
+    there = fleet(replica(2, 1, 2), replica(3, 1, 2))
+    told = [Failure(1, "segmentation fault", NOW_S)]
+    observed = Memory().look(NAME, Observed(shifting(500), there), told, NOW_S)
+    assert advance(desired(2), observed, NOW_S) == []
 
 
 def test_load_is_sampled_over_all_replicas_and_bounded() -> None:

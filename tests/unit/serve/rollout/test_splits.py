@@ -58,6 +58,17 @@ def test_a_split_without_the_stable_version_takes_over_when_it_is_ready() -> Non
     assert (then.course.stable, then.course.previous) == (2, 1)
 
 
+def test_without_a_stable_version_the_rest_goes_to_the_one_that_most_replicas_have() -> None:
+    some = fleet(replica(1, 2, 3), replica(2, 3), replica(3, 3), replica(4, 3))
+    wish = desired(1, split={2: 7_500, 3: 2_500})
+    for course in (None, steady(1)):
+        after = course_of(advance(wish, Observed(course, some), NOW_S))
+        assert (weights(after), after.stable) == ({3: 7_500, 2: 2_500}, 3)
+        then = settled(wish, Observed(after, three(2, 3))).course
+        assert then is not None
+        assert weights(then) == {2: 7_500, 3: 2_500}
+
+
 def test_a_version_that_cannot_be_loaded_gets_nothing() -> None:
     wish = desired(1, split=SPLIT)
     begun = settled(wish, Observed(steady(), three(1)))
