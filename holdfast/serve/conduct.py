@@ -83,7 +83,8 @@ class Death:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What is seen of one service. `job_replicas`: how many its job is told to have; None: there
-    is no such job, or nobody knows."""
+    is no such job, or nobody knows. `since_s`: since when this conductor has seen the stage and the
+    arms as they are, by its own clock; None: nobody has looked."""
 
     course: Course | None = None
     replicas: Mapping[int, Replica] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Observed:
     samples: tuple[Sample, ...] = ()
     deaths: tuple[Death, ...] = ()
     job_replicas: int | None = None
+    since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from holdfast.control.spans import lasts
 from holdfast.serve.conduct import CANARY, STABLE, Desired, Fleet, Observed
 from holdfast.serve.records import WEIGHT_TOTAL, Arm, Course, Gateway, Leaving, Stage
 from holdfast.wire.errors import BugError
@@ -27,6 +28,13 @@ class Look:
     now_s: float
     course: Course
     fleet: Fleet
+
+    @property
+    def since_s(self) -> float:
+        """Since when the stage and the arms are these, by the clock of whoever decides. The course
+        itself is dated by the clock of whoever wrote it, which may be an hour off."""
+        seen_s = self.observed.since_s
+        return self.course.since_s if seen_s is None else seen_s
 
     @property
     def beside(self) -> tuple[int | None, ...]:
@@ -139,19 +147,20 @@ def kept(
     return replace(after, hold=hold, leaving=leaving)
 
 
-def dropped(
-    course: Course, fleet: Fleet, gateways: Mapping[str, Gateway], name: str, grace_s: float
-) -> Course:
+def dropped(course: Course, look: Look) -> Course:
     """Without the versions that no living gateway sends to, and that nobody waits for: they left
     so long ago, or no replica could answer for them anyway."""
     if not course.leaving:
         return course
-    applied = [gateway.applied.get(name, 0) for gateway in gateways.values()]
+    service, gateways = look.desired.service, look.observed.gateways.values()
+    applied = [gateway.applied.get(service.name, 0) for gateway in gateways]
+    # As long as somebody may wait for an answer of it.
+    grace_s = service.limits.timeout_s + UNLOAD_GRACE_S
     leaving = {
         version: each
         for version, each in course.leaving.items()
         if any(number < each.course for number in applied)
-        or (each.since_s > grace_s and fleet.ready(version))
+        or (lasts(each.since_s, grace_s, look.now_s) and look.fleet.ready(version))
     }
     gone = course.leaving.keys() - leaving.keys()
     hold = tuple(version for version in course.hold if version not in gone)
@@ -161,11 +170,6 @@ def dropped(
 def applied_by_all(course: Course, gateways: Mapping[str, Gateway], name: str) -> bool:
     """Whether every living gateway sends requests as this course says."""
     return all(gateway.applied.get(name, 0) >= course.number for gateway in gateways.values())
-
-
-def grace_end_s(desired: Desired, now_s: float) -> float:
-    """What left before this moment has nobody who waits for an answer of it."""
-    return now_s - desired.service.limits.timeout_s - UNLOAD_GRACE_S
 
 
 # --- what must always be true --------------------------------------------------------------------

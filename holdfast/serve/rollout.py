@@ -43,8 +43,7 @@ def advance(desired: Desired, observed: Observed, now_s: float) -> list[Decision
         failed = {version: why for version, why in after.failed.items() if version in wanted}
         after, reason = replace(after, failed=failed), reason or "what had failed is not wanted now"
     after = moves.kept(before, after, tuple(shares), desired.unusable, now_s)
-    grace_s = moves.grace_end_s(desired, now_s)
-    without = moves.dropped(after, look.fleet, observed.gateways, service.name, grace_s)
+    without = moves.dropped(after, look)
     if without is not after:
         gone = ", ".join(str(version) for version in after.hold if version not in without.hold)
         after, reason = without, reason or f"nothing is sent to version {gone} any more"

@@ -62,9 +62,7 @@ def crashes(look: Look, version: int) -> str:
     crashed = [
         death
         for death in look.observed.deaths
-        if death.own_fault
-        and death.at_s >= look.course.since_s
-        and death.versions.get(version) is guilty
+        if death.own_fault and death.at_s >= look.since_s and death.versions.get(version) is guilty
     ]
     if len(crashed) < (LOADING_CRASHES_MAX if loading else 1):
         return ""
@@ -84,7 +82,7 @@ def _deaths(look: Look, version: int) -> str:
     if look.fleet.ready(version):
         return ""
     guilty = Load.LOADING if loading else Load.READY
-    earliest_s = max(look.course.since_s, look.now_s - DEATHS_WINDOW_S)
+    earliest_s = max(look.since_s, look.now_s - DEATHS_WINDOW_S)
     count = sum(
         1
         for death in look.observed.deaths
@@ -97,13 +95,16 @@ def _deaths(look: Look, version: int) -> str:
 
 
 def _late(look: Look, version: int) -> str:
-    """Too few replicas had it in time. Without replicas, or with young ones, there is more time."""
+    """Too few replicas had it in time. Without replicas, or with young ones, there is more time.
+    One that will only start by our clock has another one, and counts as old."""
     if not look.fleet.replicas:
         return ""
     course, policy = look.course, look.desired.service.policy
     shifting = course.stage is Stage.SHIFTING
+    began_s = look.since_s + (policy.hold_s if shifting else 0.0)
     oldest_s = min(replica.started_s for replica in look.fleet.replicas.values())
-    began_s = max(course.since_s + (policy.hold_s if shifting else 0.0), oldest_s)
+    if oldest_s <= look.now_s:
+        began_s = max(began_s, oldest_s)
     if look.now_s < began_s + policy.ready_s:
         return ""
     needed = 1 if course.stable is None else next_step(look)
@@ -133,7 +134,7 @@ def _patience_end_s(look: Look) -> float:
     """After this, few requests have to do: nobody waits for ever."""
     window, policy = look.observed.window, look.desired.service.policy
     assert window is not None
-    return max(look.course.since_s, window.since_s) + VERDICT_HOLDS_MAX * policy.hold_s
+    return max(look.since_s, window.since_s) + VERDICT_HOLDS_MAX * policy.hold_s
 
 
 def untried(look: Look, version: int) -> bool:
@@ -156,7 +157,7 @@ def held_long_enough(look: Look, version: int) -> bool:
     course, window, policy = look.course, look.observed.window, look.desired.service.policy
     if window is None or window.arms != course.arms:
         return False
-    seen_s = window.until_s - max(course.since_s, window.since_s)
+    seen_s = window.until_s - max(look.since_s, window.since_s)
     if seen_s < policy.hold_s:
         return False
     if untried(look, version):

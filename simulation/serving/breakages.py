@@ -46,11 +46,14 @@ def _loading_is_ready(_: Any) -> Any:
 
 
 def _drops_at_once(old: Any) -> Any:
-    return lambda course, fleet, gateways, name, grace_s: old(course, fleet, {}, name, 1e12)
+    blind = _forgets_gateways(old)
+    return lambda course, look: blind(course, replace(look, now_s=1e12))
 
 
 def _forgets_gateways(old: Any) -> Any:
-    return lambda course, fleet, gateways, name, grace_s: old(course, fleet, {}, name, grace_s)
+    return lambda course, look: old(
+        course, replace(look, observed=replace(look.observed, gateways={}))
+    )
 
 
 def _holds_only_needed(old: Any) -> Any:
@@ -151,6 +154,14 @@ def _by_other_clocks(old: Any) -> Any:
     return see
 
 
+def _dated_by_its_writer(_: Any) -> Any:
+    return property(lambda look: look.course.since_s)
+
+
+def _not_noticed(_: Any) -> Any:
+    return lambda self, now_s: None
+
+
 MUTANTS: Final = (
     _mutant(
         "no fence",
@@ -239,6 +250,16 @@ MUTANTS: Final = (
         "other clocks",
         "a crash is dated by the clock of the machine that tells of it",
         (Memory, "see_failures", _by_other_clocks),
+    ),
+    _mutant(
+        "courses' clocks",
+        "a step lasts by the clock of the conductor that began it",
+        (moves.Look, "since_s", _dated_by_its_writer),
+    ),
+    _mutant(
+        "clock set back",
+        "a step whose conductor's clock is set back lasts as much longer",
+        (Memory, "_see_time", _not_noticed),
     ),
     *GATEWAY_MUTANTS,
 )

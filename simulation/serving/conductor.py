@@ -86,7 +86,7 @@ class Conductor(Being):
         """Its session is over; it goes on for a while as if nothing had happened."""
         if self.leads and self.term == self.world.plane.leader:
             self.world.leader_lost(self.term, 0.0)
-            self.after(self.kernel.between(0.5, 2.0), self._give_up_if_deposed)
+            self.after(self.kernel.between(0.5, 2.0), self.give_up_if_deposed)
 
     def _goes_on(self, life: int) -> None:
         if life == self.life and self.stopped:
@@ -94,9 +94,9 @@ class Conductor(Being):
             self.go_on()
             if self.leads:
                 # A moment passes before it hears that it is deposed.
-                self.after(self.kernel.between(0.01, 0.3), self._give_up_if_deposed)
+                self.after(self.kernel.between(0.01, 0.3), self.give_up_if_deposed)
 
-    def _give_up_if_deposed(self) -> None:
+    def give_up_if_deposed(self) -> None:
         if self.term and self.term != self.world.plane.leader:
             self._give_up()
 

@@ -23,9 +23,12 @@ from simulation.serving.traffic import Traffic
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
 
 LOAD_S: Final = 2.0  # how long the service is as busy as it is
+TOLD_S: Final = 2.0  # until a conductor knows that its session is over
 LOOK_S: Final = 0.7  # how often it is looked whether all is settled
 EPOCH_S: Final = 1_000.0
 PEACE_S: Final = 180.0
+# A clock jumps by seconds; if by more than so many, by so many times as much: an hour or so.
+FAR_S, FAR = 2.0, 900.0
 EXPIRIES: Final = ("expire replica", "expire gateway", "depose conductor")
 _KEPT: Final = Kept()
 EVENTS_MAX: Final = 30_000
@@ -193,6 +196,9 @@ class World:
         for conductor in self.conductors:
             if conductor.up and not conductor.term:
                 conductor.stand()
+            elif conductor.up:
+                # At the latest: a session that ends while the plane is away ends after all others.
+                conductor.after(TOLD_S, conductor.give_up_if_deposed)
 
     # --- the job: as many replicas as it shall have -----------------------------------------------
 
@@ -302,7 +308,8 @@ class World:
         elif kind == "pause conductor":
             conductor.pause(self.kernel.between(0.2, 4.0))
         elif kind == "clock jump":
-            conductor.clock_s += self.kernel.between(-5.0, 5.0)
+            by_s = self.kernel.between(-5.0, 5.0)
+            conductor.clock_s += by_s if abs(by_s) < FAR_S else by_s * FAR
         else:
             for each in self.conductors:
                 each.depose()

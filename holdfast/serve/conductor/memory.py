@@ -31,6 +31,9 @@ class Memory:
         self._applied = False
         self._window: Window | None = None
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._stage: tuple[object, ...] = ()
+        self._since_s = 0.0  # it has seen this stage since then
+        self._now_s = 0.0  # when it looked last
 
     @property
     def deaths(self) -> tuple[Death, ...]:
@@ -49,12 +52,37 @@ class Memory:
         self, service: str, seen: Observed, failures: Iterable[Failure], now_s: float
     ) -> Observed:
         """What is seen now, with what is remembered."""
+        self._see_time(now_s)
         course = seen.course
+        if course is not None and self._stage != (course.stage, course.next, course.since_s):
+            self._stage = (course.stage, course.next, course.since_s)
+            self._since_s = now_s
         applied = course is not None and applied_by_all(course, seen.gateways, service)
         self.see_course(course, applied=applied)
         self.see_replicas(seen.replicas, now_s)
         self.see_failures(failures, now_s)
-        return replace(seen, window=self.window, samples=self.samples, deaths=self.deaths)
+        return replace(
+            seen,
+            window=self.window,
+            samples=self.samples,
+            deaths=self.deaths,
+            since_s=self._since_s if course is not None else None,
+        )
+
+    def _see_time(self, now_s: float) -> None:
+        """If the clock was set back, what it had dated is dated anew, as far behind as it was."""
+        back_s = max(0.0, self._now_s - now_s)
+        self._now_s = now_s
+        if not back_s:
+            return
+        self._since_s -= back_s
+        for at, death in enumerate(self._deaths):
+            self._deaths[at] = replace(death, at_s=death.at_s - back_s)
+        for at, sample in enumerate(self._samples):
+            self._samples[at] = replace(sample, at_s=sample.at_s - back_s)
+        if self._window is not None:
+            since_s, until_s = self._window.since_s - back_s, self._window.until_s - back_s
+            self._window = replace(self._window, since_s=since_s, until_s=until_s)
 
     # --- what is seen -----------------------------------------------------------------------
 
