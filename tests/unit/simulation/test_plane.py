@@ -107,6 +107,23 @@ def test_a_client_that_nobody_hears_loses_its_session_and_hears_of_it_at_once() 
     assert stage.ends == 1
 
 
+def test_a_client_is_told_of_no_end_of_a_session_whose_beginning_it_never_heard_of() -> None:
+    stage = Stage(reply_lost=1.0)
+    stage.ask(lambda: stage.plane.open(stage.client))
+    stage.pass_s(0.1)
+    session = stage.client.session
+    assert stage.plane.is_open(session)
+    stage.plane.expire(session)
+    stage.pass_s(3.0)
+    assert (stage.got, stage.ends) == ([None], 0)
+    stage.faults.rates["reply lost"] = 0.0
+    stage.ask(lambda: stage.plane.open(stage.client))
+    stage.pass_s(0.1)
+    stage.plane.expire(stage.client.session)
+    stage.pass_s(3.0)
+    assert (stage.got, stage.ends) == ([None, True], 1)
+
+
 def test_what_changed_while_a_client_was_away_wakes_it_when_it_is_back() -> None:
     stage = Stage()
     plane, client = stage.plane, stage.client
