@@ -1,7 +1,7 @@
 """Ours among the contestants, and servers that answer fixed bytes: the most that could be reached.
 
 - one replica, asked directly; two replicas behind the gateway
-- the same HTTP server answering fixed bytes; the same gateway before two of them
+- a fast HTTP server (granian) answering fixed bytes; the same gateway before two of them
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A server that answers fixed bytes to everything: `fixed.py HOST PORT MODEL`.
 
-What granian (RSGI, in an asyncio loop of uvloop) can do when nothing is left to do.
+What granian (RSGI, in an asyncio loop of uvloop) can do when nothing is left to do: a yardstick
+that is not ours.
 """
 
 from __future__ import annotations

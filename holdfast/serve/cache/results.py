@@ -72,9 +72,8 @@ class Results:
         self, key: bytes, compute: Callable[[], Awaitable[Outputs]]
     ) -> tuple[Outputs, bool]:
         """The outputs under this key, and whether nobody had to compute them for this request."""
-        found = self._memory.get(key)
+        found = self.at_hand(key)
         if found is not None:
-            self._hits += 1
             return found, True
         other = self._computing.get(key)
         if other is not None:
@@ -99,11 +98,16 @@ class Results:
             del self._computing[key]
             mine.set_result(outputs)
 
+    def at_hand(self, key: bytes) -> Outputs | None:
+        """What is kept under this key in memory."""
+        found = self._memory.get(key)
+        self._hits += found is not None
+        return found
+
     async def get(self, key: bytes) -> Outputs | None:
         """What is kept under this key, in memory or in Redis."""
-        found = self._memory.get(key)
+        found = self.at_hand(key)
         if found is not None:
-            self._hits += 1
             return found
         found = await self._from_shared(key)
         if found is not None:

@@ -7,7 +7,8 @@
 - `versions`    loads, warms, checks and unloads, beside the requests: `aside`, `preparing`
 - `trial`       a version is tried in a process of its own first; `shelf` what stays on the disk
 - `following`   the coordination plane: what to hold, and what this replica has
-- `http`        the REST surface over granian (`listening`); `paths`, `plain` (pure), `describing`
+- `http`        the REST surface: `asking` is a request; `paths`, `plain` (pure), `describing`
+- `listening`   the HTTP server: `connection`, `reading`, `replies` (pure), `patience`
 - `main`        puts them together; draining; `options` what it is told when it is started
 
 It goes on with what it has while the coordination plane, its agent or the store are away.

@@ -113,7 +113,7 @@ class Batcher:
     async def compute(self, inputs: Inputs) -> Outputs:
         """Its outputs. `Full` at once when too many wait; `NotHere` after `close`; `TimedOut` and
         `ModelFailed`."""
-        return self.at_once(inputs) if self.pace is Pace.INSTANT else await self._later(inputs)
+        return self.at_once(inputs) if self.pace is Pace.INSTANT else await self.begin(inputs)
 
     def at_once(self, inputs: Inputs) -> Outputs:
         """`compute` for the pace `INSTANT`, without a coroutine."""
@@ -129,7 +129,8 @@ class Batcher:
             self._began_s = 0.0
             self._computed(time.monotonic() - began_s)
 
-    def _later(self, inputs: Inputs) -> asyncio.Future[Outputs]:
+    def begin(self, inputs: Inputs) -> asyncio.Future[Outputs]:
+        """`compute` for the other paces. `Full` and `NotHere` are raised here."""
         if self._closed:
             raise self._not_here()
         if self._jobs - self._busy >= self.limits.queue_max:

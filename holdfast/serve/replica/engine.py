@@ -10,9 +10,10 @@ import asyncio
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from holdfast.models.records import Version
 from holdfast.serve.cache.keys import key_of
@@ -22,8 +23,8 @@ from holdfast.serve.protocol.marks import DIRECT
 from holdfast.serve.protocol.rest import Codec
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
-from holdfast.serve.replica.batching import Batcher, Pace, Predict
-from holdfast.wire.errors import ModelFailed, NotHere, TimedOut
+from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
+from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
     CHOSEN_GRACE_S,
     STUCK_END_S,
@@ -31,6 +32,9 @@ from holdfast.wire.limits import (
     UNLOAD_LOOK_S,
     UNLOAD_WAIT_S,
 )
+
+Done = Callable[[Answer | BaseException], None]
+T = TypeVar("T")
 
 _BOUNDS_S: Final = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 
@@ -78,6 +82,7 @@ class Engine:
         self._predictions: PredictionLog | None = None
         self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
         self._refused_before = 0  # by versions that are gone
+        self._tasks: set[asyncio.Future[Answer]] = set()  # somebody must hold them
 
     def configure(self, service: Service) -> None:
         """Take what the service's users have changed."""
@@ -119,13 +124,12 @@ class Engine:
             return await self._infer(request, stable)
 
     async def _infer(self, request: Request, held: Held) -> Answer:
-        record = held.record
         self.last_s = began_s = time.monotonic()
         cached = False
         try:
             if self._results.wanted:
                 outputs, cached = await self._results.through(
-                    key_of(record, request), lambda: held.batcher.compute(request.inputs)
+                    key_of(held.record, request), lambda: held.batcher.compute(request.inputs)
                 )
             elif held.batcher.pace is Pace.INSTANT:
                 outputs = held.batcher.at_once(request.inputs)
@@ -134,14 +138,86 @@ class Engine:
         except (ModelFailed, TimedOut):
             held.counted(time.monotonic() - began_s, failed=True)
             raise
+        return self._answer(request, held, outputs, began_s, cached=cached)
+
+    def _answer(
+        self, request: Request, held: Held, outputs: Outputs, began_s: float, *, cached: bool
+    ) -> Answer:
         took_s = time.monotonic() - began_s
         held.counted(took_s)
         if request.outputs:
             outputs = {name: outputs[name] for name in request.outputs}
+        record = held.record
         answer = Answer(record.model, record.number, request.id, outputs, cached)
         if self._predictions is not None:
             self._predictions.note(request, answer, took_s * 1000)
         return answer
+
+    def ask(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
+        """`infer` without a task where none is needed, for a caller that has no time for one:
+        `done` gets the answer or what `infer` would raise, now or later. What is given back can be
+        cancelled. `Full` and `NotHere` are raised."""
+        batcher = held.batcher
+        if self._results.wanted:
+            return self._ask_results(request, held, done)
+        self.last_s = began_s = time.monotonic()
+        if batcher.pace is not Pace.INSTANT:
+            future = batcher.begin(request.inputs)
+            future.add_done_callback(partial(self._computed, request, held, began_s, done))
+            return future
+        try:
+            outputs = batcher.at_once(request.inputs)
+        except ModelFailed as error:
+            self._failed(request, held, began_s, done, error)
+        else:
+            done(self._answer(request, held, outputs, began_s, cached=False))
+        return None
+
+    def _ask_results(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
+        began_s = time.monotonic()
+        outputs = self._results.at_hand(key_of(held.record, request))
+        if outputs is not None:
+            self.last_s = began_s
+            done(self._answer(request, held, outputs, began_s, cached=True))
+            return None
+        task = asyncio.ensure_future(self.infer(request, held))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._inferred, done))
+        return task
+
+    def _inferred(self, done: Done, task: asyncio.Future[Answer]) -> None:
+        self._tasks.discard(task)
+        found = _outcome(task)
+        done(found)
+
+    def _computed(
+        self,
+        request: Request,
+        held: Held,
+        began_s: float,
+        done: Done,
+        future: asyncio.Future[Outputs],
+    ) -> None:
+        found = _outcome(future)
+        if isinstance(found, ModelFailed | TimedOut):
+            self._failed(request, held, began_s, done, found)
+        elif isinstance(found, BaseException):
+            done(found)
+        else:
+            done(self._answer(request, held, found, began_s, cached=False))
+
+    def _failed(
+        self, request: Request, held: Held, began_s: float, done: Done, error: HoldfastError
+    ) -> None:
+        held.counted(time.monotonic() - began_s, failed=True)
+        stable = self._instead_of(held, request) if isinstance(error, ModelFailed) else None
+        if stable is None:
+            done(error)
+            return
+        try:
+            self.ask(request, stable, done)
+        except HoldfastError as another:
+            done(another)
 
     def _instead_of(self, held: Held, request: Request) -> Held | None:
         """The stable version, where it may answer for one that has failed: a gateway has chosen
@@ -261,3 +337,10 @@ class Engine:
             why=f"loaded are: {here}",
             fix="try again, or ask for a version that is served",
         )
+
+
+def _outcome(future: asyncio.Future[T]) -> T | BaseException:
+    """What has come of it."""
+    if future.cancelled():
+        return Cancelled("the client has hung up")
+    return future.exception() or future.result()

@@ -1,4 +1,4 @@
-"""The REST surface of a replica, as an application for granian's RSGI.
+"""The REST surface of a replica: what is answered to each request.
 
 Answers name the version, the arm, the replica and the region that gave them. Errors are
 `{"error": ...}` with a status that says whose fault it was; nobody is shown a stack trace.
@@ -6,12 +6,11 @@ Answers name the version, the arm, the replica and the region that gave them. Er
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import Any, Final, Never, Protocol
+from functools import partial
+from typing import Any, Final
 
 import msgspec
-from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from holdfast.serve.protocol import openapi
 from holdfast.serve.protocol.errors import body_of, status_of
@@ -29,155 +28,140 @@ from holdfast.serve.protocol.marks import (
 from holdfast.serve.protocol.rest import HEADER_LENGTH, header_length_of
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.replica import describing, plain
+from holdfast.serve.replica.asking import Asked
 from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.engine import Engine, Held
-from holdfast.serve.replica.paths import Place, Route, route_of
+from holdfast.serve.replica.paths import Place, Route, path_of, route_of
+from holdfast.serve.replica.replies import head_of
 from holdfast.wire import documents, logs
-from holdfast.wire.errors import (
-    Cancelled,
-    Full,
-    HoldfastError,
-    Missing,
-    NotHere,
-    TimedOut,
-    TooLarge,
-    Usage,
+from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, TooLarge, Usage
+from holdfast.wire.limits import (
+    BODIES_BYTES_MAX,
+    HTTP_REMEMBERED_BYTES_MAX,
+    HTTP_ROUTES_MAX,
+    HTTP_SMALL_BODY_BYTES_MAX,
+    RETRY_AFTER_S,
 )
-from holdfast.wire.limits import BODIES_BYTES_MAX, BODY_S, HTTP_ROUTES_MAX, RETRY_AFTER_S
 
 _JSON: Final = ("content-type", "application/json")
 _TEXT: Final = ("content-type", "text/plain; version=0.0.4; charset=utf-8")
-# A body whose announced size has fewer digits is small: it is taken as it comes.
-_SMALL_DIGITS: Final = 5
+_PLAIN: Final = head_of(200, [_JSON])
+_ARM: Final = ARM.encode()
+_GATEWAY_REGION: Final = GATEWAY_REGION.encode()
+_HEADER_LENGTH: Final = HEADER_LENGTH.encode()
+_INSTEAD: Final = INSTEAD.encode()
+_VERSION: Final = VERSION.encode()
 
 log = logs.get(__name__)
 
 Headers = list[tuple[str, str]]
 
 
-class _Headers(Protocol):
-    def get(self, key: str, default: Any = None) -> Any: ...
-
-
-class Scope(Protocol):
-    """What granian says of a request."""
-
-    @property
-    def proto(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def headers(self) -> _Headers: ...
-
-
-class Talk(Protocol):
-    """What granian lets us do with a request."""
-
-    async def __call__(self) -> bytes: ...
-    def __aiter__(self) -> Any: ...
-    def client_disconnect(self) -> Any: ...
-    def response_bytes(self, status: int, headers: Headers, body: bytes) -> None: ...
-
-
 class App:
-    """Answers HTTP requests with the engine."""
+    """Answers HTTP requests with the engine (`asking.Answering`)."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.active = 0  # requests for a model that were taken and not answered yet
         self.last_s = time.monotonic()  # when the last of them came
-        self._bodies = 0  # bytes of those that are not small
-        self._routes: dict[str, Route | None] = {}
-        self._marks: dict[tuple[int, str, str], Headers] = {}
+        self.bodies = 0  # bytes of their bodies, but for small ones
+        self._routes: dict[bytes, Route | None] = {}
+        self._marks: dict[tuple[int, str, str], bytes] = {}
 
-    async def __rsgi__(self, scope: Scope, talk: Talk) -> None:
-        route = self._route(scope.path)
-        if route is None:
-            what = f"there is nothing at {scope.path[:200]}"
-            self._fail(talk, Missing(what, fix="GET /openapi.json"))
+    def begin(self, asked: Asked) -> None:
+        route = asked.route = self._route(asked.target)
+        if route is None or route.method != "POST" or asked.method != b"POST":
             return
         try:
-            if scope.method != route.method:
-                self._wrong_method(talk, route)
-            elif route.method == "POST":
-                await self._model(scope, talk, route)
+            version = asked.header(_VERSION)
+            held = self._held(route, version, None if version is None else asked.header(_INSTEAD))
+            most = self.engine.service.limits.body_bytes_max
+            if asked.length is None or asked.length > HTTP_SMALL_BODY_BYTES_MAX:
+                asked.room = self._room_for(asked.length, most)
+            elif asked.length > most:
+                raise _too_large(most)
+        except HoldfastError as error:
+            asked.refused = error
+            return
+        asked.most = most
+        asked.held = held
+        held.chosen += 1
+        self.active += 1
+        self.last_s = time.monotonic()
+
+    def ended(self, asked: Asked) -> None:
+        held, asked.held = asked.held, None
+        if held is not None:
+            held.chosen -= 1
+            self.active -= 1
+            self.bodies -= asked.room
+
+    def answer(self, asked: Asked) -> None:
+        try:
+            held, route = asked.held, asked.route
+            if asked.refused is not None:
+                self._fail(asked, asked.refused)
+            elif held is not None:
+                self._model(asked, held)
+            elif route is None:
+                what = f"there is nothing at {path_of(asked.target)[:200]}"
+                raise Missing(what, fix="GET /openapi.json")  # noqa: TRY301
+            elif asked.method != route.method.encode():
+                self._wrong_method(asked, route)
             else:
-                self._tell(scope, talk, route)
-        except (RSGIProtocolClosed, RSGIProtocolError) as error:  # the client has hung up
-            log.debug("a request was not finished", reason=str(error))
+                self._tell(asked, route)
         except Exception as error:
-            self._fail(talk, error)
+            self._fail(asked, error)
 
     # --- a model's answers -----------------------------------------------------------------------
 
-    async def _model(self, scope: Scope, talk: Talk, route: Route) -> None:
-        headers = scope.headers
-        asked = headers.get(VERSION)
-        held = self._held(route, asked, None if asked is None else headers.get(INSTEAD))
-        held.chosen += 1
-        large = 0
-        self.active += 1
-        self.last_s = time.monotonic()
-        try:
-            announced = headers.get("content-length")
-            if announced is not None and len(announced) < _SMALL_DIGITS:
-                body = await talk()
-                if len(body) > self.engine.service.limits.body_bytes_max:
-                    self._refuse_size()
-            else:
-                large = self._room_for(announced)
-                body = await self._gathered(talk)
-            arm, region = DIRECT, ""
-            # A gateway sends all of these, others none. A version in the path is the client's own.
-            if asked is not None and route.version is None:
-                arm, region = headers.get(ARM) or DIRECT, headers.get(GATEWAY_REGION) or ""
-            if route.place is Place.PREDICT:
-                await self._predict(talk, held, body, arm, region)
-                return
-            codec, record = held.codec, held.record
-            request = codec.decode(body, header_length_of(headers.get(HEADER_LENGTH)))
-            request.model, request.version = record.model, record.number
-            request.arm, request.region = arm, region
-            if held.batcher.pace is Pace.LONG:
-                answer = await self._answer(talk, request, held)
-            else:
-                answer = await self.engine.infer(request, held)
-            written, described = codec.encode(answer, request)
-            marks = self._marked(answer.version, arm, described["content-type"])
-            if len(described) > 1:
-                marks = [*marks, *(pair for pair in described.items() if pair[0] != _JSON[0])]
-            talk.response_bytes(200, marks, written)
-        finally:
-            self.active -= 1
-            self._bodies -= large
-            held.chosen -= 1
-
-    async def _predict(self, talk: Talk, held: Held, body: bytes, arm: str, region: str) -> None:
+    def _model(self, asked: Asked, held: Held) -> None:
+        if asked.cut:
+            raise _too_large(asked.most)
+        route, body = asked.route, bytes(asked.body)
+        assert route is not None
+        row: bool | None = None
+        if route.place is Place.PREDICT:
+            request, row = plain.decode(held.codec, body)
+        else:
+            request = held.codec.decode(body, header_length_of(asked.header(_HEADER_LENGTH)))
         record = held.record
-        request, row = plain.decode(held.codec, body)
         request.model, request.version = record.model, record.number
-        request.arm, request.region = arm, region
-        answer = await self._answer(talk, request, held)
-        written = plain.encode(held.codec, answer, row=row)
-        talk.response_bytes(200, self._marked(answer.version, arm, _JSON[1]), written)
+        # A gateway sends all of these, others none. A version in the path is the client's own.
+        request.arm = DIRECT
+        if _VERSION in asked.headers and route.version is None:
+            request.arm = asked.header(_ARM) or DIRECT
+            request.region = asked.header(_GATEWAY_REGION) or ""
+        # What takes long is not computed for a client that has hung up.
+        long = held.batcher.pace is Pace.LONG
+        pending = self.engine.ask(request, held, partial(self._done, asked, held, request, row))
+        if long and asked.held is not None:
+            asked.pending = pending
 
-    async def _answer(self, talk: Talk, request: Request, held: Held) -> Answer:
-        """Compute it. What takes long is not computed for a client that has hung up."""
-        if held.batcher.pace is not Pace.LONG:
-            return await self.engine.infer(request, held)
-        answer = asyncio.ensure_future(self.engine.infer(request, held))
-        gone = talk.client_disconnect()
-        gone.add_done_callback(lambda _: answer.cancel())
+    def _done(
+        self,
+        asked: Asked,
+        held: Held,
+        request: Request,
+        row: bool | None,
+        found: Answer | BaseException,
+    ) -> None:
+        """The engine has answered. `row`: how it was asked by `/predict`; None: by the protocol."""
         try:
-            return await answer
-        except asyncio.CancelledError:
-            if not gone.done():
-                raise
-            raise Cancelled("the client has hung up") from None
-        finally:
-            gone.cancel()
+            if isinstance(found, BaseException):
+                self._fail(asked, found)
+            elif row is not None:
+                head = self._marked(found.version, request.arm, _JSON[1])
+                asked.reply(head, plain.encode(held.codec, found, row=row))
+            else:
+                written, described = held.codec.encode(found, request)
+                head = self._marked(found.version, request.arm, described["content-type"])
+                length = described.get(HEADER_LENGTH)
+                if length is not None:
+                    head += f"{HEADER_LENGTH}: {length}\r\n".encode()
+                asked.reply(head, written)
+        except Exception as error:
+            self._fail(asked, error)
 
     def _held(self, route: Route, asked: str | None, instead: str | None = None) -> Held:
         """The version that is to answer. A gateway's choice that is not here is `NotHere`: it asks
@@ -207,53 +191,36 @@ class App:
                 fix=f"ask for /v2/models/{self.engine.service.model}",
             )
 
-    def _refuse_size(self) -> Never:
-        raise _too_large(self.engine.service.limits.body_bytes_max)
-
-    def _room_for(self, announced: str | None) -> int:
+    def _room_for(self, length: int | None, most: int) -> int:
         """Make room for a body that is not small, or of which nobody knows; so many bytes."""
-        most = self.engine.service.limits.body_bytes_max
-        known = announced is not None and announced.isdecimal()
-        size = int(announced[:20]) if announced is not None and known else most
+        size = most if length is None else length
         if size > most:
-            self._refuse_size()
-        if self._bodies + size > max(BODIES_BYTES_MAX, most):
+            raise _too_large(most)
+        if self.bodies + size > max(BODIES_BYTES_MAX, most):
             raise Full(
                 "too many large requests are here at once",
-                why=f"they have {self._bodies} bytes",
+                why=f"they have {self.bodies} bytes",
                 fix="try again later, or add replicas: holdfast scale",
             )
-        self._bodies += size
+        self.bodies += size
         return size
 
-    async def _gathered(self, talk: Talk) -> bytes:
-        """The whole body, within the service's bound, in time."""
-        most = self.engine.service.limits.body_bytes_max
-        pieces, size = [], 0
-        try:
-            async with asyncio.timeout(BODY_S):
-                async for piece in talk:
-                    size += len(piece)
-                    if size > most:
-                        self._refuse_size()
-                    pieces.append(piece)
-        except TimeoutError as error:
-            raise TimedOut(f"the body did not come within {BODY_S:g} s") from error
-        return b"".join(pieces)
-
-    def _marked(self, version: int, arm: str, content_type: str) -> Headers:
-        """Who answered, as headers. The same list again and again: nobody changes it."""
+    def _marked(self, version: int, arm: str, content_type: str) -> bytes:
+        """The head of an answer, with who gave it."""
         key = (version, arm, content_type)
         found = self._marks.get(key)
         if found is None:
             if len(self._marks) >= HTTP_ROUTES_MAX:  # arms come from outside
                 self._marks.clear()
-            found = self._marks[key] = [
+            headers = [
                 ("content-type", content_type),
                 (VERSION, str(version)),
                 (ARM, arm if arm.isascii() and arm.isprintable() else DIRECT),
                 *self._who(),
             ]
+            found = head_of(200, headers)
+            if len(arm) <= HTTP_REMEMBERED_BYTES_MAX:
+                self._marks[key] = found
         return found
 
     def _who(self) -> Headers:
@@ -264,47 +231,47 @@ class App:
 
     # --- what it says of itself ------------------------------------------------------------------
 
-    def _tell(self, scope: Scope, talk: Talk, route: Route) -> None:
+    def _tell(self, asked: Asked, route: Route) -> None:
         engine = self.engine
         match route.place:
             case Place.LIVE:
-                _send_health(talk, "live", engine.live())
+                _send_health(asked, "live", engine.live())
             case Place.READY:
-                _send_health(talk, "ready", engine.ready())
+                _send_health(asked, "ready", engine.ready())
             case Place.MODEL_READY:
                 self._known(route.model)
                 version = None if route.version is None else number_of(route.version)
                 if version is not None and version not in engine.versions:
                     self._held(route, None)
-                _send_health(talk, "ready", engine.ready(version))
+                _send_health(asked, "ready", engine.ready(version))
             case Place.MODEL:
-                held = self._held(route, scope.headers.get(VERSION))
+                held = self._held(route, asked.header(_VERSION))
                 found = describing.model(engine, held.record)
                 marks = self._marked(held.record.number, DIRECT, _JSON[1])
-                talk.response_bytes(200, marks, msgspec.json.encode(found))
+                asked.reply(marks, msgspec.json.encode(found))
             case Place.SERVER:
-                _send(talk, describing.server())
+                _send(asked, describing.server())
             case Place.STATS:
-                _send(talk, documents.document(engine.stats()))
+                _send(asked, documents.document(engine.stats()))
             case Place.METRICS:
-                talk.response_bytes(200, [_TEXT], describing.metrics(engine).encode())
+                asked.reply(head_of(200, [_TEXT]), describing.metrics(engine).encode())
             case _:
-                self._send_description(talk)
+                self._send_description(asked)
 
-    def _send_description(self, talk: Talk) -> None:
+    def _send_description(self, asked: Asked) -> None:
         service = self.engine.service
         try:
             record = self.engine.signature(None)
         except NotHere:
             record = None
-        _send(talk, openapi.document(record, model=service.model, names=(service.name,)))
+        _send(asked, openapi.document(record, model=service.model, names=(service.name,)))
 
-    def _wrong_method(self, talk: Talk, route: Route) -> None:
+    def _wrong_method(self, asked: Asked, route: Route) -> None:
         error = Usage(f"this takes {route.method} only", fix="GET /openapi.json")
-        talk.response_bytes(405, [_JSON, ("allow", route.method)], body_of(error))
+        asked.reply(head_of(405, [_JSON, ("allow", route.method)]), body_of(error))
 
-    def _fail(self, talk: Talk, error: Exception) -> None:
-        status = status_of(error)
+    def _fail(self, asked: Asked, error: BaseException) -> None:
+        status = asked.status or status_of(error)
         headers = [_JSON, *self._who()]
         if isinstance(error, NotHere):
             headers.append((NOT_HERE, "1"))
@@ -312,15 +279,17 @@ class App:
             headers.append(("retry-after", str(RETRY_AFTER_S)))
         if not isinstance(error, HoldfastError):
             log.error("a request failed in a way nobody expected", exc_info=error)
-        talk.response_bytes(status, headers, body_of(error))
+        asked.reply(head_of(status, headers), body_of(error))
 
-    def _route(self, path: str) -> Route | None:
+    def _route(self, target: bytes) -> Route | None:
         try:
-            return self._routes[path]
+            return self._routes[target]
         except KeyError:
+            found = route_of(path_of(target))
             if len(self._routes) >= HTTP_ROUTES_MAX:  # paths come from outside
                 self._routes.clear()
-            found = self._routes[path] = route_of(path)
+            if len(target) <= HTTP_REMEMBERED_BYTES_MAX:
+                self._routes[target] = found
             return found
 
 
@@ -332,13 +301,10 @@ def _too_large(most: int) -> TooLarge:
     )
 
 
-def _send(talk: Talk, value: Any) -> None:
-    talk.response_bytes(200, [_JSON], msgspec.json.encode(value))
+def _send(asked: Asked, value: Any) -> None:
+    asked.reply(_PLAIN, msgspec.json.encode(value))
 
 
-def _send_health(talk: Talk, word: str, value: bool) -> None:
-    talk.response_bytes(
-        200 if value else 503,
-        [_JSON],
-        b'{"%s":%s}' % (word.encode(), b"true" if value else b"false"),
-    )
+def _send_health(asked: Asked, word: str, value: bool) -> None:
+    head = _PLAIN if value else head_of(503, [_JSON])
+    asked.reply(head, b'{"%s":%s}' % (word.encode(), b"true" if value else b"false"))

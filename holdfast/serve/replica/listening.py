@@ -1,81 +1,133 @@
-"""The HTTP server of a replica: granian, embedded in our own event loop."""
+"""The HTTP server of a replica: its connections, in our own event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import Any
+import time
+from collections import deque
+from email.utils import formatdate
 
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.server.embed import Server
-
+from holdfast.serve.replica.asking import Answering
+from holdfast.serve.replica.connection import Connection
+from holdfast.serve.replica.patience import Patience
 from holdfast.wire.errors import Occupied
 from holdfast.wire.limits import (
     HTTP_BACKLOG,
-    HTTP_IDLE_S,
+    HTTP_CONNECTIONS_MAX,
     HTTP_REQUESTS_MAX,
-    HTTP_START_S,
     HTTP_STOP_S,
-    REQUEST_HEAD_BYTES_MAX,
 )
 
 
 class Listener:
     """An application that is listened for at one address."""
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(
+        self,
+        app: Answering,
+        host: str,
+        port: int,
+        *,
+        patience: Patience | None = None,
+        requests_max: int = HTTP_REQUESTS_MAX,
+        connections_max: int = HTTP_CONNECTIONS_MAX,
+    ) -> None:
+        self.app = app
+        self.loop = asyncio.get_running_loop()
+        self.stopping = False
+        self.now_s = 0.0
+        self.date = b""
         self._host, self._port = host, port
-        self._server = Server(
-            app,
-            address=host,
-            port=port,
-            interface=Interfaces.RSGI,
-            http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(
-                header_read_timeout=int(HTTP_IDLE_S * 1000),
-                max_buffer_size=REQUEST_HEAD_BYTES_MAX,
-            ),
-            websockets=False,
-            backlog=HTTP_BACKLOG,
-            backpressure=HTTP_REQUESTS_MAX,
-            log_enabled=False,
-        )
-        self._task: asyncio.Task[None] | None = None
+        self._patience = patience or Patience()
+        self._requests_max = requests_max
+        self._connections_max = connections_max
+        self._requests = 0  # that are being answered
+        self._links: set[Connection] = set()
+        self._outside: deque[Connection] = deque()  # with a request for which there was no room
+        self._empty = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests that are being answered, and connections."""
+        return self._requests, len(self._links)
 
     async def start(self) -> None:
         """Listen; returns when it answers. `Occupied`: somebody else has the port."""
-        self._task = asyncio.create_task(self._serve(), name="http")
-        async with asyncio.timeout(HTTP_START_S):
-            while not self._task.done():
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection(self._host, self._port)
-                    writer.close()
-                    return
-                await asyncio.sleep(0.01)
-        await self._task
-
-    async def ended(self) -> None:
-        """Wait for its end, which nobody wants; raises why."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
-
-    async def stop(self) -> None:
-        """Take no more connections, and end those that are there."""
-        if self._task is None:
-            return
-        self._server.stop()  # type: ignore[no-untyped-call]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HTTP_STOP_S):
-                await asyncio.shield(self._task)
-        self._task.cancel()
-
-    async def _serve(self) -> None:
+        self._look()
         try:
-            await self._server.serve()
-        except (OSError, RuntimeError) as error:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self), self._host, self._port, backlog=HTTP_BACKLOG
+            )
+        except OSError as error:
             raise Occupied(
                 f"cannot listen on {self._host}:{self._port}",
                 why=f"{type(error).__name__}: {error}",
                 fix="choose another port, or stop the process that has it",
             ) from error
+
+    async def stop(self, wait_s: float = HTTP_STOP_S) -> None:
+        """Take no more connections, answer what has begun, and end those that are there."""
+        if self._server is None:
+            return
+        self.stopping = True
+        self._server.close()
+        for link in list(self._links):
+            link.stop()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._without_links()
+        except TimeoutError:
+            for link in list(self._links):
+                link.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _without_links(self) -> None:
+        while self._links:
+            self._empty.clear()
+            await self._empty.wait()
+
+    # --- what connections call -------------------------------------------------------------------
+
+    def connected(self, link: Connection) -> bool:
+        if self.stopping or len(self._links) >= self._connections_max:
+            return False
+        self._links.add(link)
+        return True
+
+    def disconnected(self, link: Connection) -> None:
+        self._links.discard(link)
+        if not self._links:
+            self._empty.set()
+
+    def enters(self, link: Connection) -> bool:
+        if self._requests >= self._requests_max:
+            self._outside.append(link)
+            return False
+        self._requests += 1
+        return True
+
+    def leaves(self) -> None:
+        self._requests -= 1
+        if self._outside:
+            self.loop.call_soon(self._outside.popleft().go_on)
+
+    # --- as time goes by -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.now_s = time.monotonic()
+        self.date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        self._timer = self.loop.call_later(self._patience.look_s, self._look)
+        for link in list(self._links):
+            link.look(self._patience)
+        # Some of those that were let in had gone by then: their places are the next ones'.
+        for _ in range(min(len(self._outside), self._requests_max - self._requests)):
+            self._outside.popleft().go_on()

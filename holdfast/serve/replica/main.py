@@ -94,7 +94,6 @@ class _Main:
             asyncio.create_task(self._following.run(self._wish, self._shown), name="following"),
             asyncio.create_task(self._versions.run(), name="versions"),
             asyncio.create_task(self._look(), name="look"),
-            asyncio.create_task(listener.ended(), name="http"),
         ]
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         try:

@@ -43,6 +43,14 @@ _FIXED = {
 _OF_MODEL = {"": Place.MODEL, "ready": Place.MODEL_READY, "infer": Place.INFER}
 
 
+def path_of(target: bytes) -> str:
+    """The path of a request's target, without the query; still quoted."""
+    text = target.decode("latin-1").partition("?")[0].partition("#")[0]
+    if text.startswith("/"):
+        return text
+    return "/" + text.partition("://")[2].partition("/")[2]  # a client that takes us for a proxy
+
+
 def route_of(path: str) -> Route | None:
     """Where it leads; None: nowhere."""
     fixed = _FIXED.get(path.strip("/"))

@@ -1,8 +1,8 @@
 """How often Python changes threads: often only while that helps somebody.
 
 A thread that computes or loads in Python's own code keeps the event loop waiting until Python
-changes threads. So it changes often while there is one. Else it must not: the HTTP server's thread
-and the loop would take Python's lock from each other all the time, for a third of a small request.
+changes threads. So it changes often while there is one. Else it need not: threads that only wait
+for something short (gRPC's) would interrupt small requests for nothing.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast.wire.limits.agent import *  # noqa: F403
 from holdfast.wire.limits.client import *  # noqa: F403
 from holdfast.wire.limits.control import *  # noqa: F403
+from holdfast.wire.limits.http import *  # noqa: F403
 from holdfast.wire.limits.launch import *  # noqa: F403
 from holdfast.wire.limits.models import *  # noqa: F403
 from holdfast.wire.limits.people import *  # noqa: F403

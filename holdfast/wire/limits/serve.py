@@ -96,24 +96,6 @@ LEAVE_PLANE_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.05
 # The errors of a version go into the log at most so often.
 MODEL_ERROR_LOG_S: Final = 1.0
-# A client that sends its body slower than this is hung up on.
-BODY_S: Final = 30.0
-# A head of a request, in bytes: Envoy's own limit is 60 KiB.
-REQUEST_HEAD_BYTES_MAX: Final = 64 * 1024
-# Paths, and marks of answers, that are remembered: both come from outside.
-HTTP_ROUTES_MAX: Final = 1_024
-# The HTTP server begins, and ends, within this; what is in flight was answered before.
-HTTP_START_S: Final = 20.0
-HTTP_STOP_S: Final = 2.0
-# A connection on which nothing comes is closed after this: longer than Envoy keeps an idle one, so
-# that it is Envoy who closes it, and no request meets a connection that is being closed.
-HTTP_IDLE_S: Final = 2 * 3600.0
-# Bodies that a replica has in its hands at once; one more that is not small gets 503.
-BODIES_BYTES_MAX: Final = 1024 * 1024 * 1024
-# Connections that wait to be accepted: gateways connect again all at once after a restart.
-HTTP_BACKLOG: Final = 1_024
-# Requests that a replica has in its hands at once, queues included; the rest waits in the sockets.
-HTTP_REQUESTS_MAX: Final = 4_096
 
 # --- rollouts ----------------------------------------------------------------------------------
 
