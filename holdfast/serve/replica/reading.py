@@ -75,7 +75,8 @@ class Reader:
             except httptools.HttpParserCallbackError as error:
                 raise error.__context__ or error from None
             except httptools.HttpParserError as error:
-                self._refuse(400, str(error))
+                if not self.deaf:  # what comes after the last request is nobody's
+                    self._refuse(400, str(error))
         if self.deaf:
             return
         if self.in_head:
