@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_current",
+        "_ended",
         "_finished",
         "_full",
         "_host",
@@ -75,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._current: Asked | None = None  # all of it has come; it is being answered
         self._waiting: deque[Asked] = deque()  # those that came meanwhile
         self._kept = b""  # what came behind them, unparsed
+        self._ended = False  # the client sends nothing more
         self._paused = False  # nothing is read
         self._full = False  # the client does not read its answers
         self._finished = False  # the last answer was written
@@ -106,7 +108,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends nothing more. What is computed in the loop is answered; what would take
         long is not computed for a client that has hung up."""
-        self._reader.deaf = True
+        self._reader.deaf = self._ended = True
         current = self._current
         if current is None or current.pending is not None:
             return False
@@ -207,7 +209,7 @@ class Connection(asyncio.Protocol):
             transport.write(replies.whole(head, more, body, bodiless=bodiless))
         self._since_s = host.now_s
         if not asked.keeps:
-            self._finish(reading=asked.cut)
+            self._finish(reading=asked.cut and not self._ended)
         elif self._waiting or self._kept or self._paused:
             host.loop.call_soon(self.go_on)
 
@@ -265,7 +267,7 @@ class Connection(asyncio.Protocol):
             if age_s > patience.head_s:
                 reader.too_slow()
         elif age_s > patience.idle_s:
-            self._transport.close()
+            self._finish(reading=False)
 
     def stop(self) -> None:
         """The server goes: an idle connection ends now, any other one with its last answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from email.utils import formatdate
 
 from holdfast.serve.replica.asking import Answering
@@ -105,6 +106,9 @@ class Listener:
 
     def disconnected(self, link: Connection) -> None:
         self._links.discard(link)
+        if self._outside:
+            with suppress(ValueError):
+                self._outside.remove(link)
         if not self._links:
             self._empty.set()
 
@@ -128,6 +132,6 @@ class Listener:
         self._timer = self.loop.call_later(self._patience.look_s, self._look)
         for link in list(self._links):
             link.look(self._patience)
-        # Some of those that were let in had gone by then: their places are the next ones'.
+        # Some of those that were let in had to wait for something else: their places are others'.
         for _ in range(min(len(self._outside), self._requests_max - self._requests)):
             self._outside.popleft().go_on()

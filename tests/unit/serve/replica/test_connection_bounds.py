@@ -200,10 +200,12 @@ def test_who_goes_on_sending_after_a_refusal_is_not_listened_to_for_ever() -> No
 
 
 def test_who_does_not_read_its_answers_is_hung_up_on_and_holds_up_nobody() -> None:
+    count = 100  # more than all buffers on the way can take
     with HttpStage(patience=Patience(look_s=0.02, unread_s=IMPATIENT)) as stage:
         with stage.client() as client, ExitStack() as stack:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
             large = json.dumps([[1.0] * WIDTH] * 20_000).encode()
-            asking = request("POST", "/predict/m", large) * 40
+            asking = request("POST", "/predict/m", large) * count
 
             def ask() -> None:
                 with contextlib.suppress(OSError):
@@ -216,6 +218,8 @@ def test_who_does_not_read_its_answers_is_hung_up_on_and_holds_up_nobody() -> No
                 for _ in range(20):
                     assert other.ask(predict(1.0)).status == 200
             eventually(stage.is_quiet, "it was hung up on")
+            computed = stage.engine.stats().versions[INSTANT].requests - 20
+            assert computed < count, "nothing was computed for who does not read"
         stage.answers()
 
 
@@ -260,7 +264,8 @@ def test_what_takes_long_is_not_computed_for_a_client_that_has_gone() -> None:
 
 
 def test_more_requests_than_a_replica_takes_at_once_wait_and_are_answered() -> None:
-    with HttpStage(requests_max=2) as stage, ExitStack() as stack:
+    never = Patience(look_s=1e6)
+    with HttpStage(requests_max=2, patience=never) as stage, ExitStack() as stack:
         stage.gate.clear()
         clients = [stack.enter_context(stage.client()) for _ in range(8)]
         for at, client in enumerate(clients):
@@ -328,3 +333,13 @@ def test_a_port_that_another_process_has_is_an_error_with_its_fix() -> None:
         with pytest.raises(Occupied, match=f"cannot listen on 127.0.0.1:{stage.port}"):
             asyncio.run(listen(stage.app, stage.port))
         stage.answers()
+
+
+def test_who_is_refused_after_its_last_byte_is_not_waited_for() -> None:
+    patience = Patience(look_s=0.02, linger_s=1e6)
+    with HttpStage(patience=patience) as stage, stage.client() as client:
+        client.send(predict(1.0, SHORT) + b"this is no HTTP\r\n\r\n")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert [client.read().status, client.read().status] == [200, 400]
+        assert client.ends()
+        eventually(stage.is_quiet, "nothing is left of it, though the client has not closed")
