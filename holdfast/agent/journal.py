@@ -18,7 +18,6 @@ Compaction writes the shortest journal of the same state beside the old one and 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import struct
@@ -30,6 +29,7 @@ from zlib import crc32
 
 from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import Entry
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
 
@@ -43,7 +43,6 @@ _BATCH: Final = struct.Struct("!4sQII")
 _CRC: Final = struct.Struct("!I")
 _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 _HEAD_BYTES: Final = _BATCH.size + _CRC.size
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Recovery(NamedTuple):
@@ -117,7 +116,7 @@ class Journal:
 
     def _give_back(self, error: OSError) -> None:
         """After a failed write: nothing of it may stay. Sound only when it failed for room."""
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             with suppress(OSError):
                 os.ftruncate(self._handle, self._end)
                 os.fsync(self._handle)

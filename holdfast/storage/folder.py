@@ -28,6 +28,7 @@ from typing import Final
 from holdfast.storage.backend import Listed
 from holdfast.storage.deadline import Deadline
 from holdfast.storage.sources import Watched
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import (
     DiskFailed,
     Full,
@@ -44,7 +45,6 @@ from holdfast.wire.limits import (
 )
 
 OWN: Final = ".holdfast"
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED: Final = (
     errno.EACCES,
     errno.EPERM,
@@ -276,7 +276,7 @@ def translated(what: str) -> Iterator[None]:
 
 def _ours(error: OSError, what: str) -> HoldfastError:
     why = error.strerror or str(error)
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return Full(f"{what}: no room", why=why, fix="free some room on that disk, or use another")
     if error.errno in _NOT_ALLOWED:
         return Refused(

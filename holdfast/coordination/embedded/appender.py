@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 from holdfast.coordination.embedded.folder import (
-    NO_ROOM,
     create_durably,
     prepare,
     segment_path,
@@ -26,6 +25,7 @@ from holdfast.coordination.embedded.log import (
     encode_header,
 )
 from holdfast.wire import limits
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import DiskFailed, Full
 
 

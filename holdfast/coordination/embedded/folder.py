@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import Corrupt, Full, HoldfastError, Occupied, Refused, TerminalError
 
 LOCK: Final = "lock"
@@ -33,7 +34,6 @@ TRIMMING: Final = "trimming"
 SECRET: Final = "secret"  # noqa: S105 - a file's name
 DURABLE: Final = "durable"
 SECRET_BYTES: Final = 32
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # EEXIST: something that is no folder has the folder's name.
 _REFUSALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 _NAMED: Final = re.compile(r"(log|snapshot)-([0-9a-f]{16})")

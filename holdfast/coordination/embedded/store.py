@@ -18,6 +18,7 @@ from holdfast.coordination.embedded.compact import Compactor
 from holdfast.coordination.embedded.records import zxid_and_time
 from holdfast.coordination.embedded.recovery import Recovered, recover
 from holdfast.wire import limits, logs
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, DiskFailed
 
 log = logs.get(__name__)
@@ -185,7 +186,7 @@ class Store:
             self._broken = error
             raise
         except OSError as error:
-            if error.errno not in files.NO_ROOM:
+            if error.errno not in NO_ROOM:
                 self._broken = DiskFailed(f"{self.folder} cannot be written", why=str(error))
                 raise self._broken from error
             self._roll_after_s = time.monotonic() + limits.ROLL_RETRY_S
