@@ -224,6 +224,7 @@ def document(sight: serving.Sight) -> dict[str, Any]:
                 "address": one.address,
                 "region": one.region,
                 "applied": one.applied.get(service.name, 0),
+                "why": one.why,
             }
             for name, one in sorted(sight.gateways.items())
         },
@@ -308,6 +309,9 @@ def _show_gateways(sight: serving.Sight) -> None:
         for name, one in sorted(sight.gateways.items())
     ]
     listing.note(f"gateways: {', '.join(said)}")
+    for name, one in sorted(sight.gateways.items()):
+        if one.why:
+            listing.note(f"gateway {name} stays as it is: {one.why}")
 
 
 def _weights(words: list[str]) -> dict[int, float]:

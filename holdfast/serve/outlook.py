@@ -85,9 +85,12 @@ def _failures(look: Look, version: int) -> str:
 def _late(look: Look) -> str:
     """Which gateways hold it up."""
     name, gateways = look.desired.service.name, look.observed.gateways
-    late = [
-        gateway.name
+    late = {
+        gateway.name: f" ({gateway.why})" if gateway.why else ""
         for gateway in gateways.values()
         if not applied_by_all(look.course, {gateway.name: gateway}, name)
-    ]
-    return f": gateway {min(late)} has not taken over course {look.course.number}" if late else ""
+    }
+    if not late:
+        return ""
+    first = min(late)
+    return f": gateway {first} has not taken over course {look.course.number}{late[first]}"

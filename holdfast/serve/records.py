@@ -228,12 +228,14 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """A gateway, as it says of itself. `address`: a URL, without a path. `applied`: for each
-    service the newest course that its Envoy has taken."""
+    service the newest course that its Envoy has taken, and that is remembered. `why`: what keeps it
+    from following; "": nothing."""
 
     name: str
     region: str
     address: str
     applied: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

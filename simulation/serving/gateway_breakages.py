@@ -151,7 +151,7 @@ GATEWAY_MUTANTS: Final = (
         (arms, "_without_stable", _unshared),
     ),
     _mutant(
-        "abroad first", "other regions are asked before ours", (clusters, "_at_home", _all_at_home)
+        "abroad first", "other regions are asked before ours", (clusters, "at_home", _all_at_home)
     ),
     _mutant(
         "old clusters",

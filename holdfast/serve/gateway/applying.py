@@ -15,7 +15,7 @@ from holdfast.serve.gateway.listener import CLUSTERS_FILE, LISTENER_FILE, ROUTES
 from holdfast.serve.gateway.resources import VERSION
 from holdfast.serve.gateway.steps import AwaitTaken, AwaitWarm, Write, order, steps
 from holdfast.wire import logs
-from holdfast.wire.errors import TimedOut
+from holdfast.wire.errors import Full, TimedOut
 from holdfast.wire.limits import (
     ENVOY_TAKE_LOOK_S,
     ENVOY_TAKE_LOOK_S_MAX,
@@ -41,16 +41,22 @@ class Applying:
         self._admin = admin
 
     def prepare(self, files: Mapping[str, Json]) -> None:
-        """Write everything, for an Envoy that is about to start."""
-        for name in sorted(files, key=order):
-            self._files.write(name, files[name])
+        """Write everything, for an Envoy that is about to start. Without room for it that one has
+        what an earlier one was given. `Full`: there is nothing of that kind either."""
+        try:
+            self._files.write_all({name: files[name] for name in sorted(files, key=order)})
+        except Full as error:
+            self._files.adopt()
+            if not files.keys() <= self._files.written.keys():
+                raise
+            log.warning("Envoy gets the files of an earlier one", reason=str(error))
 
     def adopt(self) -> None:
         """An Envoy runs with the files of an earlier gateway."""
         self._files.adopt()
 
     def apply(self, files: Mapping[str, Json]) -> None:
-        """Have Envoy take it all. `Unavailable`, `TimedOut`: it has not; call it again."""
+        """Have Envoy take it all. `Unavailable`, `TimedOut`, `Full`: it has not; call it again."""
         # Its end looks at what was written at its beginning.
         for step in list(steps(dict(self._files.written), files)):
             if isinstance(step, Write):

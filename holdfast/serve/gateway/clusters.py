@@ -192,11 +192,11 @@ def endpoints(
     version `instead`."""
     there = [one for one in known.replicas if _reachable(one, protocol)]
     can = [one for one in there if one.ready(version)]
-    ours = [one for one in can if _at_home(one, front)]
+    ours = [one for one in can if at_home(one, front)]
     spare: list[Seen] = []
     if instead is not None:
         spare = [one for one in there if one.ready(instead) and not one.ready(version)]
-    afar = _by_region((one for one in can if not _at_home(one, front)), front)
+    afar = _by_region((one for one in can if not at_home(one, front)), front)
     levels = [level for level in (ours, *afar, spare) if level]
     return {
         "cluster_name": cluster_name(known.name, version, protocol),
@@ -226,7 +226,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _at_home(one: Seen, front: Front) -> bool:
+def at_home(one: Seen, front: Front) -> bool:
     """A replica that names no region is wherever it is asked from."""
     return not one.replica.region or one.replica.region == front.region
 
@@ -254,7 +254,7 @@ def _endpoint(one: Seen, protocol: str, front: Front) -> Json:
     if protocol == GRPC:
         endpoint["health_check_config"] = {"port_value": replica.http_port}
     facts = {"replica": str(replica.worker), "region": replica.region or front.region}
-    if not _at_home(one, front):
+    if not at_home(one, front):
         facts["spill"] = "1"
     made: Json = {"endpoint": endpoint, "metadata": {"filter_metadata": {METADATA: facts}}}
     if one.draining:

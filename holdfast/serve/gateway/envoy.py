@@ -25,7 +25,7 @@ from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.files import spelled
 from holdfast.serve.gateway.state import Front
-from holdfast.wire import logs
+from holdfast.wire import disk, logs
 from holdfast.wire.errors import MissingExtra, Occupied, TerminalError, TimedOut, Unavailable
 from holdfast.wire.limits import (
     ENVOY_END_S,
@@ -95,7 +95,7 @@ class Envoy:
         process = recorded(self._cluster, KIND, self._name)
         if process is None or not process.alive:
             return False
-        if (self._folder / BOOTSTRAP).read_bytes() != spelled(self._bootstrap):
+        if not self._is_ours():
             log.info("the Envoy that runs was started for something else", pid=process.pid)
             self._end(process)
             return False
@@ -105,8 +105,10 @@ class Envoy:
         return True
 
     def start(self) -> None:
-        """Start one and wait until it takes requests. `TerminalError`, with its last words."""
-        (self._folder / BOOTSTRAP).write_bytes(spelled(self._bootstrap))
+        """Start one and wait until it takes requests. `TerminalError`, with its last words; `Full`:
+        there is no room for its files."""
+        if not self._is_ours():
+            disk.replace_durably(self._folder / BOOTSTRAP, spelled(self._bootstrap))
         command = [
             str(program()),
             *("--config-path", BOOTSTRAP),
@@ -122,7 +124,7 @@ class Envoy:
         if path.exists() and path.stat().st_size > GATEWAY_LOG_BYTES_MAX:
             path.replace(path.with_suffix(".log.1"))
         self.admin.close()
-        with path.open("ab") as output:
+        with disk.room_for(path), path.open("ab") as output:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -138,7 +140,13 @@ class Envoy:
         if process is None:
             child.wait()
             raise self._died()
-        write_record(self._cluster, process)
+        try:
+            with disk.room_for(path):
+                write_record(self._cluster, process)
+        except BaseException:
+            child.kill()  # nobody would know of it
+            self._reap()
+            raise
         self.process = process
         self._await_ready(child)
         self._watch(process)
@@ -162,6 +170,13 @@ class Envoy:
         """End it, whatever it does; its end is told as any other."""
         if self.process is not None:
             self.process.send(signal.SIGKILL)
+
+    def _is_ours(self) -> bool:
+        """Whether what lies there is what one of our kind is started with."""
+        try:
+            return (self._folder / BOOTSTRAP).read_bytes() == spelled(self._bootstrap)
+        except FileNotFoundError:
+            return False
 
     def _drain(self) -> None:
         """Clients that are connected hear that they shall close; nothing is cut."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.serve.gateway.clusters import Json
+from holdfast.wire import disk
 
 
 def spelled(content: Mapping[str, object]) -> bytes:
@@ -33,14 +34,33 @@ class Files:
         return self._written
 
     def write(self, name: str, content: Json) -> None:
-        """Envoy sees a move, and nothing else: a change in place it would not notice."""
-        path = self._folder / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Beside the directory, not in it: each move within it makes Envoy look.
-        draft = path.parent.with_name(f"{path.parent.name}.draft")
-        draft.write_bytes(spelled(content))
-        draft.replace(path)
+        """Envoy sees a move, and nothing else: a change in place it would not notice. `Full`: there
+        is no room, and what was there stays."""
+        self._draft(name, content)
+        self._move(name, content)
+
+    def write_all(self, contents: Mapping[str, Json]) -> None:
+        """In this order; `Full`: there is no room for all of them, and what was there stays."""
+        for name, content in contents.items():
+            self._draft(name, content)
+        for name, content in contents.items():
+            self._move(name, content)
+
+    def _draft(self, name: str, content: Json) -> None:
+        unfinished = self._unfinished(name)
+        with disk.room_for(unfinished):
+            (self._folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.draft(unfinished, spelled(content))
+
+    def _move(self, name: str, content: Json) -> None:
+        with disk.room_for(self._folder / name):
+            self._unfinished(name).replace(self._folder / name)
         self._written[name] = content
+
+    def _unfinished(self, name: str) -> Path:
+        """Beside the directory, not in it: each move within it makes Envoy look."""
+        directory = (self._folder / name).parent
+        return directory.with_name(f"{directory.name}.draft")
 
     def adopt(self) -> None:
         """What lies there was written by an earlier gateway, and an Envoy uses it."""

@@ -24,7 +24,7 @@ from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.records import Gateway as Facts
 from holdfast.wire import logs
-from holdfast.wire.errors import RetryError, TerminalError, Unavailable
+from holdfast.wire.errors import Full, RetryError, TerminalError, Unavailable
 from holdfast.wire.limits import (
     ENVOY_COMPARE_S,
     ENVOY_LIFE_S_MIN,
@@ -82,8 +82,11 @@ class Gateway:
             self._wait_until_s = time.monotonic() + STALE_AFTER_S
         else:
             check_free(self._front)
-            self._applying.prepare(self._resources(self._state()))
-            self._start()
+            try:
+                self._applying.prepare(self._resources(self._state()))
+                self._start()
+            except Full as error:
+                log.warning("Envoy waits for room on the disk", reason=str(error))
 
     def run(self, watching: Watching, stop: threading.Event) -> None:
         """Until it is told to stop (`stop`, then `wake`)."""
@@ -91,6 +94,9 @@ class Gateway:
             try:
                 self._turn(watching)
                 self._silent_s = None
+            except Full as error:
+                self._without_room(error, watching)
+                stop.wait(ENVOY_PAUSE_S)
             except RetryError as error:
                 log.warning("the gateway tries again", reason=str(error))
                 self._applied = None
@@ -126,12 +132,21 @@ class Gateway:
         begun_s = time.monotonic()
         self._applying.apply(self._resources(state))
         log.debug("Envoy has taken it", took_ms=round(1000 * (time.monotonic() - begun_s), 1))
-        courses = {one.name: one.course.number for one in state.services if one.course is not None}
-        self._facts = replace(self._facts, applied=courses)
-        watching.show(self._facts)
+        # Remembered, then told: after a crash we come back with what others count on, or newer.
         if self._applied is None or self._applied.services != state.services:
             self._remember(state)
+        courses = {one.name: one.course.number for one in state.services if one.course is not None}
+        self._facts = replace(self._facts, applied=courses, why="")
+        watching.show(self._facts)
         self._applied = state
+
+    def _without_room(self, error: Full, watching: Watching) -> None:
+        """A full disk: all goes on as it is, and it is said why. Whoever waits for us knows."""
+        self._applied = None
+        if self._facts.why != error.what:
+            log.warning("the gateway waits for room on its disk", reason=str(error))
+            self._facts = replace(self._facts, why=error.what)
+            watching.show(self._facts)
 
     def _remember(self, state: State) -> None:
         memory.remember(self._folder, Memory(self._present_s, state.services))

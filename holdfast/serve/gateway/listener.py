@@ -105,6 +105,8 @@ def _connections(front: Front) -> Json:
         "server_name": "holdfast",
         # Whoever connects is outside: headers that would steer Envoy are taken away.
         "use_remote_address": True,
+        # An id that nobody writes down is for nobody. What a client sends goes through.
+        "generate_request_id": front.access_log,
         "preserve_external_request_id": True,
         "normalize_path": True,
         "merge_slashes": True,
@@ -141,7 +143,13 @@ def _filters() -> list[Json]:
         },
         {
             "name": "envoy.filters.http.router",
-            "typed_config": {"@type": kind + "router.v3.Router", "suppress_envoy_headers": True},
+            "typed_config": {
+                "@type": kind + "router.v3.Router",
+                "suppress_envoy_headers": True,
+                # Counters by status and by cluster: looked up by name for each
+                # request, and the access log says more.
+                "dynamic_stats": False,
+            },
         },
     ]
 

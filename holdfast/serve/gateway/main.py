@@ -28,9 +28,9 @@ from holdfast.serve.gateway.state import Front, Tls
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.priority import give_way
 from holdfast.serve.protocol.marks import release
-from holdfast.wire import logs
+from holdfast.wire import disk, logs
 from holdfast.wire.certificates import checked_name
-from holdfast.wire.errors import Usage
+from holdfast.wire.errors import Full, Usage
 
 log = logs.get(__name__)
 
@@ -90,9 +90,10 @@ def serve(options: Options) -> int:
     program()
     stop = threading.Event()
     with ExitStack() as stack:
-        registration = stack.enter_context(register(cluster, "gateway", options.name))
         folder = folder_of(cluster, options.name)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with disk.room_for(folder):
+            registration = stack.enter_context(register(cluster, "gateway", options.name))
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         gateway, envoy = _made(cluster, options, folder)
 
         def end() -> None:
@@ -104,7 +105,11 @@ def serve(options: Options) -> int:
         if options.tied:
             ties.watch(end)
         gateway.begin()
-        registration.note(address=gateway.address, region=options.front.region)
+        try:
+            with disk.room_for(folder):
+                registration.note(address=gateway.address, region=options.front.region)
+        except Full as error:
+            log.warning("the gateway's record does not say where it listens", reason=str(error))
         watching = Watching(cluster.session, gateway.wake, give_way)
         watching.start()
         stack.callback(envoy.stop)

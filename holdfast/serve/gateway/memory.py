@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from holdfast.serve.gateway.state import Known
-from holdfast.wire import documents, logs
+from holdfast.wire import disk, documents, logs
 from holdfast.wire.errors import Corrupt
 
 _FILE: Final = "knowledge.json"
@@ -25,12 +24,9 @@ class Memory:
 
 
 def remember(folder: Path, memory: Memory) -> None:
-    draft = folder / f"{_FILE}.tmp"
-    with draft.open("wb") as file:
-        file.write(documents.to_bytes(memory))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / _FILE)
+    """Durably: whoever is told of it afterwards may count on it. `Full`: what was remembered last
+    still is."""
+    disk.replace_durably(folder / _FILE, documents.to_bytes(memory))
 
 
 def recall(folder: Path) -> Memory | None:

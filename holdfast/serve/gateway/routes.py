@@ -16,7 +16,16 @@ from typing import Final
 
 from holdfast.serve.gateway import keys
 from holdfast.serve.gateway.arms import Share, shares
-from holdfast.serve.gateway.clusters import GRPC, HTTP, METADATA, TYPE, Json, cluster_name, seconds
+from holdfast.serve.gateway.clusters import (
+    GRPC,
+    HTTP,
+    METADATA,
+    TYPE,
+    Json,
+    at_home,
+    cluster_name,
+    seconds,
+)
 from holdfast.serve.gateway.sane import literal
 from holdfast.serve.gateway.state import Known, State
 from holdfast.serve.protocol import marks
@@ -90,8 +99,6 @@ def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
         "name": NAME,
         "domains": ["*"],
         "routes": list(_routes(state, made)),
-        # Which try it is: a replica and its logs can tell.
-        "include_request_attempt_count": True,
         # What services have in common stands here once: with many of them, routes stay small, and
         # are read fast.
         "retry_policy": _retries(USUAL.timeout_s),
@@ -106,16 +113,24 @@ def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
         "request_headers_to_add": [_header(marks.GATEWAY_REGION, literal(region))]
         if region
         else [],
-        "response_headers_to_add": [_header(SPILL_HEADER, "%UPSTREAM_METADATA(holdfast:spill)%")],
+        "response_headers_to_add": list(_marks(state)),
         # Clusters come and go by files of their own.
         "validate_clusters": False,
     }
     if not region:
         # What comes from a client under this name is not ours.
         whole["request_headers_to_remove"] = [marks.GATEWAY_REGION]
-    if state.stale_s is not None:
-        whole["response_headers_to_add"].append(_header(STALE_HEADER, str(state.stale_s)))
     return whole
+
+
+def _marks(state: State) -> Iterator[Json]:
+    """What answers say of how they came about: only what can be the case costs each of them."""
+    if state.front.regions or any(
+        not at_home(one, state.front) for known in state.services for one in known.replicas
+    ):
+        yield _header(SPILL_HEADER, "%UPSTREAM_METADATA(holdfast:spill)%")
+    if state.stale_s is not None:
+        yield _header(STALE_HEADER, str(state.stale_s))
 
 
 def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
