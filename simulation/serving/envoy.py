@@ -35,6 +35,7 @@ class Envoy(Being):
         self._taken: dict[str, str] = {}
         self.active: dict[str, Cluster] = {}
         self._warming: dict[str, Cluster] = {}
+        self._behind_s: dict[str, float] = {}  # since when a cluster is not what it was given as
         self.table: Table | None = None
         self.answering = False
         self._checked_s: dict[str, float] = {}  # a host's address -> when it was checked first
@@ -57,6 +58,7 @@ class Envoy(Being):
         self.begin()
         self.answering = False
         self.active, self._warming, self._taken, self.table = {}, {}, {}, None
+        self._behind_s = {}
         self._checked_s, self._failed, self._ejected_s = {}, {}, {}
         self.after(self.kernel.between(*START_S), self._boot)
 
@@ -72,6 +74,10 @@ class Envoy(Being):
         return self.taken((CLUSTERS_FILE,)) and all(
             name in self.active and name not in self._warming for name in clusters
         )
+
+    def settled(self, clusters: Collection[str]) -> bool:
+        """Whether it has taken up the last change of these."""
+        return self.taken((CLUSTERS_FILE,)) and self._warming.keys().isdisjoint(clusters)
 
     def healthy(self) -> frozenset[tuple[str, int]]:
         """What its own door says."""
@@ -120,14 +126,15 @@ class Envoy(Being):
             self.world.checks.clusters_gone(self, gone)
         self.active = {name: one for name, one in self.active.items() if name in found}
         self._warming = {name: one for name, one in self._warming.items() if name in found}
+        self._behind_s = {name: at_s for name, at_s in self._behind_s.items() if name in found}
+        self.world.checks.changes_taken(self, self._behind_s)
         slow: list[Cluster] = []
         fast: list[Cluster] = []
         for name, cluster in found.items():
-            if self._warming.get(name) == cluster:
+            if self._warming.get(name, self.active.get(name)) == cluster:
                 continue
-            if self.active.get(name) == cluster:
-                self._warming.pop(name, None)
-                continue
+            # Also one that becomes again what it still is: it is checked anew.
+            self._behind_s.setdefault(name, self.kernel.now_s)
             self._warming[name] = cluster
             (slow if self._hangs(cluster) else fast).append(cluster)
         if fast:
@@ -144,7 +151,7 @@ class Envoy(Being):
         self._check(clusters)
         for cluster in clusters:
             if self._warming.get(cluster.name) is cluster:
-                del self._warming[cluster.name]
+                del self._warming[cluster.name], self._behind_s[cluster.name]
                 self.active[cluster.name] = cluster
         self._news()
 

@@ -5,7 +5,8 @@ As in `simulation.faults`: each seed draws its own rates and leaves about half o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Final
 
 from simulation.named import NamedFaults, Planned
@@ -40,6 +41,10 @@ COUNTS_MAX: Final = {
     "silence": 2,  # replicas do not tell their counts for a while
     "everything": 1,  # all replicas, the leader and a gateway at once
 }
+# Drawn by themselves, so that what other kinds draw from a seed stays as it was.
+LATER_MAX: Final = {
+    "restless replica": 2,  # its node changes again and again, and each time its clusters with it
+}
 # The chance that a seed has a kind at all, and that it has any.
 _PRESENT: Final = 0.4
 _ANY: Final = 0.85
@@ -56,11 +61,18 @@ class Faults(NamedFaults):
             kind: rate * chance() if chance() < present else 0.0 for kind, rate in RATES_MAX.items()
         }
         kinds = {kind: most for kind, most in COUNTS_MAX.items() if chance() < present}
+        planned = [_planned(self.random, kinds, length_s) for length_s in storms_s]
+        own = Random(f"{seed}/faults/later")  # noqa: S311 - chance, not secrets
+        later = {kind: most for kind, most in LATER_MAX.items() if own.random() < present}
         self.planned = tuple(
-            [
-                Planned(length_s * chance(), kind)
-                for kind, most in kinds.items()
-                for _ in range(self.random.randint(1, most))
-            ]
-            for length_s in storms_s
+            [*before, *_planned(own, later, length_s)]
+            for before, length_s in zip(planned, storms_s, strict=True)
         )
+
+
+def _planned(random: Random, kinds: Mapping[str, int], length_s: float) -> list[Planned]:
+    return [
+        Planned(length_s * random.random(), kind)
+        for kind, most in kinds.items()
+        for _ in range(random.randint(1, most))
+    ]

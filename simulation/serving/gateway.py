@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from holdfast.serve.gateway import keeping
 from holdfast.serve.gateway.keeping import Found
 from holdfast.serve.gateway.state import Front, Known, State
-from holdfast.serve.gateway.steps import AwaitTaken, AwaitWarm, Step, Write
+from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm, Step, Write
 from holdfast.serve.records import Gateway
-from holdfast.wire.limits import LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
+from holdfast.wire.limits import ENVOY_SETTLE_S, LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
 from simulation.kernel import Being
 from simulation.serving.envoy import Envoy
 from simulation.serving.plane import COURSE, GATEWAY, REPLICA, WISH, Sight
@@ -42,6 +42,7 @@ class GatewayBeing(Being):
         self.astray = False  # nobody waited for it: what it sends to may be gone
         self._applying: State | None = None
         self._steps: list[Step] = []
+        self._settles_s: float | None = None  # until then the step waits that comes next
         self._present_s = 0.0
         self._wait_until_s = 0.0
         self._timer_s = 0.0
@@ -143,7 +144,7 @@ class GatewayBeing(Being):
         return State(self.front, self.services, int(age_s // STALE_STEP_S * STALE_STEP_S))
 
     def _apply(self, state: State) -> None:
-        self._applying = state
+        self._applying, self._settles_s = state, None
         pure = self.world.pure
         files = pure.resources(state, self.world.checks.resources_made)
         self._steps = list(pure.steps(self.envoy.files, files))
@@ -159,7 +160,10 @@ class GatewayBeing(Being):
             return
         while self._steps:
             step = self._steps[0]
-            if isinstance(step, AwaitWarm):
+            if isinstance(step, AwaitSettled):
+                if not self._settled(step):
+                    return
+            elif isinstance(step, AwaitWarm):
                 if not self.envoy.warm(step.clusters):
                     return
             elif isinstance(step, AwaitTaken):
@@ -172,6 +176,18 @@ class GatewayBeing(Being):
         self._say_soon()
         if self._heard:
             self._turn()
+
+    def _settled(self, step: AwaitSettled) -> bool:
+        """Whether Envoy has taken up the last change of these, or has had its time for it."""
+        now_s = self.kernel.now_s
+        if self._settles_s is None and not self.envoy.settled(step.clusters):
+            self._settles_s = now_s + ENVOY_SETTLE_S
+            self.after(ENVOY_SETTLE_S, self._go_on)
+        if self._settles_s is not None:
+            if now_s < self._settles_s and not self.envoy.settled(step.clusters):
+                return False
+            self._settles_s = None
+        return True
 
     def _applied(self, state: State) -> None:
         self.applied, self._applying, self.remembered = state, None, state.services

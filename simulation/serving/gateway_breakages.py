@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.serve.gateway import arms, clusters, keeping, resources, routes, steps
+from holdfast.serve.gateway.listener import CLUSTERS_FILE
 from holdfast.serve.gateway.state import Known
-from holdfast.serve.gateway.steps import AwaitTaken, AwaitWarm
+from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm
 from simulation.breaking import Mutant, Patch
 
 
@@ -27,7 +28,7 @@ def _without(kind: type[object]) -> Any:
 
 
 def _no_bridge(_: Any) -> Any:
-    return lambda before, after: after
+    return lambda before, files: files[CLUSTERS_FILE]
 
 
 def _no_retries(old: Any) -> Any:
@@ -116,6 +117,11 @@ GATEWAY_MUTANTS: Final = (
         "no bridge",
         "clusters go before the routes that name them",
         (steps, "_bridge", _no_bridge),
+    ),
+    _mutant(
+        "never settles",
+        "a cluster changes again before Envoy has taken up its last change",
+        (steps, "steps", _without(AwaitSettled)),
     ),
     _mutant("no retries", "a request is tried once", (routes, "_retries", _no_retries)),
     _mutant(

@@ -13,7 +13,7 @@ from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.listener import CLUSTERS_FILE, ROUTES_FILE
 from holdfast.serve.gateway.state import Known, State
 from holdfast.serve.records import WEIGHT_TOTAL, Course
-from holdfast.wire.limits import LOST_REPLICA_S
+from holdfast.wire.limits import HEALTH_CHECK_TIMEOUT_S, LOST_REPLICA_S
 from simulation.kernel import Violation
 from simulation.serving.configuration import Arm, Cluster, Route
 from simulation.serving.settings import NAME, Nature
@@ -33,6 +33,7 @@ ASKED: Final = "no answer of a version that nobody asked for"
 KEPT: Final = "8: a healthy replica is not forgotten because its registration is gone"
 GONE: Final = "in peace no gateway knows of the dead"
 HOME: Final = "our own region is asked before others"
+TAKEN: Final = "a cluster that changes again and again is taken up all the same"
 TAKEN_BACK: Final = "no request goes to a version that was taken back, once that is applied"
 
 # How long Envoy may take for a change of a cluster: to look, late if it is slow, and to check a
@@ -41,6 +42,8 @@ TAKEN_BACK: Final = "no request goes to a version that was taken back, once that
 _ALWAYS_STAYS: Final = 100.0
 _CHECKED_S: Final = 1.2
 _SLOW_S: Final = 1.5
+# A change is taken up when the checks of one that hangs are over.
+_TAKEN_S: Final = HEALTH_CHECK_TIMEOUT_S + 0.1
 # While a replica hangs, each change of its cluster takes a second, and the next change begins anew.
 _HUNG_S: Final = 4.0
 
@@ -169,6 +172,15 @@ class Promises:
             for arm in route.arms if route is not None else ():
                 if arm.cluster in gone:
                     raise Violation(NAMED, f"{envoy.name} has {arm.cluster} no more")
+
+    def changes_taken(self, envoy: Envoy, behind_s: Mapping[str, float]) -> None:
+        """Before it reads a file. `behind_s`: since when it uses another form of a cluster than the
+        one that it was given. One that is slow to read may be given the next too soon."""
+        if self._world.faults.rates["slow envoy"]:
+            return
+        for name, since_s in behind_s.items():
+            if self._world.now_s > since_s + _TAKEN_S:
+                raise Violation(TAKEN, f"{envoy.name} has had no {name} since {since_s:.3f}")
 
     # --- a request --------------------------------------------------------------------------------
 

@@ -116,7 +116,8 @@ class Pure:
         found = self._facts.get(id(replica))
         if found is None:
             ready = tuple(v for v, held in replica.versions.items() if held.state is Load.READY)
-            told = (replica.worker, replica.region, replica.draining, *sorted(ready))
+            who = (replica.worker, replica.grpc_port, replica.region, replica.draining)
+            told = (*who, *sorted(ready))
             found = self._facts[id(replica)] = (replica, told)
         return found[1]
 

@@ -28,6 +28,8 @@ LOAD_S: Final = (0.05, 0.5)
 SLOW_LOAD_S: Final = (1.0, 4.0)
 DRAIN_S: Final = 1.0
 FAILURES_KEPT: Final = 32
+RESTLESS_S: Final = (0.1, 0.5)
+RESTLESS_TIMES: Final = 16
 HTTP_PORT, GRPC_PORT = 8000, 8001
 _READY: Final = Loaded(Load.READY)
 _LOADING: Final = Loaded(Load.LOADING)
@@ -50,6 +52,7 @@ class ReplicaBeing(Being):
         self.host = f"10.0.{worker // 250}.{worker % 250}"
         self.versions: dict[int, Loaded] = {}
         self.counts: dict[int, list[int]] = {}  # version -> requests, errors, slow ones
+        self.grpc_port = GRPC_PORT
         self.draining = False
         self.joined = False
         self.course = 0
@@ -99,6 +102,13 @@ class ReplicaBeing(Being):
                 self.world.settings.session_s, lambda: self._gone(life, while_stopped=True)
             )
         self.kernel.after(for_s, lambda: self._goes_on(life))
+
+    def restless(self, times: int) -> None:
+        """Its gRPC has another port again and again: a change of its clusters, of no effect."""
+        if self.up and times and not self.world.faults.quiet:
+            self.grpc_port ^= 1
+            self._show()
+            self.after(self.kernel.between(*RESTLESS_S), lambda: self.restless(times - 1))
 
     def expired(self) -> None:
         """Its session is lost; the process is well."""
@@ -252,7 +262,7 @@ class ReplicaBeing(Being):
             self.worker,
             self.host,
             HTTP_PORT,
-            GRPC_PORT,
+            self.grpc_port,
             node=self.machine,
             region=self.region,
             versions=dict(self.versions),

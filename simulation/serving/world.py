@@ -17,7 +17,7 @@ from simulation.serving.faults import Faults
 from simulation.serving.gateway import GatewayBeing
 from simulation.serving.plane import COURSE, JOB, WISH, Node, Plane, Sight
 from simulation.serving.pure import Kept, Pure
-from simulation.serving.replica import ReplicaBeing
+from simulation.serving.replica import RESTLESS_TIMES, ReplicaBeing
 from simulation.serving.settings import Act, Settings, draw
 from simulation.serving.traffic import Traffic
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
@@ -299,6 +299,8 @@ class World:
             replica.killed()
         elif kind == "pause replica":
             replica.pause(self.kernel.between(0.2, 4.0))
+        elif kind == "restless replica":
+            replica.restless(RESTLESS_TIMES)
         else:
             replica.expired()
 

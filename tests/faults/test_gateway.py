@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.serve.records import Limits
+from holdfast.serve.gateway import memory
+from holdfast.serve.records import Gateway, Limits
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
+from tests.faults.room import files_no_larger_than
 from tests.integration.gateway_world import GatewayProcess, Reply, World, load, pass_requests
 from tests.servers.envoy import envoy_missing
 from tests.servers.upstream import Upstream
@@ -135,6 +137,44 @@ def test_files_that_somebody_broke_are_written_again(world: World) -> None:
     assert not seen.failed()
     world.applied(world.course("digits", (2, 10_000), hold=(1, 2)))
     eventually(lambda: gateway.ask().version == "2", "Envoy takes files as before")
+
+
+def test_on_a_full_disk_it_serves_what_it_has_says_why_and_follows_when_there_is_room(
+    world: World,
+) -> None:
+    gateway, _ = serving(world)
+    assert gateway.child is not None
+    with load(gateway, threads=2) as seen:
+        with files_no_larger_than(0, gateway.child.pid):
+            course = world.course("digits", (2, 10_000), hold=(1, 2))
+
+            def told() -> Gateway | None:
+                shown = world.shown()
+                return shown if shown is not None and shown.why else None
+
+            shown = eventually(told, "it says why it does not follow")
+            assert shown is not None
+            assert "no room" in shown.why
+            assert shown.applied["digits"] == course.number - 1
+            pass_requests(seen, 100)
+            assert gateway.child.poll() is None, gateway.log()
+        world.applied(course)
+        pass_requests(seen, 50)
+    assert not seen.failed(), seen
+    shown = world.shown()
+    assert shown is not None
+    assert not shown.why
+    eventually(lambda: gateway.ask().version == "2", "it follows again")
+
+
+def test_what_a_gateway_has_told_it_also_remembers(world: World) -> None:
+    gateway, _ = serving(world)
+    for version in (2, 1, 2):
+        course = world.course("digits", (version, 10_000), hold=(1, 2))
+        world.applied(course)
+        remembered = memory.recall(gateway.folder)
+        assert remembered is not None
+        assert remembered.services[0].course == course
 
 
 def test_registrations_that_vanish_at_once_turn_no_healthy_replica_away(world: World) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -22,22 +21,12 @@ from holdfast.storage.folder import OWN
 from holdfast.storage.keys import digest_of
 from holdfast.wire.errors import Corrupt, Full, Refused, TimedOut
 from holdfast.wire.limits import TEMPORARY_AGE_S
+from tests.faults.room import files_no_larger_than
 from tests.faults.storage_process import writes
 from tests.faults.test_disk import CAN_MOUNT, SmallDisk, small_disk
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024 * 1024
-
-
-@contextmanager
-def files_no_larger_than(size_bytes: int) -> Iterator[None]:
-    """What a full disk looks like without being root."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 30.0) -> None:

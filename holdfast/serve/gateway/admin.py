@@ -41,7 +41,11 @@ class Admin:
     def warm_clusters(self) -> frozenset[str]:
         """Clusters whose replicas, those of the newest file, were checked: requests may be sent
         there. One that changes is active as it was until it is warm as it will be."""
-        return self._clusters("active") - self._clusters("warming")
+        return self._clusters("active") - self.warming_clusters()
+
+    def warming_clusters(self) -> frozenset[str]:
+        """Clusters whose newest form is read, and not used yet: some replica is not checked."""
+        return self._clusters("warming")
 
     def _clusters(self, state: str) -> frozenset[str]:
         asked = f"/config_dump?resource=dynamic_{state}_clusters&mask=cluster.name"

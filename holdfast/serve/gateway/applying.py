@@ -13,10 +13,11 @@ from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.files import Files
 from holdfast.serve.gateway.listener import CLUSTERS_FILE, LISTENER_FILE, ROUTES_FILE
 from holdfast.serve.gateway.resources import VERSION
-from holdfast.serve.gateway.steps import AwaitTaken, AwaitWarm, Write, order, steps
+from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm, Write, order, steps
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, TimedOut
 from holdfast.wire.limits import (
+    ENVOY_SETTLE_S,
     ENVOY_TAKE_LOOK_S,
     ENVOY_TAKE_LOOK_S_MAX,
     ENVOY_TAKE_S,
@@ -61,6 +62,8 @@ class Applying:
         for step in list(steps(dict(self._files.written), files)):
             if isinstance(step, Write):
                 self._files.write(step.name, step.content)
+            elif isinstance(step, AwaitSettled):
+                self._await_settled(step.clusters)
             elif isinstance(step, AwaitWarm):
                 self._await_warm(step.clusters)
             elif isinstance(step, AwaitTaken):
@@ -82,6 +85,19 @@ class Applying:
         return not broken and not stale
 
     # --- private --------------------------------------------------------------------------------
+
+    def _await_settled(self, clusters: frozenset[str]) -> None:
+        """Wait for clusters that change again: Envoy has read their last change, and uses it. Not
+        for ever: who hangs now may hang for long, and others wait too."""
+
+        def settled() -> bool:
+            if self._missing((CLUSTERS_FILE,)):
+                return False
+            return clusters.isdisjoint(self._admin.warming_clusters())
+
+        if not self._within(ENVOY_SETTLE_S, settled):
+            names = ", ".join(sorted(clusters))
+            log.info("clusters change before their last change is taken up", clusters=names)
 
     def _await_warm(self, clusters: frozenset[str]) -> None:
         """Wait for clusters that no route named before: Envoy has read them as they are now, and

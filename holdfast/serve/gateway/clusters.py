@@ -13,7 +13,7 @@ answer with the version that the request names as the second choice.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -49,6 +49,12 @@ METADATA: Final = "holdfast"
 
 def cluster_name(service: str, version: int, protocol: str = HTTP) -> str:
     return f"{service}@{version}" + ("+grpc" if protocol == GRPC else "")
+
+
+def sibling(name: str, version: int) -> str:
+    """The name of the cluster of another version of that service, by the same protocol."""
+    service, _, rest = name.rpartition("@")
+    return cluster_name(service, version, GRPC if "+" in rest else HTTP)
 
 
 @lru_cache(maxsize=1_024)
@@ -201,15 +207,39 @@ def endpoints(
     return {
         "cluster_name": cluster_name(known.name, version, protocol),
         "endpoints": [
-            {
-                "priority": number,
-                "locality": {"region": level[0].replica.region},
-                "lb_endpoints": [_endpoint(one, protocol, front) for one in _sorted(level)],
-            }
+            _level(number, [_endpoint(one, protocol, front) for one in level])
             for number, level in enumerate(levels)
         ],
-        "policy": {"overprovisioning_factor": STAY_PERCENT if spare else SPILL_PERCENT},
+        "policy": _policy(STAY_PERCENT if spare else SPILL_PERCENT),
     }
+
+
+def hosts(one: Json) -> Iterator[Json]:
+    """All that stand in a cluster, in the order of its levels."""
+    for level in one["load_assignment"]["endpoints"]:
+        yield from level["lb_endpoints"]
+
+
+def with_spares(one: Json, spares: Sequence[Json]) -> Json:
+    """The cluster, and on its last level those of `spares` that it does not have. They are asked
+    when nobody else can be."""
+    there = [each["endpoint"]["address"] for each in hosts(one)]
+    more = [each for each in spares if each["endpoint"]["address"] not in there]
+    if not more:
+        return one
+    assigned = one["load_assignment"]
+    levels = list(assigned["endpoints"])
+    if levels and assigned["policy"] == _policy(STAY_PERCENT):
+        last = levels.pop()
+        more = [*last["lb_endpoints"], *more]
+    levels.append(_level(len(levels), more))
+    held = {**assigned, "endpoints": levels, "policy": _policy(STAY_PERCENT)}
+    return {**one, "load_assignment": held}
+
+
+def _policy(percent: int) -> Json:
+    """How much of a level must be ill before requests go to the next one."""
+    return {"overprovisioning_factor": percent}
 
 
 def _reachable(one: Seen, protocol: str) -> bool:
@@ -243,8 +273,28 @@ def _by_region(replicas: Iterable[Seen], front: Front) -> list[list[Seen]]:
     return [grouped[region] for region in sorted(grouped, key=place)]
 
 
-def _sorted(level: Sequence[Seen]) -> list[Seen]:
-    return sorted(level, key=lambda one: (one.replica.worker, one.address))
+def _level(number: int, level: Sequence[Json]) -> Json:
+    """The same hosts make the same level, in whatever order they come."""
+    there = _sorted(level)
+    return {
+        "priority": number,
+        "locality": {"region": _facts(there[0])["region"]},
+        "lb_endpoints": there,
+    }
+
+
+def _sorted(level: Sequence[Json]) -> list[Json]:
+    def place(one: Json) -> tuple[int, str, int]:
+        where = one["endpoint"]["address"]["socket_address"]
+        return int(_facts(one)["replica"]), where["address"], where["port_value"]
+
+    return sorted(level, key=place)
+
+
+def _facts(one: Json) -> Json:
+    """What an endpoint says of its replica."""
+    found: Json = one["metadata"]["filter_metadata"][METADATA]
+    return found
 
 
 def _endpoint(one: Seen, protocol: str, front: Front) -> Json:

@@ -7,7 +7,7 @@ The version in each file is the digest of what is in it: Envoy tells which one i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -27,6 +27,7 @@ from holdfast.serve.gateway.listener import (
 )
 from holdfast.serve.gateway.routes import ServiceRoutes, routes, service_routes
 from holdfast.serve.gateway.state import Front, Known, State
+from holdfast.serve.protocol import marks
 
 VERSION: Final = "version_info"
 
@@ -108,9 +109,20 @@ def digest(found: Sequence[Json]) -> str:
 
 def routed(files: Mapping[str, Json]) -> frozenset[str]:
     """The clusters that these routes send requests to."""
-    found = set()
+    return frozenset(str(arm["name"]) for arm in _arms(files))
+
+
+def leaning(files: Mapping[str, Json]) -> frozenset[tuple[str, int]]:
+    """Of these clusters, which version may answer in place of their own, as these routes say."""
+    return frozenset(
+        (str(arm["name"]), int(added["header"]["value"]))
+        for arm in _arms(files)
+        for added in arm["request_headers_to_add"]
+        if added["header"]["key"] == marks.INSTEAD
+    )
+
+
+def _arms(files: Mapping[str, Json]) -> Iterator[Json]:
     for host in files[ROUTES_FILE]["resources"][0]["virtual_hosts"]:
         for route in host["routes"]:
-            for one in route.get("route", {}).get("weighted_clusters", {}).get("clusters", []):
-                found.add(str(one["name"]))
-    return frozenset(found)
+            yield from route.get("route", {}).get("weighted_clusters", {}).get("clusters", [])

@@ -255,6 +255,9 @@ ENVOY_TAKE_S: Final = 3.0
 # Between two looks whether a file was taken: at first, and at most.
 ENVOY_TAKE_LOOK_S: Final = 0.001
 ENVOY_TAKE_LOOK_S_MAX: Final = 0.02
+# A cluster's next change waits so long for the last one: longer than a replica that hangs holds it
+# up (`HEALTH_CHECK_TIMEOUT_S`), on a machine that is busy.
+ENVOY_SETTLE_S: Final = 2.0
 # A new cluster is asked for by no route before its replicas were checked; not for ever.
 ENVOY_WARM_S: Final = 5.0
 # What Envoy has is compared with what it should have, this often.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.serve.gateway.resources import parts, resources, routed
 from holdfast.serve.gateway.routes import names
-from holdfast.serve.gateway.state import Known, Tls
+from holdfast.serve.gateway.state import Front, Known, Seen, Tls
 from tests.unit.serve.gateway.golden import FOLDER, spelled, states
 from tests.unit.serve.gateway.making import FRONT, SERVICES, course, known, seen, state
 
@@ -127,3 +128,28 @@ def test_a_certificate_is_a_file_of_its_own() -> None:
     chain = files["lds/listener.json"]["resources"][0]["filter_chains"][0]
     assert chain["transport_socket"]["name"] == "tls"
     assert "sds/certificate.json" not in resources(state())
+
+
+def test_what_nobody_reads_costs_no_request() -> None:
+    def connections(front: Front) -> dict[str, Any]:
+        files = resources(state(front=front))
+        (chain,) = files["lds/listener.json"]["resources"][0]["filter_chains"]
+        found: dict[str, Any] = chain["filters"][0]["typed_config"]
+        return found
+
+    logged, unlogged = connections(FRONT), connections(replace(FRONT, access_log=False))
+    assert logged["generate_request_id"]
+    assert not unlogged["generate_request_id"]
+    assert "access_log" not in unlogged
+    assert logged["http_filters"][-1]["typed_config"]["dynamic_stats"] is False
+
+
+def test_answers_of_other_regions_are_marked_only_where_there_are_any() -> None:
+    def marked(front: Front, *replicas: Seen) -> bool:
+        config = route_config(resources(state(known(STEADY, *replicas), front=front)))
+        return "x-holdfast-spill" in str(config["response_headers_to_add"])
+
+    alone = replace(FRONT, regions=())
+    assert not marked(alone, seen(1), seen(2, region=""))
+    assert marked(alone, seen(1), seen(2, region="moon"))
+    assert marked(FRONT, seen(1))

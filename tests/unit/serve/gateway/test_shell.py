@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.serve.gateway import envoy, memory
+from holdfast.serve.gateway.admin import Admin
+from holdfast.serve.gateway.applying import Applying
 from holdfast.serve.gateway.files import Files
 from holdfast.serve.gateway.main import parsed
 from holdfast.serve.gateway.memory import Memory
+from holdfast.serve.gateway.resources import resources
 from holdfast.serve.gateway.state import Front, Tls
-from holdfast.wire.errors import MissingExtra, Occupied, Usage
-from tests.unit.serve.gateway.making import course, known, seen
+from holdfast.wire.errors import Full, MissingExtra, Occupied, Usage
+from tests.faults.room import files_no_larger_than
+from tests.unit.serve.gateway.making import course, known, seen, state
 
 WORDS = ("--cluster", "c", "--name", "front", "--listen")
 
@@ -80,6 +84,46 @@ def test_files_of_an_earlier_gateway_are_known_but_for_broken_ones(tmp_path: Pat
     second = Files(tmp_path)
     second.adopt()
     assert sorted(second.written) == ["rds/routes.json"]
+
+
+def test_without_room_the_files_of_before_stay_all_of_them(tmp_path: Path) -> None:
+    names = ("cds/clusters.json", "rds/routes.json")
+    files = Files(tmp_path)
+    old = {name: {"version_info": "1", "resources": []} for name in names}
+    files.write_all(old)
+    large = {"version_info": "2", "resources": ["x" * 1_000]}
+    with files_no_larger_than(500):
+        with pytest.raises(Full):
+            files.write("rds/routes.json", large)
+        with pytest.raises(Full):
+            files.write_all({names[0]: {"version_info": "2", "resources": []}, names[1]: large})
+    assert files.written == old
+    assert all(files.intact(name) for name in names)
+    files.write_all({names[0]: large, names[1]: large})
+    assert all(files.intact(name) for name in names)
+
+
+def test_without_room_an_envoy_starts_with_what_an_earlier_one_had(tmp_path: Path) -> None:
+    admin = Admin(tmp_path)
+    old = resources(state(known(course((1, 10_000)), seen(1))))
+    Applying(Files(tmp_path), admin).prepare(old)
+    new = resources(state(known(course((1, 10_000)), seen(1), seen(2))))
+    later = Files(tmp_path)
+    with files_no_larger_than(100):
+        Applying(later, admin).prepare(new)
+        assert later.written == old
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        with pytest.raises(Full):
+            Applying(Files(empty), admin).prepare(new)
+
+
+def test_what_was_known_stays_remembered_when_there_is_no_room_for_more(tmp_path: Path) -> None:
+    memory.remember(tmp_path, Memory(1.0))
+    services = (known(course((1, 10_000)), *(seen(worker) for worker in range(20))),)
+    with files_no_larger_than(200), pytest.raises(Full):
+        memory.remember(tmp_path, Memory(2.0, services))
+    assert memory.recall(tmp_path) == Memory(1.0)
 
 
 def test_what_was_known_is_remembered_whole(tmp_path: Path) -> None:

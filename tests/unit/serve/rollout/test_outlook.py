@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.serve.conduct import Desired, Observed
@@ -45,6 +47,13 @@ STARTING = Course(1, Stage.STARTING, hold=(2,), next=2)
             desired(),
             Observed(shifting(500), three(1, 2), {"a": gateway("a", 9)}),
             "gateway a has not taken over course 10",
+        ),
+        (
+            desired(),
+            Observed(
+                shifting(500), three(1, 2), {"a": replace(gateway("a", 9), why="no room on disk")}
+            ),
+            "gateway a has not taken over course 10 (no room on disk)",
         ),
         (
             desired(),
