@@ -20,7 +20,7 @@ from simulation.breaking import Mutant
 from simulation.corpus import corpus_of
 from simulation.search import Totals, explore, hunt, shrink, told
 from simulation.serving.breakages import MUTANTS
-from simulation.serving.faults import COUNTS_MAX, RATES_MAX
+from simulation.serving.faults import COUNTS_MAX, LATER_MAX, RATES_MAX
 from simulation.serving.settings import ACTS
 from simulation.serving.world import SERVING
 
@@ -62,7 +62,7 @@ def test_seeds_that_once_failed_do_not_fail_again() -> None:
 def test_every_kind_of_fault_wish_stage_and_answer_happens() -> None:
     """Otherwise the other tests would show less than they say."""
     totals = explored(1, 100)
-    assert not {*RATES_MAX, *COUNTS_MAX} - totals.struck.keys()
+    assert not {*RATES_MAX, *COUNTS_MAX, *LATER_MAX} - totals.struck.keys()
     seen = {*ACTS, *(stage.value for stage in Stage), "refused", "answered", "answered again"}
     assert not {*seen, "lost", "turned away"} - totals.happened.keys()
 

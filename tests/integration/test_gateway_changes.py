@@ -62,12 +62,12 @@ def test_what_nobody_reads_is_neither_counted_nor_made_up(
 
 @contextmanager
 def restless(world: World, upstream: Upstream, service: str) -> Iterator[None]:
-    """Its registration, and so its cluster, changes several times in a second."""
+    """Its registration, and so its cluster, changes twenty times in a second."""
     stop = threading.Event()
 
     def change() -> None:
         for turn in itertools.count():
-            if stop.wait(0.2):
+            if stop.wait(0.05):
                 return
             world.register(upstream, service, region="here" if turn % 2 else "there")
 
