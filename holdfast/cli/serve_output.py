@@ -33,6 +33,27 @@ def processes(found: Opened, gateway: str | None, region: str) -> dict[str, str]
     return launching.ensure(found.cluster, found.session, listen=gateway, region=region)
 
 
+def end_processes(found: Opened) -> str:
+    """End what `processes` had started here, if nothing is served any more; in words what has
+    ended, or nothing."""
+    from holdfast.launch import serving as launching
+
+    services = serving.services_of(found)
+    with output.err().status("nothing is served: the gateway ends") as shown:
+        stopped = launching.end(
+            found.cluster,
+            found.session,
+            lambda: bool(services.services()),
+            lambda what: shown.update(f"waiting for {what}"),
+        )
+    if not stopped:
+        return ""
+    for name, one in sorted(services.gateways().items()):
+        listing.note(f"the gateway {name} at {one.address} goes on: it was not started here so")
+    named = ", ".join(one.name for one in stopped)
+    return f"nothing is served any more: {named} ended; holdfast serve starts them again"
+
+
 def until_answered(addresses: Mapping[str, str], name: str, timeout_s: float) -> None:
     """Wait until a gateway answers for the service: 200, or 401 where a key is asked for."""
     deadline_s = time.monotonic() + timeout_s

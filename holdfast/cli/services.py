@@ -11,7 +11,7 @@ import typer
 from holdfast.cli import listing, output, serving, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire import documents
-from holdfast.wire.errors import TimedOut, Usage
+from holdfast.wire.errors import Missing, TimedOut, Usage
 from holdfast.wire.limits import SERVE_LOOK_S, SERVE_WAIT_S, UNSERVE_WAIT_S
 
 if TYPE_CHECKING:
@@ -154,10 +154,24 @@ def split(
 
 
 def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
-    """End a service: its replicas answer what they have begun, and leave. Its model stays."""
+    """End a service: its replicas answer what they have begun, and leave. Its model stays.
+
+    With the last service also the gateway and the conductor end that `holdfast serve` had started
+    on this machine. The next `holdfast serve` starts them again.
+    """
+    from holdfast.cli.serve_output import end_processes
+
     with opened(cluster) as found:
-        serving.service_in(found, name)
         known = serving.services_of(found)
+        try:
+            serving.service_in(found, name)
+        except Missing:
+            # One that was interrupted, or was given on another machine, left them.
+            ended = end_processes(found)
+            if not ended:
+                raise
+            serving.done(ended)
+            return
         deadline_s = time.monotonic() + UNSERVE_WAIT_S
         with output.err().status(f"{name}: its replicas leave"):
             while not known.stop(name):
@@ -169,7 +183,10 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
                     )
                 time.sleep(SERVE_LOOK_S)
         known.remove(name)
-    serving.done(f"{name} is not served any more")
+        serving.done(f"{name} is not served any more")
+        ended = end_processes(found)
+    if ended:
+        serving.done(ended)
 
 
 @keys.command("add", epilog=KEY_EXAMPLES)

@@ -33,7 +33,8 @@ from holdfast.wire.process import PART_VARIABLE
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process of a cluster. Number, start and boot together name it for ever; `facts` is what it
-    says of itself (where it listens, whether it is connected)."""
+    says of itself (where it listens, whether it is connected). `launched`: a command of ours has
+    started it, and nobody by hand."""
 
     kind: str
     name: str
@@ -44,6 +45,7 @@ class Process:
     since_s: float = 0.0
     log: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    launched: bool = False
 
     @property
     def alive(self) -> bool:
@@ -135,13 +137,13 @@ def register(cluster: Cluster, kind: str, name: str) -> Registration:
             fix="use that one, or choose another name",
         ) from error
     # From here on our record tells of us; what we start is no part of the cluster by itself.
-    os.environ.pop(PART_VARIABLE, None)
+    launched = os.environ.pop(PART_VARIABLE, None) == str(cluster.folder)
     pid = os.getpid()
     started = _start_ticks(pid)
     assert started is not None, "we are alive"
     command = (sys.executable, *sys.orig_argv[1:])
     log = str(log_path(cluster, kind, name))
-    made = Process(kind, name, pid, started, _boot(), command, time.time(), log)
+    made = Process(kind, name, pid, started, _boot(), command, time.time(), log, launched=launched)
     return Registration(path, lock, made)
 
 

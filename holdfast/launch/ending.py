@@ -70,7 +70,7 @@ def down(
         server = server_of(cluster)
         if server is not None:
             look("ending the coordination server")
-            stopped.append(_end(server, force=force))
+            stopped.append(end(server, force=force))
         folder = wanted.server_folder(cluster)
         if folder is not None:
             # A server that had not taken its folder yet, or a snapshot that outlives its server.
@@ -90,7 +90,7 @@ def _end_parts(cluster: Cluster, *, force: bool, look: Callable[[str], None]) ->
             # machines that go.
             process = min(living, key=lambda one: (_ORDER.get(one.kind, 1), one.name))
             look(f"ending {process.kind} {process.name}")
-            yield _end(process, force=force)
+            yield end(process, force=force)
         elif not _end_marked(cluster.folder):
             return
     raise TerminalError(
@@ -117,7 +117,8 @@ def _end_marked(folder: Path) -> int:
     return count
 
 
-def _end(process: Process, *, force: bool) -> Stopped:
+def end(process: Process, *, force: bool = False) -> Stopped:
+    """End one process; with `force` it is not asked."""
     killed = force
     patience_s = DOWN_S
     if not force:

@@ -1,6 +1,7 @@
 """A conductor and a gateway on this machine, for a cluster that serves models.
 
     ensure(cluster, session)        # starts what is missing; returns when the gateway answers
+    end(cluster, session, served)   # ends them, if nothing is served any more
 
 A cluster that serves nothing has neither. `serving.json` in its folder says which gateways were
 started here and where they listen, so that `holdfast up` starts them again at the same addresses.
@@ -10,19 +11,28 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.cluster import Cluster
+from holdfast.cluster import Cluster, Process, processes
+from holdfast.cluster.registry import forget
 from holdfast.cluster.ties import Tie
 from holdfast.coordination import Membership, Session
-from holdfast.launch import wanted
+from holdfast.launch import ending, wanted
+from holdfast.launch.ending import Stopped
 from holdfast.launch.seen import alone
-from holdfast.launch.starting import CONDUCTOR, GATEWAY, Started, await_all, start
+from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, start
 from holdfast.wire.errors import Occupied, Usage
-from holdfast.wire.limits import GATEWAY_PORT, GATEWAY_PORTS_TRIED, UP_S
+from holdfast.wire.limits import (
+    GATEWAY_GONE_S,
+    GATEWAY_PORT,
+    GATEWAY_PORTS_TRIED,
+    UP_LOOK_S,
+    UP_S,
+)
 from holdfast.wire.places import GATEWAYS_PATH
 
 _FILE: Final = "serving.json"
@@ -69,9 +79,49 @@ def ensure(
 
     def ready() -> dict[str, str] | None:
         gateways = _gateways(session)
-        return gateways if gateways.keys() >= needed.keys() and gateways else None
+        if not gateways.keys() >= needed.keys() or not gateways:
+            return None
+        # Who ends them knows them by their records.
+        return gateways if all(one.process is not None for one in started) else None
 
     return await_all(started, ready, "a gateway is ready", UP_S, lambda: look("a gateway"))
+
+
+def end(
+    cluster: Cluster,
+    session: Session,
+    served: Callable[[], bool],
+    look: Callable[[str], None] = lambda _what: None,
+) -> list[Stopped]:
+    """End the gateways and conductors that `ensure` had started on this machine, with their Envoys;
+    what has ended. Nothing, if something is `served`: asked when nobody else can start one.
+
+    Those that somebody has started by hand stay. To be called again at any time.
+    """
+    with alone(cluster, look):
+        if served():
+            return []
+        ours = {one.name for one in processes(cluster) if one.launched and one.kind == GATEWAY}
+        ours |= places(cluster).keys()
+        parts = [one for one in processes(cluster) if one.launched and _serves(one)]
+        # Gateways first: nothing new comes.
+        stopped = [ending.end(one) for one in sorted(parts, key=lambda one: one.kind == CONDUCTOR)]
+        # An Envoy outlives a gateway that was killed.
+        living = {one.name for one in processes(cluster) if one.kind == GATEWAY}
+        envoys = {f"{name}.envoy" for name in ours - living}
+        stopped += [
+            ending.end(one)
+            for one in processes(cluster)
+            if one.kind == ENVOY and one.name in envoys
+        ]
+        for record in processes(cluster, ended=True):
+            if _serves(record) or record.name in envoys:
+                forget(cluster, record)
+        _path(cluster).unlink(missing_ok=True)
+        if stopped:
+            look("the coordination plane to forget them")
+            _until_gone(session, ours - living)
+    return stopped
 
 
 def again(cluster: Cluster) -> list[Started]:
@@ -96,6 +146,16 @@ def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None 
 
 
 # --- private ------------------------------------------------------------------------------------
+
+
+def _serves(process: Process) -> bool:
+    return process.kind in (GATEWAY, CONDUCTOR)
+
+
+def _until_gone(session: Session, names: Set[str]) -> None:
+    deadline_s = time.monotonic() + GATEWAY_GONE_S
+    while names & _gateways(session).keys() and time.monotonic() < deadline_s:
+        time.sleep(UP_LOOK_S)
 
 
 def _needed(

@@ -33,6 +33,7 @@ COORDINATOR: Final = "coordinator"
 SERVER: Final = "server"
 CONDUCTOR: Final = "conductor"
 GATEWAY: Final = "gateway"
+ENVOY: Final = "envoy"
 T = TypeVar("T")
 
 

@@ -41,3 +41,6 @@ NVIDIA_SMI_S: Final = 20.0
 # Where a gateway listens unless it is told; and how many ports after it are tried when it is taken.
 GATEWAY_PORT: Final = 8_080
 GATEWAY_PORTS_TRIED: Final = 100
+# A gateway that was killed is still a member until its session ends. Who ends the last one waits so
+# long for that: otherwise the next `serve` takes it for one of another machine.
+GATEWAY_GONE_S: Final = 30.0
