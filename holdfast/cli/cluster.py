@@ -1,4 +1,5 @@
-"""`holdfast up`, `down`, `status`, `token`, `join`: the processes of a cluster on this machine."""
+"""`holdfast up`, `down`, `status`, `token`, `join`: the processes of a cluster on this machine.
+`standby` stands beside, in a file of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import output
+from holdfast.cli import standby as standing
 from holdfast.cli.opening import ClusterOption, JsonOption
 
 if TYPE_CHECKING:
@@ -55,6 +57,12 @@ DOWN_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast down --force[/]   nobody is asked
 """
+LETTING_IN_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast token --valid 10m[/]                a machine: holdfast join TOKEN
+
+  [cyan]holdfast token --standby[/]                  a coordinator: holdfast standby TOKEN
+"""
 JOIN_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast token --valid 10m[/]                on a machine of the cluster, then here:
@@ -70,8 +78,9 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=UP_EXAMPLES)(up)
     app.command(epilog=DOWN_EXAMPLES)(down)
     app.command()(status)
-    app.command()(token)
+    app.command(epilog=LETTING_IN_EXAMPLES)(token)
     app.command(epilog=JOIN_EXAMPLES)(join)
+    app.command(epilog=standing.EXAMPLES)(standing.standby)
 
 
 def up(
@@ -181,14 +190,19 @@ def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
 def token(
     cluster: ClusterOption = None,
     valid: Annotated[str, typer.Option(help="How long: 10m, 2h, 1d.")] = "1h",
-    node: Annotated[str | None, typer.Option(help="Good for this node only.")] = None,
+    node: Annotated[str | None, typer.Option(help="Good for this name only.")] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="For holdfast standby, which may lead.")
+    ] = False,
 ) -> None:
     """Print a token with which another machine may join, for a while. It is a secret."""
     from holdfast.launch import joining
     from holdfast.launch.cluster import find
+    from holdfast.wire.tokens import Kind
 
     found = find(cluster)
-    text = joining.token(found, life_s=_seconds(valid), node=node)
+    kind = Kind.STANDBY if standby else Kind.JOIN
+    text = joining.token(found, life_s=_seconds(valid), node=node, kind=kind)
     sys.stdout.write(text + "\n")
     if found.store_is_local:
         output.err().print(

@@ -1,7 +1,8 @@
 """Who a person is to coordinators and agents: `papers_of(cluster)`.
 
-Where the cluster was made, its authority lies in the folder: papers are made on the spot, and end
-as all do. On a machine that joined, the papers of its own node are used.
+Where the cluster was made, and where a coordinator stands by, its authority lies in the folder:
+papers are made on the spot, and end as all do. On a machine that joined, the papers of its own node
+are used.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def papers_of(cluster: Cluster) -> Papers:
     """Papers that hold now; `Missing` if this machine has none."""
     from holdfast.agent.wallet import Papers, Wallet
     from holdfast.wire import tokens
-    from holdfast.wire.certificates import Authority, Identity, request_for
+    from holdfast.wire.certificates import Identity, request_for
 
-    if cluster.is_home:
-        authority = Authority.open(cluster.authority_folder)
+    if cluster.has_authority:
+        authority = cluster.authority()
         request_pem, key_pem = request_for(_PERSON)
         certificate_pem = authority.sign(request_pem, _PERSON)
         identity = Identity(certificate_pem, key_pem, authority.trust_pem)

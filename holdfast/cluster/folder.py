@@ -4,6 +4,7 @@
     coordination/     the embedded server's state, where there is one
     store/            blobs, where the store is a folder
     authority/        who lets machines in; only where the cluster was made
+    standby/          the same, lent to a machine whose coordinator may lead too
     wallet/NODE/      papers of a node
     nodes/NODE/       an agent's own folder
     bundles/          unpacked code, shared by the agents here
@@ -27,7 +28,7 @@ from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire.certificates import checked_name
+from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
 
@@ -93,8 +94,22 @@ class Cluster:
         return (self.authority_folder / "authority.key").exists()
 
     @property
+    def has_authority(self) -> bool:
+        """Whether this folder can let machines in: it was made here, or the authority was lent."""
+        return self.is_home or (self.lent_folder / "authority.key").exists()
+
+    def authority(self) -> Authority:
+        """Who lets machines in; `Missing` on a machine that has only joined."""
+        return Authority.open(self.authority_folder if self.is_home else self.lent_folder)
+
+    @property
     def authority_folder(self) -> Path:
         return self.folder / "authority"
+
+    @property
+    def lent_folder(self) -> Path:
+        """Where a machine that stands by has the authority."""
+        return self.folder / "standby"
 
     @property
     def bundles_folder(self) -> Path:

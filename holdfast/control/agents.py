@@ -241,7 +241,10 @@ class GrpcAgents:
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),
             "Renew": grpc.unary_unary_rpc_method_handler(door.renew),
         }
-        doors = {"Join": grpc.unary_unary_rpc_method_handler(door.join)}
+        doors = {
+            "Join": grpc.unary_unary_rpc_method_handler(door.join),
+            "Stand": grpc.unary_unary_rpc_method_handler(door.stand),
+        }
         present = identity.present()
         closed = server_credentials(present, client_shows_one=True)
         opened = server_credentials(present, client_shows_one=False)

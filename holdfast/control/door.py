@@ -1,8 +1,9 @@
 """Letting machines in: certificates for those with a token, and again for those with one.
 
 `Join` is served without a client's certificate, since a new machine has none; its join token says
-that it may have one. `Renew` is served on the agents' port: the certificate in use is the right to
-the next one. Any coordinator can do both, leader or not.
+that it may have one. So is `Stand`, which lends the authority to a machine with a standby token.
+`Renew` is served on the agents' port: the certificate in use is the right to the next one. Any
+coordinator can do all of it, leader or not.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def server_credentials(identity: Identity, *, client_shows_one: bool) -> grpc.Se
 
 
 class Door:
-    """Serves `Join` and `Renew`."""
+    """Serves `Join`, `Stand` and `Renew`."""
 
     def __init__(self, authority: Authority, life_s: float = CERTIFICATE_S) -> None:
         self._authority = authority
@@ -78,6 +79,18 @@ class Door:
         except Denied as denied:
             log.warning("a machine was not let in", peer=context.peer(), reason=str(denied))
             await rpc.deny(context, denied)
+
+    async def stand(self, raw: bytes, context: Context) -> bytes:
+        try:
+            request = _checked(lambda data: parsed(pb.StandRequest, data), raw)
+            rpc.check_protocol(request.protocol)
+            check_token(self._authority, context, Kind.STANDBY, request.name)
+        except Denied as denied:
+            log.warning("a machine may not stand by", peer=context.peer(), reason=str(denied))
+            await rpc.deny(context, denied)
+        log.warning("the authority is lent", to=request.name, peer=context.peer())
+        certificate_pem, key_pem = self._authority.lent()
+        return pb.StandReply(certificate_pem=certificate_pem, key_pem=key_pem).SerializeToString()
 
     async def renew(self, raw: bytes, context: Context) -> bytes:
         try:

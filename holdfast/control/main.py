@@ -10,10 +10,9 @@ that is killed leaves nothing behind: its place in the election goes with its se
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,11 @@ from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.coordinator import Coordinator
 from holdfast.control.housekeeping import Housekeeping
 from holdfast.control.manifests import manifests_in
-from holdfast.coordination import Session
-from holdfast.wire import logs
+from holdfast.coordination import Election, Leader, Session
+from holdfast.wire import logs, process
 from holdfast.wire.certificates import Authority, checked_name
-from holdfast.wire.errors import Cancelled, Occupied
+from holdfast.wire.errors import Cancelled, HoldfastError, Occupied
+from holdfast.wire.places import LEADER_PATH
 
 log = logs.get(__name__)
 
@@ -43,6 +43,20 @@ class Options:
     tied: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a coordinator says of itself. `term` 0: it stands by, and `leader` leads, if that is
+    known."""
+
+    address: str
+    door: str
+    term: int
+    leader: Leader | None = None
+
+
+Tell = Callable[[Said], None]
+
+
 def parsed(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="python -m holdfast.control")
     parser.add_argument("--cluster", type=Path, required=True, help="the cluster's folder")
@@ -55,16 +69,16 @@ def parsed(arguments: Sequence[str]) -> Options:
     return Options(given.cluster, name, given.port, given.door_port, given.tied)
 
 
-def serve(options: Options) -> int:
+def serve(options: Options, tell: Tell | None = None) -> int:
     """Run a coordinator until it is told to stop. 0 if all is well.
 
-    Raises what keeps it from starting: no authority here, a port that somebody else has.
+    `tell` is called, on another thread, when it stands by and when it leads. Raises what keeps it
+    from starting: no authority here, a port that somebody else has.
     """
     cluster = opened(options.cluster)
-    authority = Authority.open(cluster.authority_folder)
+    authority = cluster.authority()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    process.when_told_to_end(stop.set)
     if options.tied:
         ties.watch(stop.set)
     with ExitStack() as stack:
@@ -79,7 +93,8 @@ def serve(options: Options) -> int:
         coordinator = Coordinator(session, agents, manifests_in(blobs), options.name)
         housekeeping = Housekeeping(session, blobs, agents.observed, lambda: coordinator.acting)
         stack.enter_context(housekeeping)
-        stack.enter_context(_Telling(coordinator, registration))
+        leader = Election(session, LEADER_PATH).current_leader
+        stack.enter_context(_Telling(coordinator, registration, leader, tell, stop))
         coordinator.run(stop)
     return 0
 
@@ -116,9 +131,19 @@ def _noted(note: Path) -> tuple[int, int]:
 class _Telling:
     """Says in our record whether we lead, for whoever waits for that or wonders."""
 
-    def __init__(self, coordinator: Coordinator, registration: Registration) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        registration: Registration,
+        leader: Callable[[], Leader | None],
+        tell: Tell | None,
+        stop: threading.Event,
+    ) -> None:
         self._coordinator = coordinator
         self._registration = registration
+        self._leader = leader
+        self._tell = tell
+        self._stop = stop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
 
@@ -130,5 +155,20 @@ class _Telling:
         self._thread.join()
 
     def _run(self) -> None:
+        told = -1
         while not self._ended.wait(0.1):
-            self._registration.note(term=self._coordinator.term)
+            term = self._coordinator.term
+            self._registration.note(term=term)
+            # One that steps down because it ends does not stand by.
+            if self._tell is not None and term != told and not self._stop.is_set():
+                self._tell(self._said(term))
+                told = term
+
+    def _said(self, term: int) -> Said:
+        facts, leader = self._registration.process.facts, None
+        if not term:
+            with suppress(HoldfastError):
+                leader = self._leader()
+        if leader is not None and leader.name == self._registration.process.name:
+            leader = None  # a term of ours that is just over, or about to begin
+        return Said(str(facts["address"]), str(facts["door"]), term, leader)

@@ -8,6 +8,7 @@
 - `wanted`   whether it is to be up: what `down` has ended stays ended
 - `seen`     which processes live here
 - `joining`  tokens, and a machine that joins with one
+- `standby`  a machine whose coordinator may lead too
 
 It knows the processes by their commands (`python -m holdfast.control`, `python -m holdfast.agent`
 and so on) and by what they write into `run/`, and decides nothing about jobs.

@@ -9,28 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.agent import wallet
 from holdfast.cluster import Cluster, create, opened
 from holdfast.cluster import processes as registered
 from holdfast.launch import wanted
 from holdfast.launch.starting import COORDINATOR
+from holdfast.storage.address import FolderAddress
+from holdfast.storage.address import parse as parse_store
 from holdfast.wire import tokens
-from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.certificates import checked_name
 from holdfast.wire.errors import Missing, Refused, RetryError, Unavailable
 from holdfast.wire.limits import JOIN_TOKEN_S
-from holdfast.wire.tokens import Kind, Place
+from holdfast.wire.tokens import Kind, Place, Token
+
+T = TypeVar("T")
 
 
-def token(cluster: Cluster, *, life_s: float = JOIN_TOKEN_S, node: str | None = None) -> str:
-    """A join token of a cluster that was made here and runs. `Missing`: it is another's."""
-    if not cluster.is_home:
+def token(
+    cluster: Cluster,
+    *,
+    life_s: float = JOIN_TOKEN_S,
+    node: str | None = None,
+    kind: Kind = Kind.JOIN,
+) -> str:
+    """A token to join with, or to stand by, of a cluster whose coordinator runs here. `Missing`:
+    this machine has only joined it."""
+    if not cluster.has_authority:
         raise Missing(
             f"{cluster.folder} cannot make tokens",
             why="it has joined a cluster that was made elsewhere",
-            fix="run holdfast token on the machine where the cluster was made",
+            fix="run holdfast token where the cluster was made, or where a coordinator stands by",
         )
     doors = tuple(
         str(one.facts["door"])
@@ -43,9 +56,12 @@ def token(cluster: Cluster, *, life_s: float = JOIN_TOKEN_S, node: str | None = 
             why="a machine that joins asks one for its certificate",
             fix="holdfast up",
         )
+    store = parse_store(cluster.store)
+    if kind is Kind.STANDBY and isinstance(store, FolderAddress):
+        # It is made when something is first kept; the other machine looks whether it sees it.
+        store.folder.mkdir(parents=True, exist_ok=True)
     place = Place(doors, cluster.coordination_for_others, cluster.store)
-    authority = Authority.open(cluster.authority_folder)
-    return tokens.join_token(authority, life_s, node, place)
+    return tokens.join_token(cluster.authority(), life_s, node, place, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,62 +80,80 @@ def join(folder: Path, text: str, node: str | None = None) -> Joined:
     `Refused`: the token does not hold, or the folder belongs to another cluster. `Unavailable`: no
     door answers.
     """
-    said = tokens.read(text)
-    if said.kind is not Kind.JOIN or said.place is None:
-        raise Refused(
-            "this is not a token to join with",
-            why="it does not say where the cluster is",
-            fix="holdfast token, on a machine of the cluster",
-        )
-    name = checked_name("node", node or said.node or _own_name())
+    said, place = read(text, Kind.JOIN)
+    name = checked_name("node", node or said.node or own_name())
     folder = folder.expanduser().absolute()
-    there = _there(folder)
-    if there is not None and (there.is_home or there.name != said.cluster):
+    there = known(folder, said.cluster)
+    papers = folder / "wallet" / name
+    at_a_door(place, lambda door: asyncio.run(wallet.join(papers, name, door, text)))
+    if there is not None:
+        wanted.begins(there)
+        return Joined(there, name, new=False)
+    return Joined(made(folder, said.cluster, place), name, new=True)
+
+
+# --- what joining and standing by share -----------------------------------------------------------
+
+
+def read(text: str, kind: Kind) -> tuple[Token, Place]:
+    """What a token says, and where the cluster is. `Refused`: it is good for something else."""
+    said = tokens.read(text)
+    if said.kind is not kind or said.place is None:
+        does = {Kind.JOIN: "join with", Kind.STANDBY: "stand by with"}
+        more = {Kind.STANDBY: " --standby"}
+        raise Refused(
+            f"this is not a token to {does[kind]}",
+            why=f"it is a {said.kind.value} token"
+            if said.kind is not kind
+            else "it does not say where the cluster is",
+            fix=f"holdfast token{more.get(kind, '')}, on a machine of the cluster",
+        )
+    return said, said.place
+
+
+def known(folder: Path, cluster: str) -> Cluster | None:
+    """The cluster of that folder; None if there is none. `Refused`: it is another one, or it was
+    made here."""
+    try:
+        there = opened(folder)
+    except Missing:
+        return None
+    if there.is_home or there.name != cluster:
         raise Refused(
             f"{folder} is the folder of cluster {there.name!r}",
             why="one folder belongs to one cluster, and the one where it was made does not join",
             fix="give another folder: --cluster DIR",
         )
-    _papers(folder / "wallet" / name, name, said.place.doors, text)
-    if there is not None:
-        wanted.begins(there)
-        return Joined(there, name, new=False)
-    listen = _own_address(said.place.doors[0])
-    made = create(
+    return there
+
+
+def made(folder: Path, cluster: str, place: Place) -> Cluster:
+    """The folder of a cluster that was made elsewhere, with its addresses."""
+    return create(
         folder,
-        name=said.cluster,
-        coordination=said.place.coordination,
-        store=said.place.store,
-        listen=listen,
+        name=cluster,
+        coordination=place.coordination,
+        store=place.store,
+        listen=_own_address(place.doors[0]),
     )
-    return Joined(made, name, new=True)
 
 
-def _papers(folder: Path, node: str, doors: tuple[str, ...], text: str) -> None:
-    """From the first door that answers. One that answers with a refusal speaks for all."""
+def at_a_door(place: Place, ask: Callable[[str], T]) -> T:
+    """What the first door that answers says. One that answers with a refusal speaks for all."""
     last: RetryError | None = None
-    for door in doors:
+    for door in place.doors:
         try:
-            asyncio.run(wallet.join(folder, node, door, text))
+            return ask(door)
         except RetryError as error:
             last = error
-        else:
-            return
     raise Unavailable(
-        f"no coordinator of the cluster answers at {', '.join(doors)}",
+        f"no coordinator of the cluster answers at {', '.join(place.doors)}",
         why=last.why if last is not None else "the token names none",
         fix="look whether it runs and can be reached from here; make a new token: holdfast token",
     ) from last
 
 
-def _there(folder: Path) -> Cluster | None:
-    try:
-        return opened(folder)
-    except Missing:
-        return None
-
-
-def _own_name() -> str:
+def own_name() -> str:
     """This machine's name, as far as it can be a node's."""
     name = socket.gethostname().partition(".")[0]
     kept = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)

@@ -150,6 +150,17 @@ class Authority:
             raise _corrupt(folder, "the key does not belong to the certificate")
         return cls(certificate, key, clock)
 
+    @staticmethod
+    def keep(folder: Path, certificate_pem: bytes, key_pem: bytes) -> None:
+        """Keep an authority that was lent. The key last: with it the folder counts."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(folder / _AUTHORITY_FILE, certificate_pem)
+        write_private(folder / _AUTHORITY_KEY_FILE, key_pem)
+
+    def lent(self) -> tuple[bytes, bytes]:
+        """Certificate and key, for a machine that may coordinate too; both PEM."""
+        return self.trust_pem, _key_pem(self._key)
+
     def serve(self, hosts: Sequence[str], life_s: float = CERTIFICATE_S) -> Identity:
         """A coordinator's identity, made here, for the names and addresses of its machine."""
         key = ec.generate_private_key(ec.SECP256R1())

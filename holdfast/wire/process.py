@@ -5,9 +5,13 @@ sys.exit(process.main(serve))     # in `__main__`; `serve` imports what it needs
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.wire.errors import HoldfastError
@@ -36,6 +40,28 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
     except HoldfastError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+
+
+def when_told_to_end(end: Callable[[], None]) -> None:
+    """Call `end` at each SIGTERM and SIGINT, on a thread of its own.
+
+    A handler interrupts the main thread wherever that is, also in another handler: one that took a
+    lock (as `Event.set` does) could wait for itself for ever. This one writes a byte.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+
+    def tell(*_: object) -> None:
+        with suppress(BlockingIOError):  # as many as a pipe holds are enough
+            os.write(told, b".")
+
+    def hear() -> None:
+        while os.read(heard, 1):
+            end()
+
+    threading.Thread(target=hear, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, tell)
 
 
 def raise_file_limit() -> None:

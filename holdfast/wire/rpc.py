@@ -37,6 +37,7 @@ from holdfast.wire.limits import (
 # Raised when an older side would misunderstand a newer one.
 PROTOCOL: Final = 2
 JOIN: Final = "/holdfast.v1.Door/Join"
+STAND: Final = "/holdfast.v1.Door/Stand"
 ATTACH: Final = "/holdfast.v1.Agents/Attach"
 RENEW: Final = "/holdfast.v1.Agents/Renew"
 OBSERVE: Final = "/holdfast.v1.People/Observe"

@@ -1,9 +1,10 @@
 """Tokens: short texts, signed by the cluster's authority, that end.
 
-A *join* token lets a machine ask for its first certificate. It carries the authority's own
-certificate, so that the machine knows whom it may trust before it has spoken to anybody; so it must
-be passed on over a channel that nobody else reads or changes. A *member* token comes with each
-certificate, ends with it, and accompanies every call: a certificate alone opens nothing.
+A *join* token lets a machine ask for its first certificate, a *standby* token for the authority
+itself: whoever got that may coordinate, and let machines in, for ever. Both carry the authority's
+own certificate, so that the machine knows whom it may trust before it has spoken to anybody; so
+they must be passed on over a channel that nobody else reads or changes. A *member* token comes with
+each certificate, ends with it, and accompanies every call: a certificate alone opens nothing.
 
 A token is a secret as long as it holds. It is never part of an error or a log line.
 """
@@ -29,6 +30,7 @@ _DOMAIN: Final = b"holdfast token 1\n"
 class Kind(Enum):
     JOIN = "join"
     MEMBER = "member"
+    STANDBY = "standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says. `node` None: any node. `trust_pem` and `place` are only in join tokens."""
+    """What a token says. `node` None: any node. `trust_pem` and `place` are not in
+    member tokens."""
 
     kind: Kind
     cluster: str
@@ -57,11 +60,12 @@ def join_token(
     life_s: float = JOIN_TOKEN_S,
     node: str | None = None,
     place: Place | None = None,
+    kind: Kind = Kind.JOIN,
 ) -> str:
-    """A token with which machines (or only `node`) may join for so long."""
+    """A token with which machines (or only `node`) may join, or stand by, for so long."""
     if not 0 < life_s <= JOIN_TOKEN_S_MAX:
         raise Usage(
-            f"a join token cannot hold for {life_s:g} s",
+            f"a {kind.value} token cannot hold for {life_s:g} s",
             why=f"at most {JOIN_TOKEN_S_MAX:g} s: whoever finds it may join",
             fix="make a shorter one, and a new one when it is needed",
         )
@@ -69,7 +73,7 @@ def join_token(
         checked_name("node", node)
     until_s = authority.now_s() + life_s
     trust_pem = authority.trust_pem
-    return _made(authority, Token(Kind.JOIN, authority.cluster, until_s, node, trust_pem, place))
+    return _made(authority, Token(kind, authority.cluster, until_s, node, trust_pem, place))
 
 
 def member_token(authority: Authority, node: str, until_s: float) -> str:
@@ -109,6 +113,7 @@ def _refused(why: str, kind: Kind) -> Refused:
     fix = {
         Kind.JOIN: "ask a coordinator's machine for a new token, and join with it",
         Kind.MEMBER: "join this machine to the cluster again, with a new join token",
+        Kind.STANDBY: "ask a coordinator's machine for one: holdfast token --standby",
     }[kind]
     return Refused(f"this {kind.value} token does not hold", why=why, fix=fix)
 

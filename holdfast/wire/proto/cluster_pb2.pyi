@@ -73,6 +73,22 @@ class CertificateReply(_message.Message):
     token: str
     def __init__(self, certificate_pem: _Optional[bytes] = ..., trust_pem: _Optional[bytes] = ..., token: _Optional[str] = ...) -> None: ...
 
+class StandRequest(_message.Message):
+    __slots__ = ("protocol", "name")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    name: str
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class StandReply(_message.Message):
+    __slots__ = ("certificate_pem", "key_pem")
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    KEY_PEM_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: bytes
+    key_pem: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., key_pem: _Optional[bytes] = ...) -> None: ...
+
 class FromAgent(_message.Message):
     __slots__ = ("hello", "snapshot", "refusal")
     HELLO_FIELD_NUMBER: _ClassVar[int]

@@ -32,3 +32,28 @@ def test_a_process_takes_as_many_files_as_it_may_and_no_more_than_it_wants(
     found, kept, wanted = _limits(soft, hard)
     assert found == min(hard, wanted)
     assert kept == hard, "what others may still raise is left as it is"
+
+
+ENDING = """
+import os, signal, threading
+from holdfast.wire import process
+
+lock, ended = threading.Lock(), threading.Event()
+
+def end():
+    with lock:
+        ended.set()
+
+process.when_told_to_end(end)
+with lock:
+    for number in 500 * (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)  # heard here, by who holds the lock
+print(ended.wait(60))
+"""
+
+
+def test_a_process_that_is_told_to_end_does_not_wait_for_a_lock_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "True\n"

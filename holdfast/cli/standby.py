@@ -1,0 +1,137 @@
+"""`holdfast standby`: a coordinator on this machine, which leads when no other one does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import output, times
+from holdfast.cli.opening import ClusterOption
+
+if TYPE_CHECKING:
+    from holdfast.cluster import Cluster
+    from holdfast.control.main import Said, Tell
+
+EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast token --standby[/]                  where the cluster was made, then here:
+
+  [cyan]holdfast standby TOKEN[/]                    until Ctrl-C; the next time without the token
+
+  [cyan]holdfast standby --port 7001 --door-port 7002[/]   ports that a firewall lets through
+
+  [cyan]holdfast standby --json | jq .event[/]       "stands by", "leads", "ended"
+"""
+PortOption = Annotated[
+    int, typer.Option(help="Where agents connect; else that of last time.", min=0, max=65_535)
+]
+DoorPortOption = Annotated[
+    int, typer.Option(help="Where machines join; else that of last time.", min=0, max=65_535)
+]
+
+
+def standby(
+    token: Annotated[
+        str | None,
+        typer.Argument(help="From holdfast token --standby, the first time; - reads stdin."),
+    ] = None,
+    cluster: ClusterOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="What agents and people see; else of the machine's name.")
+    ] = None,
+    port: PortOption = 0,
+    door_port: DoorPortOption = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document a line, whenever it changes.")
+    ] = False,
+) -> None:
+    """Run a second coordinator, on another machine: it leads when the first one is lost.
+
+    Stays here until Ctrl-C, and says when it stands by and when it leads. With a token it needs
+    nothing else, and the machine need not have joined; later it is started without. It has the
+    cluster's authority then: guard this machine like the first one.
+    """
+    from holdfast.control.main import Options, serve
+    from holdfast.launch import standby as launching
+    from holdfast.launch.cluster import default_folder
+    from holdfast.wire import process
+    from holdfast.wire.certificates import checked_name
+
+    called = checked_name("coordinator", name) if name else launching.own_name()
+    folder = default_folder(cluster)
+    text = sys.stdin.read() if token == "-" else token  # noqa: S105 (a dash, not a token)
+    found = launching.ready(folder) if text is None else launching.lent(folder, text, called)
+    if not as_json:
+        _limits(found)
+    process.raise_file_limit()
+    tell = _in_json(called) if as_json else _in_words(called, found)
+    code = serve(Options(found.folder, called, port, door_port), tell)
+    if as_json:
+        _line(event="ended", name=called)
+    else:
+        output.out().print(f"{times.clock(time.time())}  {called} has ended")
+    raise typer.Exit(code)
+
+
+# --- private ------------------------------------------------------------------------------------
+
+
+def _in_words(name: str, cluster: Cluster) -> Tell:
+    known: list[str] = []
+
+    def tell(said: Said) -> None:
+        # Nobody may read it any more; that does not end a coordinator.
+        with suppress(OSError):
+            console, now = output.out(), times.clock(time.time())
+            if not known:
+                known.append(name)
+                console.print(f"coordinator [bold]{name}[/] of cluster [bold]{cluster.name}[/]")
+                rows = [("agents", said.address), ("machines join", said.door)]
+                console.print(output.table([], [*rows, ("folder", cluster.folder)]))
+            if said.term:
+                console.print(f"{now}  leads (term {said.term})")
+            elif said.leader is not None:
+                other = said.leader
+                console.print(f"{now}  stands by: {other.name} leads (term {other.term})")
+            else:
+                console.print(f"{now}  stands by")
+
+    return tell
+
+
+def _in_json(name: str) -> Tell:
+    def tell(said: Said) -> None:
+        with suppress(OSError):
+            _line(
+                event="leads" if said.term else "stands by",
+                name=name,
+                term=said.term,
+                leader=name if said.term else said.leader and said.leader.name,
+                address=said.address,
+                door=said.door,
+            )
+
+    return tell
+
+
+def _line(**fields: object) -> None:
+    document = {**fields, "at_s": time.time()}
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _limits(cluster: Cluster) -> None:
+    """What a standby cannot do something about: a plane that is one server."""
+    from holdfast.coordination.address import ZooKeeperAddress, parse
+
+    plane = parse(cluster.coordination)
+    if not isinstance(plane, ZooKeeperAddress) or len(plane.hosts) == 1:
+        output.err().print(
+            f"[yellow]the coordination plane is one server[/] ({plane}): when it is lost, nobody "
+            "leads. An ensemble: holdfast up --coordination zk://h1,h2,h3, for a new cluster"
+        )
