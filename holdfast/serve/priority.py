@@ -3,7 +3,7 @@
     give_way()                      # a process that looks after things: a conductor
     step_back_alone()               # one thread of a process that answers
     apart = Apart()                 # a process, and what it starts, that nobody waits for, ...
-    with apart.patiently(10.0):     # ... but for whoever waits for this: then as all others
+    with apart.patiently("m@7", 10.0):    # ... but for whoever waits for this: then as all others
         ...
 
 `nice` alone does not do that, for two reasons. Where nobody has set up anything else, Linux shares
@@ -24,6 +24,7 @@ import platform
 import signal
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,20 +72,29 @@ class Apart:
         # What cannot be taken back must not be much.
         self._nice = TRIAL_NICE if may_return() else LOADING_NICE
         self._of_session = 0
+        self._what, self._spent_s = "", 0.0
         _set_slice(self._usual)
         # For good: an alarm that comes late must find it.
         signal.signal(signal.SIGALRM, lambda *_: self._return())
 
     @contextmanager
-    def patiently(self, most_s: float) -> Iterator[None]:
-        """Within, the whole session steps back, but not for longer than said: on a machine that
-        is busy for long it would not come to an end. One at a time."""
-        self._set(self._usual + self._nice, self._nice)
-        signal.setitimer(signal.ITIMER_REAL, most_s)
+    def patiently(self, what: str, most_s: float) -> Iterator[None]:
+        """Within, the whole session steps back, but not for longer than said in all that is done
+        for the same thing, one after the other: on a machine that is busy for long it would not
+        come to an end."""
+        if what != self._what:
+            self._what, self._spent_s = what, 0.0
+        began_s = time.monotonic()
+        if self._spent_s < most_s:
+            self._set(self._usual + self._nice, self._nice)
+            signal.setitimer(signal.ITIMER_REAL, most_s - self._spent_s)
+        else:
+            self._return()
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
+            self._spent_s += time.monotonic() - began_s
 
     def _return(self) -> None:
         if not self._set(self._usual, 0):

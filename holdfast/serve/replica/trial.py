@@ -105,7 +105,7 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         apart = Apart()
         while (task := _line(line)) is not None:
-            with apart.patiently(TRIAL_PATIENCE_S):
+            with apart.patiently(_name(task), TRIAL_PATIENCE_S):
                 _warm(task)
                 answer = _done(line, task, store)
             line.sendall(json.dumps(answer).encode() + b"\n")
@@ -143,7 +143,7 @@ def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> di
     os.close(words)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    name = f"{task['record']['model']}@{task['record']['number']}"
+    name = _name(task)
     if late:
         why = f"it was stopped after {time.monotonic() - began_s:.0f} s"
         return {"failed": f"{name} does not finish loading", "why": why}
@@ -152,6 +152,10 @@ def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> di
         return answer
     how = f"status {code}" if code >= 0 else f"signal {-code} ({_signal(-code)})"
     return {"failed": f"loading {name} ends its process", "why": f"it ended with {how}"}
+
+
+def _name(task: dict[str, Any]) -> str:
+    return f"{task['record']['model']}@{task['record']['number']}"
 
 
 def _signal(number: int) -> str:
@@ -195,8 +199,7 @@ def _do(task: dict[str, Any], store: _Store | None, words: int) -> Never:
     except HoldfastError as error:
         answer |= {"failed": error.what, "why": error.why}
     except BaseException as error:  # the model's code may raise whatever it likes
-        name = f"{task['record']['model']}@{task['record']['number']}"
-        answer |= {"failed": f"{name} cannot be loaded", "why": first_line(error)}
+        answer |= {"failed": f"{_name(task)} cannot be loaded", "why": first_line(error)}
     answer["why"] = answer["why"][:LOAD_REASON_CHARACTERS_MAX]
     with os.fdopen(words, "wb") as out:
         out.write(json.dumps(answer).encode())

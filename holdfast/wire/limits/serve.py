@@ -36,8 +36,8 @@ RETRY_AFTER_S: Final = 1
 # waits for that lock waits for the thread to be given a core.
 LOADING_NICE: Final = 5
 TRIAL_NICE: Final = 10
-# The process not for longer than this: on a machine that is busy for hours a version must come to
-# an end too, and somebody waits for it.
+# The process not for longer than this, fetching and trying together: on a machine that is busy for
+# hours a version must come to an end too, and somebody waits for it.
 TRIAL_PATIENCE_S: Final = 10.0
 # By how much those step back who look after things and answer nobody: a conductor, and what a
 # gateway watches with. Not far: a rollback waits for them.

@@ -114,8 +114,8 @@ def seen(who):
 usual = os.getpriority(os.PRIO_PROCESS, 0)
 apart = priority.Apart()
 print("alone" if os.getsid(0) == os.getpgrp() == os.getpid() else "not alone")
-for _ in range(2):
-    with apart.patiently(most_s):
+for what in sys.argv[4]:
+    with apart.patiently(what, most_s):
         ready, tell = os.pipe()
         child = os.fork()
         if not child:
@@ -133,9 +133,10 @@ for _ in range(2):
 """
 
 
-def apart(folder: Path, most_s: float, refused: int = 0) -> list[str]:
+def apart(folder: Path, most_s: float, refused: int = 0, things: str = "ab") -> list[str]:
+    """What it says of two things that it does, one after the other."""
     ran = subprocess.run(
-        [sys.executable, "-c", APART, str(folder / "group"), str(most_s), str(refused)],
+        [sys.executable, "-c", APART, str(folder / "group"), str(most_s), str(refused), things],
         capture_output=True,
         text=True,
         timeout=200,
@@ -158,6 +159,11 @@ def test_a_process_apart_is_as_all_others_when_its_patience_ends_and_patient_ane
     after = "[0, 0] 0" if priority.may_return() else f"[{LOADING_NICE}, {LOADING_NICE}] 0"
     assert said[0] == "alone"
     assert [line.partition(" then ")[2] for line in said[1:]] == [after] * 2
+
+
+def test_what_has_used_up_its_patience_gets_no_more_of_it(tmp_path: Path) -> None:
+    after = "[0, 0] 0" if priority.may_return() else f"[{LOADING_NICE}, {LOADING_NICE}] 0"
+    assert apart(tmp_path, 0.1, things="aa")[2] == f"{after} then {after}"
 
 
 def test_a_session_that_may_not_change_now_is_changed_a_little_later(tmp_path: Path) -> None:
