@@ -11,12 +11,13 @@ from tests.proofs.kazoo_suite.known import judge, reasons
 from tests.proofs.kazoo_suite.suite import Outcome
 from tests.proofs.kazoo_suite.workshop import WorkshopMissing, workshop_python
 
-# Most of the client's tests and the recipes'; without those that wait for a time-out of seconds.
+# Most of the client's tests and the recipes'; without those that wait for a time-out of seconds, or
+# want a server to be back within five.
 QUICK = (
     "TestClient or TestSSLClient or TestAuthentication or TestBuildEnvironment"
     " or KazooLockTests or KazooQueueTests or KazooPartyTests"
 )
-SLOW = "test_update_host_list or timeout or many_threads or TestConnection"
+SLOW = "test_update_host_list or request_queuing or timeout or many_threads or TestConnection"
 PASSED_MIN = 90
 
 
