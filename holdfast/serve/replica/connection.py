@@ -110,9 +110,9 @@ class Connection(asyncio.Protocol):
         long is not computed for a client that has hung up."""
         self._reader.deaf = self._ended = True
         current = self._current
-        if current is None or current.pending is not None:
-            return False
         last = self._waiting[-1] if self._waiting else current
+        if last is None or (current is not None and current.pending is not None):
+            return False
         last.keeps = False
         return True
 
