@@ -66,6 +66,7 @@ class Sight:
         self._news = news
         self._dirty: dict[Node, None] = {}
         self._comes = False
+        self._late_until_s: dict[Node, float] = {}
         self.deaf_until_s = 0.0
         self.mute_until_s = 0.0
         self.known = False  # everything was read at least once
@@ -105,11 +106,17 @@ class Sight:
             return
         faults = self._world.faults
         if faults.strikes("late"):
-            self._being.after(self._world.kernel.between(*LATE_S), lambda: self.mark(node))
+            late_s = self._world.kernel.between(*LATE_S)
+            self._late_until_s[node] = self._world.kernel.now_s + late_s
+            self._being.after(late_s, lambda: self.mark(node))
             return
         if faults.strikes("double"):
             self._being.after(self._world.kernel.between(*LATE_S), lambda: self.mark(node))
         self.mark(node)
+
+    def hears_late(self, node: Node) -> bool:
+        """Whether news of it are still on their way, by a fault."""
+        return self._world.kernel.now_s <= self._late_until_s.get(node, -1.0)
 
     def mark(self, node: Node) -> None:
         """Read it again."""

@@ -16,6 +16,7 @@ from holdfast.serve.records import WEIGHT_TOTAL, Course
 from holdfast.wire.limits import HEALTH_CHECK_TIMEOUT_S, LOST_REPLICA_S
 from simulation.kernel import Violation
 from simulation.serving.configuration import Arm, Cluster, Route
+from simulation.serving.plane import REPLICA
 from simulation.serving.settings import NAME, Nature
 from simulation.serving.traffic import KINDS
 
@@ -269,5 +270,9 @@ class Promises:
                 raise Violation(TAKEN_BACK, f"{gateway.name} sends to {found}, not to {wanted}")
             for known in gateway.services:
                 for one in known.replicas:
-                    if not deadly and not self._world.by_address[one.replica.host].up:
-                        raise Violation(GONE, f"{gateway.name} knows {one.replica.worker}")
+                    worker = one.replica.worker
+                    # What went late in the storm may come after all else is settled.
+                    if deadly or gateway.sight.hears_late((REPLICA, worker)):
+                        continue
+                    if not self._world.by_address[one.replica.host].up:
+                        raise Violation(GONE, f"{gateway.name} knows {worker}")
