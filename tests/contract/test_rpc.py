@@ -127,10 +127,11 @@ def test_orders_twice_and_late_start_a_worker_once(play: Play) -> None:
     async def scenario(world: World) -> None:
         n1 = await world.join("n1")
         await world.heard("n1")
-        for order in (start("n1"), start("n1"), StopWorker("n1", "j", 1, 1.0), start("n1")):
+        orders = (start("n1"), start("n1"), StopWorker("n1", "j", 1, 1.0), start("n1"))
+        for number, order in enumerate(orders, start=1):
             world.agents.order(1, decided(order))
-            await asyncio.sleep(0.05)
-        await soon(lambda: len(n1.agent.delivered) == 4, "all came")
+            # One that waits to be sent would be replaced by the next.
+            await soon(lambda count=number: len(n1.agent.delivered) == count, "it came")
         await n1.agent.dies("j", 1)
         world.agents.order(1, decided(Forget("n1", "j", 1)))
         world.agents.order(1, decided(start("n1")))
