@@ -81,10 +81,11 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_new_beginning(tmp_path: Path
 
 
 def test_a_script_that_is_killed_and_run_again_comes_to_the_same_answer(tmp_path: Path) -> None:
-    options = ["--steps", "400", "--step-ms", "5", "--folder", str(tmp_path / "folder")]
+    options = ["--steps", "400", "--folder", str(tmp_path / "folder")]
     answer = tmp_path / "answer"
-    process = subprocess.Popen([*COUNTER, *options], cwd=ROOT, stdout=subprocess.DEVNULL)
-    until_s = time.monotonic() + 60
+    slowly = [*COUNTER, *options, "--step-ms", "30"]  # it must not be done before it is killed
+    process = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.DEVNULL)
+    until_s = time.monotonic() + 120
     while not (tmp_path / "folder" / "last.json").exists() and time.monotonic() < until_s:
         time.sleep(0.01)
     process.kill()
