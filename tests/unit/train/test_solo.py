@@ -93,7 +93,10 @@ def test_a_script_that_is_killed_and_run_again_comes_to_the_same_answer(tmp_path
     begun = json.loads((tmp_path / "folder" / "last.json").read_text())["step"]
     assert 0 < begun < 400
     done = subprocess.run(
-        [*COUNTER, *options, "--answer", str(answer)], cwd=ROOT, capture_output=True, check=True
+        [*COUNTER, *options, "--step-ms", "0", "--answer", str(answer)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     assert f"after step {begun}".encode() in done.stdout
     expected = subprocess.run(
