@@ -13,21 +13,23 @@ from xdist.scheduler import LoadScopeScheduling
 
 # What takes longest, the longest first: begun last, it would be waited for by idle processes.
 SLOW: Final = (
+    "tests/integration/test_commands.py",
     "tests/integration/test_training_demo.py",
     "tests/test_control_chaos.py",
     "tests/faults/test_local.py",
     "tests/faults/test_async.py",
     "tests/test_training_proof.py",
     "tests/integration/test_tour.py",
-    "tests/integration/test_commands.py",
     "tests/test_chaos.py",
-    "tests/test_serving_proof.py",
     "tests/faults/test_training_deaths.py",
+    "tests/integration/test_serve_command.py",
+    "tests/test_serving_proof.py",
+    "tests/test_kazoo_suite.py",
     "tests/faults/test_training.py",
     "tests/faults/test_compression.py",
-    "tests/integration/test_serve_command.py",
     "tests/faults/test_agent_warm_kills.py",
-    "tests/test_kazoo_suite.py",
+    "tests/faults/test_agent_kills.py",
+    "tests/contract/test_control_plane_failover.py",
 )
 _CONTROL: Final = "proofs of the control plane"
 # Tests of one file share something that takes long to start; those of the same name would be too
