@@ -23,6 +23,8 @@ SLOW: Final = (
     "tests/test_chaos.py",
     "tests/faults/test_training_deaths.py",
     "tests/integration/test_serve_command.py",
+    "tests/integration/test_standby.py",
+    "tests/integration/test_unserve.py",
     "tests/test_serving_proof.py",
     "tests/test_kazoo_suite.py",
     "tests/faults/test_training.py",
