@@ -50,6 +50,7 @@ TOGETHER: Final = {
             "tests/integration/test_commands.py",
             "tests/integration/test_gateway.py",
             "tests/integration/test_gateway_changes.py",
+            "tests/integration/test_gateway_changes.py",
             "tests/integration/test_gateway_doors.py",
             "tests/integration/test_serve_command.py",
             "tests/integration/test_serving_clients.py",
