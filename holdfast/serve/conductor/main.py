@@ -10,7 +10,6 @@ session, and replicas and gateways go on with the last course.
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from holdfast.cluster import opened, register, ties
 from holdfast.cluster.sessions import awaited_session
 from holdfast.serve.conductor.conductor import Conductor
 from holdfast.serve.priority import give_way
-from holdfast.wire import logs
+from holdfast.wire import logs, process
 from holdfast.wire.certificates import checked_name
 from holdfast.wire.errors import Cancelled
 
@@ -54,8 +53,7 @@ def serve(options: Options) -> int:
     give_way()
     cluster = opened(options.cluster)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    process.when_told_to_end(stop.set)
     if options.tied:
         ties.watch(stop.set)
     with ExitStack() as stack:

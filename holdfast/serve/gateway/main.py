@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from holdfast.serve.gateway.state import Front, Tls
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.priority import give_way
 from holdfast.serve.protocol.marks import release
-from holdfast.wire import disk, logs
+from holdfast.wire import disk, logs, process
 from holdfast.wire.certificates import checked_name
 from holdfast.wire.errors import Full, Usage
 
@@ -100,8 +99,7 @@ def serve(options: Options) -> int:
             stop.set()
             gateway.wake()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: end())
+        process.when_told_to_end(end)
         if options.tied:
             ties.watch(end)
         gateway.begin()
