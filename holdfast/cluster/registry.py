@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.cluster.folder import Cluster
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import Occupied
 from holdfast.wire.process import PART_VARIABLE
 
@@ -98,14 +99,21 @@ class Registration:
         self._path = path
         self._lock = lock
         self.process = process
-        self._write()
+        _write(path, process)
 
     def note(self, **facts: Any) -> None:
-        """Say something of ourselves, in place of what was said under these names."""
-        noted = {**self.process.facts, **facts}
-        if noted != self.process.facts:
-            self.process = replace(self.process, facts=noted)
-            self._write()
+        """Say something of ourselves, in place of what was said under these names. While the disk
+        is full the record stays as it was: say it again, and it is written when there is room."""
+        noted = replace(self.process, facts={**self.process.facts, **facts})
+        if noted == self.process:
+            return
+        try:
+            _write(self._path, noted)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        else:
+            self.process = noted
 
     def close(self) -> None:
         """We end: the record goes."""
@@ -117,9 +125,6 @@ class Registration:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _write(self) -> None:
-        _write(self._path, self.process)
 
 
 def register(cluster: Cluster, kind: str, name: str) -> Registration:

@@ -31,11 +31,11 @@ class S3Server(ServerProcess):
     """A server with one bucket."""
 
     def address(self, prefix: str = "", bucket: str = BUCKET) -> str:
-        return f"s3://{bucket}/{prefix}?endpoint=http://127.0.0.1:{self.port}&region=us-east-1"
+        return f"s3://{bucket}/{prefix}?endpoint=http://{self.hosts}&region=us-east-1"
 
     def ready(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2):
+            with socket.create_connection((self.host, self.port), timeout=2):
                 return True
         except OSError:
             return False
@@ -65,7 +65,7 @@ class RcloneServer(S3Server):
     def command(self) -> Sequence[str]:
         self.objects.mkdir(parents=True, exist_ok=True)
         (self.folder / "rclone.conf").touch()
-        listen = ["--addr", f"127.0.0.1:{self.port}", "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
+        listen = ["--addr", self.hosts, "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
         return [str(rclone()), "serve", "s3", *listen, str(self.objects.parent)]
 
     def environment(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -42,6 +43,20 @@ def child(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "here\n"
         yield process
         process.kill()
+
+
+def test_on_a_full_disk_a_record_stays_as_it_was_until_it_is_said_again(cluster: Cluster) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with register(cluster, "agent", "n") as registration:
+        registration.note(leader="first")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may have a byte
+        try:
+            registration.note(leader="second")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert [one.facts for one in processes(cluster)] == [{"leader": "first"}]
+        registration.note(leader="second")
+        assert [one.facts for one in processes(cluster)] == [{"leader": "second"}]
 
 
 def test_a_process_is_known_while_it_lives_with_what_it_says_of_itself(
