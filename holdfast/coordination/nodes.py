@@ -320,11 +320,12 @@ class Nodes:
     def transact(
         self, ops: Sequence[Op], deadline: Deadline, life: Life | None = None
     ) -> list[Any]:
-        """All of `ops` or none, once. Raises `Rejected`, or `ReplyLost` for the recipe to resolve.
-
-        The result of a create is its path, that of a put its stat.
-        """
-        results: list[Any] = self.attempt(lambda: self._commit(ops), deadline, life)
+        """All of `ops` or none, once; a create gives its path, a put its stat. `Rejected` and
+        `ReplyLost` are for the recipe to resolve. A server with a full disk: `Unavailable`."""
+        try:
+            results: list[Any] = self.attempt(lambda: self._commit(ops), deadline, life)
+        except kz.KazooException as error:
+            raise translated(error, f"change {', '.join(op.path for op in ops)}") from error
         for index, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(
                 result, (kz.RolledBackError, kz.RuntimeInconsistency)
