@@ -98,7 +98,7 @@ simulate: setup ## look for trouble in the simulated worlds (SEEDS=20000 of each
 	$(PY) -m simulation --seeds $(or $(SEEDS),20000) --jobs 2
 	$(PY) -m simulation.serving --seeds $(or $(SEEDS),20000) --jobs 2
 
-chaos: setup services ## kill, cut, pause and slow a real cluster, and check its history (MINUTES=30)
+chaos: setup services ## kill, cut, pause, slow and fill a real cluster, and check its history (MINUTES=30)
 	$(PY) -m tests.proofs.chaos --minutes $(or $(MINUTES),30) --seed $(SEED)
 
 mutants: setup ## break the decisions on purpose; the simulator must find each

@@ -1,4 +1,4 @@
-"""The chaos run in short: a whole cluster is killed, cut and paused, and every promise holds.
+"""The chaos run in short: a whole cluster is killed, cut, paused and filled, and all promises hold.
 
 `make chaos MINUTES=30 SEED=…` is the long one.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.proofs.chaos import disks, network
 from tests.proofs.chaos.plan import Plan
+from tests.proofs.control.processes import start_ticks
 
 ROOT = Path(__file__).parents[1]
 # Much more than it takes: its own waits are bounded, and the machine may be busy.
@@ -39,18 +43,46 @@ def chaos(*words: str) -> dict[str, Any]:
     return found
 
 
-# In namespaces where they can be made; elsewhere the command says why not, and does without.
+# In namespaces, with small disks and with a store's server where they can be had; elsewhere the
+# command says why not, and does without.
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("chaos")
-def test_every_promise_holds_while_everything_is_killed_cut_and_paused() -> None:
-    words = ["--minutes", "0.55", "--seed", "275", "--epochs", "20", "--models", "mlp"]
-    figures = chaos(*words)["figures"]
+def test_every_promise_holds_while_everything_is_killed_cut_paused_and_filled() -> None:
+    words = ["--minutes", "0.55", "--seed", "3044", "--epochs", "20", "--models", "mlp"]
+    found = chaos(*words)
+    figures = found["figures"]
     assert figures["kills"] >= 2
     assert figures["cuts"] >= 1
     assert figures["requests"] > 100
     assert figures["commits"] > 0
     assert figures["acknowledged writes"] > 50
     assert figures["trainings, all with the right bits"] >= 1
+    if not {"--no-namespaces", "--no-disks", "folder"} & set(found["command"].split()):
+        assert figures["kills of envoy"] == 1
+        assert figures["kills of store"] >= 1
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("chaos")
+def test_a_run_that_is_interrupted_leaves_no_process_no_namespace_and_no_disk() -> None:
+    command = [sys.executable, "-m", "tests.proofs.chaos", "--minutes", "30", "--seed", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as run:
+        name = f"{run.pid}-{start_ticks(run.pid)}"
+        assert run.stdout is not None
+        try:
+            while "all replicas serve" not in (line := run.stdout.readline()):
+                assert line, "it has ended"
+                print(line, end="")
+            assert network.marked(name), "everything runs"
+        finally:
+            run.send_signal(signal.SIGINT)
+            said, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 130, said
+    assert network.marked(name) == []
+    assert not [place for place, of in disks.mounted().items() if name in of]
+    assert not [each for each in network.names() if name in each]
+    folder = Path(said.rpartition("data in ")[2].strip())
+    shutil.rmtree(folder)
 
 
 def test_a_plan_is_printed_without_being_played_and_is_the_same_for_its_seed() -> None:

@@ -1,9 +1,10 @@
-"""A whole cluster on hosts of its own, killed, cut, paused and slowed while it is used.
+"""A whole cluster on hosts of its own, killed, cut, paused, slowed and filled while it is used.
 
-`python -m tests.proofs.chaos --minutes 30 --seed 7 [--ensemble] [--no-namespaces] [--plan]`
+`python -m tests.proofs.chaos --minutes 30 --seed 7 [--ensemble] [--store folder] [--plan]`
 
 Hosts are network namespaces with addresses of their own: coordination servers, two coordinators and
-conductors, three machines with agents, a gateway with its Envoy, and clients. A training goes on, a
+conductors, three machines with agents, two gateways with an Envoy each, a store, and clients. Some
+have a small disk of their own. A training goes on, a
 model is served under load, versions come and go, and a client writes through the coordination
 plane; meanwhile a script of faults is played, drawn from a seed.
 
@@ -12,6 +13,7 @@ plane; meanwhile a script of faults is played, drawn from a seed.
 - `drawing`     a script from a seed; `plan`: a seed, a time, a cast. Pure
 - `cast`        who plays, on which host
 - `network`     hosts in namespaces, links that are cut and slowed; `loopback`: without root
+- `disks`       small disks for hosts, that can be filled
 - `town`        the processes on their hosts, kept running as init would
 - `hand`        does what the script says, and takes it back
 - `clients`     who uses the cluster, from outside

@@ -1,4 +1,4 @@
-"""`python -m tests.proofs.chaos`: kill, cut, pause and slow a cluster; check its histories."""
+"""`python -m tests.proofs.chaos`: kill, cut, pause and fill a cluster; check its histories."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Final, TextIO
 
-from tests.proofs.chaos.network import missing, sweep
-from tests.proofs.chaos.plan import MODELS, Plan
+from tests.proofs.chaos import disks, network
+from tests.proofs.chaos.plan import MODELS, STORES, Plan
 from tests.proofs.control.checks import Violation
 from tests.proofs.running import Words, conducted, hear_signals
 from tests.servers import zookeeper_missing
+from tests.servers.s3 import rclone_missing
 
 EXAMPLES: Final = """examples:
   python -m tests.proofs.chaos --minutes 30 --seed 7             a long run
@@ -65,7 +66,7 @@ def run(plan: Plan, *, as_json: bool, keep: bool) -> int:
     from tests.proofs.chaos.campaign import Campaign
 
     screen = Screen(sys.stderr if as_json else sys.stdout)
-    for left in sweep():
+    for left in (*network.sweep(), *disks.sweep()):
         screen.say(f"left by a run that was killed, and removed: {left}")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     where = "in network namespaces" if plan.namespaces else "on the loopback"
@@ -92,6 +93,8 @@ def main() -> int:
     add("--seed", type=int, default=secrets.randbits(32), help="the same seed draws the same plan")
     add("--ensemble", action="store_true", help="three ZooKeeper servers, not our own one")
     add("--no-namespaces", action="store_true", help="all on the loopback; needs no root")
+    add("--no-disks", action="store_true", help="no disk is filled; needs no root")
+    add("--store", choices=STORES, help="s3: a server of its own (where there is rclone)")
     add("--rate", type=float, default=Plan.rate, help="requests a second")
     add("--epochs", type=int, default=Plan.epochs, help="of a training; six steps each")
     add("--models", nargs="+", choices=MODELS, default=MODELS, help="trained in turn")
@@ -99,15 +102,25 @@ def main() -> int:
     add("--keep", action="store_true", help="keep the folder with all records, however it ends")
     add("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
-    namespaces = not given.no_namespaces
-    if namespaces and not given.plan and (why := missing()):
+    store, namespaces, small = given.store or "s3", not given.no_namespaces, not given.no_disks
+    if namespaces and not given.plan and (why := network.missing()):
         print(f"without network namespaces, all on the loopback: {why}", file=sys.stderr)
         namespaces = False
+    if small and not given.plan and (why := disks.missing()):
+        print(f"without disks that are filled: {why}", file=sys.stderr)
+        small = False
+    if store == "s3" and not given.plan and (why := rclone_missing()):
+        print(f"with a store in a folder: {why}", file=sys.stderr)
+        if given.store:
+            return 2
+        store = "folder"
     plan = Plan(
         seed=given.seed,
         minutes=given.minutes,
         ensemble=given.ensemble,
         namespaces=namespaces,
+        disks=small,
+        store=store,
         rate=given.rate,
         epochs=given.epochs,
         models=tuple(given.models),

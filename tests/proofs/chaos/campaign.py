@@ -16,7 +16,8 @@ from holdfast.serve.services import Services
 from holdfast.wire.errors import Conflict
 from holdfast.wire.room import Resources
 from tests.proofs.chaos import telling
-from tests.proofs.chaos.cast import GATEWAY, REPLICA_BYTES, REPLICA_CPU
+from tests.proofs.chaos.cast import REPLICA_BYTES, REPLICA_CPU
+from tests.proofs.chaos.disks import Disks
 from tests.proofs.chaos.hand import Hand
 from tests.proofs.chaos.looking import Looking
 from tests.proofs.chaos.loopback import Loopback
@@ -67,11 +68,15 @@ class Campaign:
                 network = self._network()
                 stack.callback(network.close)
                 network.enter()
+                disks = Disks()
+                stack.callback(disks.close)
                 pool = stack.enter_context(ThreadPoolExecutor())
                 plan = self.plan
                 right = pool.submit(undisturbed, plan.models, plan.epochs, self.folder)
-                town = Town(self.folder, network, plan.cast, plan.rate)
+                town = Town(self.folder, network, disks, plan.cast, plan.rate)
                 stack.callback(_clear, town)
+                if plan.disks:
+                    town.lay_disks()
                 self._play(town, right)
         except AssertionError as broken:
             self.broken.append(str(broken))
@@ -98,7 +103,9 @@ class Campaign:
         self, town: Town, session: Session, looking: Looking, right: Future[dict[str, str]]
     ) -> None:
         services = Services(session, "chaos")
-        publisher = Publisher(town.cluster(GATEWAY), session, self.folder / "code")
+        publisher = Publisher(
+            town.cluster(self.plan.cast.gateways[0]), session, self.folder / "code"
+        )
         self._serve(services, publisher)
         self._await(self._settled, "all replicas serve")
         self._await(right.done, "a training without any fault has ended, for its bits")
@@ -185,7 +192,7 @@ class Campaign:
         """The figures as a table, and when requests failed although nothing was promised."""
         if self.looking is None:
             return ""
-        gaps = telling.gaps(self.looking.excused)
+        gaps = telling.gaps(self.looking.failed)
         return telling.table(self.figures()) + (f"\n{gaps}" if gaps else "")
 
     def story(self) -> str:

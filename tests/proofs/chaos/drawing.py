@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tests.proofs.chaos.cast import GATEWAY, WRITER, Cast
+from tests.proofs.chaos.cast import CLIENT, WRITER, Cast
 from tests.proofs.chaos.observed import job
 from tests.proofs.chaos.script import Act, Chaos, all_, any_, leading
 
@@ -23,11 +23,22 @@ KILLS: Final = {
     "gateway": 4,
     "nursery": 2,
     "writer": 2,
+    "envoy": 6,
+    "store": 4,
 }
-PAUSES: Final = {"worker": 3, "replica": 3, "agent": 3, "coordinator": 3, "server": 1, "gateway": 1}
-# (Not the only gateway: whoever asks meanwhile would find nobody, as is said of it.)
+PAUSES: Final = {
+    "worker": 3,
+    "replica": 3,
+    "agent": 3,
+    "coordinator": 3,
+    "server": 1,
+    "gateway": 1,
+    "envoy": 2,
+    "store": 2,
+}
 RESTARTS: Final = {"coordinator": 2, "agent": 2, "conductor": 1}
-LINKS: Final = {"cut": 14, "partition": 8, "slow": 8}
+LINKS: Final = {"cut": 16, "partition": 8, "slow": 8}
+FILLS: Final = {"disk": 8}
 COURSES: Final = {"rollout": 5, "rollback": 2}
 # Some at once, some while the one before is being dealt with, some after a quiet time.
 GAPS_S: Final = (((0.0, 0.1), 14), ((0.4, 2.0), 50), ((2.0, 6.0), 36))
@@ -41,25 +52,27 @@ RATES: Final = ("128kbit", "512kbit", "2mbit")
 ON_STEP_SHARE: Final = 0.12
 # Now and then it strikes all of a kind: all workers, so that a training begins from a checkpoint.
 ALL_SHARE: Final = 0.2
-# So long a replica that was struck may take to be back. Until then others are spared, but for this
-# share of such acts.
+# An Envoy is often killed together with its gateway, as if their host had lost its power.
+BOTH_SHARE: Final = 0.4
+# So long a replica or a gateway that was struck may take to be back. Until then others are spared,
+# but for this share of such acts.
 BACK_S: Final = 8.0
 ALL_AWAY_SHARE: Final = 0.1
 FIRST_S: Final = 1.0
 
 
-def draw(seed: int, seconds: float, cast: Cast, *, links: bool) -> Chaos:
+def draw(seed: int, seconds: float, cast: Cast, *, links: bool, disks: bool) -> Chaos:
     """Faults for so many seconds. `links`: whether any link can be cut and slowed, or only those
-    to the coordination plane."""
-    return _Drawing(seed, seconds, cast, links).chaos
+    to the coordination plane. `disks`: whether disks can be filled."""
+    return _Drawing(seed, seconds, cast, links, disks).chaos
 
 
 class _Drawing:
-    def __init__(self, seed: int, seconds: float, cast: Cast, links: bool) -> None:
+    def __init__(self, seed: int, seconds: float, cast: Cast, links: bool, disks: bool) -> None:
         self.chance = random.Random(seed)
-        self.cast, self.links = cast, links
+        self.cast, self.links, self.disks = cast, links, disks
         self.chaos = Chaos()
-        self._spared_s = 0.0
+        self._spared_s = {self._costs_replicas: 0.0, self._costs_a_gateway: 0.0}
         at_s, count = FIRST_S, 0
         while at_s < seconds:
             act = self._act_at(int(at_s * 10) / 10)
@@ -75,25 +88,38 @@ class _Drawing:
         """Mostly one that leaves the service somebody who can answer: what is promised of requests
         says nothing while nobody is there."""
         act = self._act().at(at_s)
-        while self._costs_replicas(act) and at_s < self._spared_s:
+        while any(costs(act) and at_s < until_s for costs, until_s in self._spared_s.items()):
             if self.chance.random() < ALL_AWAY_SHARE:
                 break
             self.chaos.acts.pop()
             act = self._act().at(at_s)
-        if self._costs_replicas(act):
-            self._spared_s = at_s + act.lasts_s + BACK_S
+        for costs in self._spared_s:
+            if costs(act):
+                self._spared_s[costs] = at_s + act.lasts_s + BACK_S
+        if act.verb == "kill" and act.kind == "envoy" and self.chance.random() < BOTH_SHARE:
+            # The gateway first: it would have another one at once.
+            self.chaos.acts.remove(act)
+            self.chaos.kill(gateway=act.who).for_(act.lasts_s).at(at_s)
+            self.chaos.acts.append(act)
         return act
 
     def _costs_replicas(self, act: Act) -> bool:
-        """Whether the gateway may lose sight of a replica by it."""
+        """Whether a gateway may lose sight of a replica by it."""
         if act.kind in ("replica", "machine"):
             return True
         if act.verb == "slow":
             return act.sides[0][0] in self.cast.machines
         sides = [set(side) for side in act.sides]
-        machines = set(self.cast.machines)
-        apart = [side for side in sides if GATEWAY not in side and side & machines]
-        return len(apart) > 0 and len(sides) > 1 and any(GATEWAY in side for side in sides)
+        machines, gateways = set(self.cast.machines), set(self.cast.gateways)
+        return any(
+            one is not other and one & machines and other & gateways
+            for one in sides
+            for other in sides
+        )
+
+    def _costs_a_gateway(self, act: Act) -> bool:
+        """Whether the client may lose one by it."""
+        return act.kind == "envoy" or any(CLIENT in side for side in act.sides)
 
     def _act(self) -> Act:
         makers: list[tuple[Callable[[str], Act], dict[str, int]]] = [
@@ -102,7 +128,13 @@ class _Drawing:
             (self._restart, RESTARTS),
             (self._link, LINKS),
             (self._course, COURSES),
+            (self._fill, FILLS if self.disks else {}),
         ]
+        if not self.cast.store:
+            makers = [
+                (make, {kind: share for kind, share in shares.items() if kind != "store"})
+                for make, shares in makers
+            ]
         (chosen,) = self._weighted(makers, [sum(weights.values()) for _, weights in makers])
         make, weights = chosen
         (kind,) = self._weighted(list(weights), list(weights.values()))
@@ -125,6 +157,9 @@ class _Drawing:
             "agent": len(self.cast.machines),
             "machine": len(self.cast.machines),
             "nursery": len(self.cast.machines),
+            "gateway": len(self.cast.gateways),
+            "envoy": len(self.cast.gateways),
+            "store": 1,
         }
         if kind == "coordinator" and self.chance.random() < 0.6:
             return verb(coordinator=leading)
@@ -138,11 +173,15 @@ class _Drawing:
         lasts_s = self._length(LASTS_S)
         if not self.links:
             # Each host reaches the plane by a relay of its own: that is what can be cut here.
-            others = [host for host in self.cast.struck if host not in self.cast.servers]
+            others = [
+                host
+                for host in self.cast.struck
+                if host not in self.cast.servers and host != self.cast.store
+            ]
             one, way = self.chance.choice(others), self.chance.random() < 0.3
             return self.chaos.cut(one, self.cast.servers[0], one_way=way).for_(lasts_s)
         if kind == "slow":
-            slowed = [host for host in self.cast.struck if host != GATEWAY]
+            slowed = [host for host in self.cast.struck if host not in self.cast.gateways]
             host, rate = self.chance.choice(slowed), self.chance.choice(RATES)
             return self.chaos.slow(host, rate).for_(round(lasts_s + 3.0, 1))
         if kind == "cut":
@@ -153,16 +192,19 @@ class _Drawing:
     def _pair(self) -> tuple[str, str]:
         """Two hosts that have something to say to each other."""
         cast = self.cast
-        machine = self.chance.choice(cast.machines)
+        machine, gateway = self.chance.choice(cast.machines), self.chance.choice(cast.gateways)
         pairs = [
             (machine, self.chance.choice([one for one in cast.machines if one != machine])),
             (machine, self.chance.choice(cast.coordinators)),
             (machine, self.chance.choice(cast.servers)),
-            (GATEWAY, machine),
-            (GATEWAY, self.chance.choice(cast.servers)),
+            (gateway, machine),
+            (gateway, self.chance.choice(cast.servers)),
+            (gateway, CLIENT),
             (self.chance.choice(cast.coordinators), self.chance.choice(cast.servers)),
             (WRITER, self.chance.choice(cast.servers)),
         ]
+        if cast.store:
+            pairs += [(machine, cast.store), (self.chance.choice(cast.coordinators), cast.store)]
         if len(cast.servers) > 1:
             one, other = self.chance.sample(cast.servers, 2)
             pairs.append((one, other))
@@ -175,6 +217,9 @@ class _Drawing:
             [host for host in self.cast.struck if host != WRITER], self.chance.randint(1, 2)
         )
         return away, [host for host in self.cast.struck if host not in away]
+
+    def _fill(self, _kind: str) -> Act:
+        return self.chaos.fill(self.chance.choice(self.cast.disks)).for_(self._length(LASTS_S))
 
     def _course(self, kind: str) -> Act:
         if kind == "rollback":

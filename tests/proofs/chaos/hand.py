@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from tests.proofs.chaos.cast import CLIENT
+from tests.proofs.chaos.histories import Strike
+from tests.proofs.chaos.network import end
 from tests.proofs.chaos.script import Act, all_, any_, leading
 from tests.proofs.chaos.town import Town
 from tests.proofs.control.events import Fault
@@ -24,6 +27,7 @@ COUNTED: Final = {
     "slow": "slowed links",
     "rollout": "rollouts",
     "rollback": "rollbacks",
+    "fill": "full disks",
 }
 
 
@@ -55,6 +59,8 @@ class Hand:
                 struck = self._cut(act)
             case "slow":
                 struck = self._slow(act)
+            case "fill":
+                struck = self._fill(act)
             case _:
                 struck = [act.what] if self._roll(act) else []
         if struck:
@@ -62,11 +68,13 @@ class Hand:
             self.tally[COUNTED[act.verb]] += 1
             if act.verb == "kill":
                 self.tally["processes killed"] += len(struck)
+                self.tally[f"kills of {act.kind}"] += 1
             self._town.note(Fault(time.time(), act.what, ", ".join(struck)))
         return struck
 
     def turn(self) -> None:
         """Take back what has lasted long enough. Asked often."""
+        self._town.disks.press()
         now_s = time.monotonic()
         for one in [one for one in self._later if one.at_s <= now_s]:
             self._later.remove(one)
@@ -89,11 +97,44 @@ class Hand:
     def _strike(self, act: Act) -> list[str]:
         with self._town.lock:
             if act.kind in self._town.kept:
-                return [name for one in self._kept(act) for name in self._strike_kept(act, one)]
+                there = [one for one in self._kept(act) if self._may_end(act, one.name)]
+                return [name for one in there for name in self._strike_kept(act, one)]
+            if act.kind == "envoy":
+                return self._strike_envoys(act)
             if act.kind == "machine":
-                machines = _picked(self._town.cast.machines, act)
+                machines = [
+                    one for one in _picked(self._town.cast.machines, act) if self._may_end(act, one)
+                ]
                 return [name for one in machines for name in self._strike_machine(act, one)]
             return [name for one in self._found(act) for name in self._strike_found(act, one)]
+
+    def _may_end(self, act: Act, host: str) -> bool:
+        """Who has ended on a full disk may not start there, as is said: it is not killed."""
+        return act.verb == "pause" or not self._town.disks.full(host)
+
+    def _strike_envoys(self, act: Act) -> list[str]:
+        """The client loses it: for how long is written down."""
+        struck = []
+        those = zip(self._town.cast.gateways, self._town.envoys(), strict=True)
+        for gateway, found in _picked(list(those), act):
+            if found is None:
+                continue
+            strike = Strike(gateway, time.time())
+            if act.verb == "kill" and end(found.pid, found.ticks):
+                strike.to_s = time.time()
+                struck.append(found.name)
+            elif act.verb == "pause" and found.pause():
+
+                def resume(found: Found = found, strike: Strike = strike) -> None:
+                    found.resume()
+                    strike.to_s = time.time()
+
+                self._afterwards(act.lasts_s, f"the pause of {found.name}", resume)
+                struck.append(f"{found.name} for {act.lasts_s:g} s")
+            else:
+                continue
+            self._town.strikes.append(strike)
+        return struck
 
     def _strike_kept(self, act: Act, kept: Kept) -> list[str]:
         found = kept.found
@@ -160,20 +201,38 @@ class Hand:
         ]
         if not act.one_way:
             pairs += [(other, one) for one, other in pairs]
+        strikes = [Strike(host, time.time()) for host in self._lost_to_the_client(act)]
+        self._town.strikes += strikes
         for pair in pairs:
             network.cut(*pair)
 
         def heal() -> None:
             for pair in pairs:
                 network.heal(*pair)
+            for strike in strikes:
+                strike.to_s = time.time()
 
         self._afterwards(act.lasts_s, act.what, heal)
         return [f"for {act.lasts_s:g} s"]
+
+    def _lost_to_the_client(self, act: Act) -> list[str]:
+        hosts = {host for side in act.sides for host in side}
+        return [host for host in self._town.cast.gateways if {host, CLIENT} <= hosts]
 
     def _slow(self, act: Act) -> list[str]:
         (host,) = act.sides[0]
         self._town.network.slow(host, act.rate)
         self._afterwards(act.lasts_s, act.what, lambda: self._town.network.quicken(host))
+        return [f"for {act.lasts_s:g} s"]
+
+    # --- disks ----------------------------------------------------------------------------------
+
+    def _fill(self, act: Act) -> list[str]:
+        (host,) = act.sides[0]
+        if not self._town.may_be_filled(host):
+            return []
+        self._town.disks.fill(host)
+        self._afterwards(act.lasts_s, act.what, lambda: self._town.disks.free(host))
         return [f"for {act.lasts_s:g} s"]
 
 

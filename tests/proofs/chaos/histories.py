@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# What is wrong with a request begins with this if there was no answer at all.
+UNANSWERED: Final = "connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to the gateway. `wrong`: what is wrong with its answer; empty: nothing."""
+    """A request to a gateway. `wrong`: what is wrong with its answer; empty: nothing. One whose
+    connection failed was sent to the other gateway: the same `number`, another line."""
 
     sent_s: float
     ended_s: float
@@ -19,6 +24,27 @@ class Call:
     version: int = 0
     replica: str = ""
     late_s: float = 0.0
+    gateway: str = ""
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Strike:
+    """From then to then the client may have had no gateway of that name: its Envoy was killed or
+    paused, or the way there was cut."""
+
+    gateway: str
+    from_s: float
+    to_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """From then to then the plane did not know of that gateway: nobody waited for it."""
+
+    gateway: str
+    from_s: float
+    to_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +55,7 @@ class Probe:
     ended_s: float
     worker: int
     well: bool
+    gateway: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +69,11 @@ class CourseSeen:
 
 @dataclass(frozen=True, slots=True)
 class AppliedSeen:
-    """The gateway said that its Envoy has taken the course of this number."""
+    """A gateway said that its Envoy has taken the course of this number."""
 
     at_s: float
     number: int
+    gateway: str = ""
 
 
 @dataclass(frozen=True, slots=True)

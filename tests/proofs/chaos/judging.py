@@ -6,13 +6,24 @@ and bits by `tests.proofs.training.judging`.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
-from tests.proofs.chaos.histories import AppliedSeen, Call, CourseSeen, Plane, Probe, Write
+from tests.proofs.chaos.histories import (
+    UNANSWERED,
+    AppliedSeen,
+    Call,
+    CourseSeen,
+    Lost,
+    Plane,
+    Probe,
+    Strike,
+    Write,
+)
 from tests.proofs.control.checks import Violation
 
 # A replica that has answered through the gateway within this time is one that the gateway knows.
@@ -21,18 +32,33 @@ KNOWN_S: Final = 30.0
 BLIND_S: Final = 1.5
 # How much later than the gateway we may see a course.
 LATE_S: Final = 5.0
+# A gateway that has answered again after a strike: so long some of its requests may still fail.
+SETTLE_S: Final = 5.0
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
-def every_request_is_answered(calls: Sequence[Call], probes: Iterable[Probe]) -> list[Call]:
-    """No request fails while a replica that the gateway knows is well, seen from the gateway's
-    host, from before the request to its end. Those that failed while there was none."""
-    answers: dict[int, list[float]] = defaultdict(list)
+def every_request_is_answered(
+    calls: Sequence[Call],
+    probes: Iterable[Probe],
+    strikes: Iterable[Strike] = (),
+    lost: Sequence[Lost] = (),
+    courses: Sequence[CourseSeen] = (),
+) -> list[Call]:
+    """No try fails at a gateway while a replica that it knows is well, seen from its host, from
+    before the try to its end. Those that failed although nothing was promised:
+
+    - the gateway was struck itself: until it has answered again, and for a while afterwards. The
+      client asks the other one, which is judged by the same rule;
+    - there was no such replica. (A connection that is refused or broken has no such excuse.)
+    - the course changed while the plane had lost sight of the gateway: versions that it still asks
+      for may be gone."""
+    struck = _struck(calls, strikes)
+    answers: dict[tuple[str, int], list[float]] = defaultdict(list)
     for call in sorted(calls, key=lambda call: call.ended_s):
         if not call.wrong and call.replica.isdecimal():
-            answers[int(call.replica)].append(call.ended_s)
+            answers[call.gateway, int(call.replica)].append(call.ended_s)
     looks = _by_worker(probes)
     excused = []
     for call in calls:
@@ -40,16 +66,70 @@ def every_request_is_answered(calls: Sequence[Call], probes: Iterable[Probe]) ->
             continue
         if call.wrong.startswith("bytes"):
             raise Violation("8", f"a request was answered wrong: {call.wrong}")
-        for worker, times in answers.items():
-            known = bisect_right(times, call.sent_s)
-            if not known or times[known - 1] < call.sent_s - KNOWN_S:
-                continue
-            if worker in looks and looks[worker].well(times[known - 1], call.ended_s):
-                took = f"sent {call.sent_s:.3f}, failed after {call.ended_s - call.sent_s:.1f} s"
-                who = f"replica {worker} was well all the time"
-                raise Violation("8", f"a request ({took}) had no answer: {call.wrong}; {who}")
+        if not _excused(call, struck, lost, courses):
+            _judge_failed(call, answers, looks)
         excused.append(call)
     return excused
+
+
+def _struck(calls: Iterable[Call], strikes: Iterable[Strike]) -> list[Strike]:
+    """The strikes with the time after which nothing more may fail because of them."""
+    found = []
+    answered = sorted((call.sent_s, call.ended_s, call.gateway) for call in calls if not call.wrong)
+    for one in strikes:
+        times = (
+            end for sent, end, gateway in answered if gateway == one.gateway and sent > one.to_s
+        )
+        found.append(Strike(one.gateway, one.from_s, next(times, math.inf) + SETTLE_S))
+    return found
+
+
+def _excused(
+    call: Call, struck: Sequence[Strike], lost: Sequence[Lost], courses: Sequence[CourseSeen]
+) -> bool:
+    """Whether its gateway was struck, or follows a course that nobody keeps for it."""
+    if any(
+        one.gateway == call.gateway and one.from_s <= call.ended_s and call.sent_s <= one.to_s
+        for one in struck
+    ):
+        return True
+    if call.wrong.startswith(UNANSWERED):
+        return False
+    return any(
+        one.gateway == call.gateway
+        and one.from_s <= call.ended_s
+        and call.sent_s <= one.to_s + SETTLE_S
+        and any(one.from_s - LATE_S <= course.at_s <= call.ended_s for course in courses)
+        for one in lost
+    )
+
+
+def _judge_failed(
+    call: Call,
+    answers: Mapping[tuple[str, int], Sequence[float]],
+    looks: Mapping[tuple[str, int], _Looks],
+) -> None:
+    """It failed at a gateway that nobody had struck."""
+    took = f"sent {call.sent_s:.3f}, failed after {call.ended_s - call.sent_s:.1f} s"
+    what = f"a request to {call.gateway or 'the gateway'} ({took}) had no answer: {call.wrong}"
+    if call.wrong.startswith(UNANSWERED) and "timed out" not in call.wrong:
+        raise Violation("8", f"{what}; nobody had struck the gateway")
+    for (gateway, worker), times in answers.items():
+        known = bisect_right(times, call.sent_s)
+        if gateway != call.gateway or not known or times[known - 1] < call.sent_s - KNOWN_S:
+            continue
+        seen = looks.get((gateway, worker))
+        if seen is not None and seen.well(times[known - 1], call.ended_s):
+            raise Violation("8", f"{what}; replica {worker} was well all the time")
+
+
+def unanswered(calls: Iterable[Call]) -> list[Call]:
+    """The last try of each request that nobody has answered: what people call a failed one."""
+    last: dict[int, Call] = {}
+    for call in calls:
+        if call.number not in last or not call.wrong:
+            last[call.number] = call
+    return [call for call in last.values() if call.wrong]
 
 
 class _Looks:
@@ -70,29 +150,33 @@ class _Looks:
         return all(other.began_s - one.began_s <= BLIND_S for one, other in pairwise(between))
 
 
-def _by_worker(probes: Iterable[Probe]) -> dict[int, _Looks]:
-    found: dict[int, list[Probe]] = defaultdict(list)
+def _by_worker(probes: Iterable[Probe]) -> dict[tuple[str, int], _Looks]:
+    found: dict[tuple[str, int], list[Probe]] = defaultdict(list)
     for probe in sorted(probes, key=lambda probe: probe.began_s):
-        found[probe.worker].append(probe)
-    return {worker: _Looks(those) for worker, those in found.items()}
+        found[probe.gateway, probe.worker].append(probe)
+    return {key: _Looks(those) for key, those in found.items()}
 
 
 def answers_are_of_a_version_that_is_served(
     calls: Iterable[Call], courses: Sequence[CourseSeen], applied: Sequence[AppliedSeen]
 ) -> None:
-    """Whoever answers is in a course that the gateway may have had: not older than the one that it
+    """Whoever answers is in a course that its gateway may have had: not older than the one that it
     had taken before the request, and not newer than what was decided when the answer came."""
     seen = sorted(courses, key=lambda course: course.number)
-    taken = sorted(applied, key=lambda one: one.at_s)
-    times = [one.at_s for one in taken]
-    highest = list(accumulate((one.number for one in taken), max))
+    taken: dict[str, list[AppliedSeen]] = defaultdict(list)
+    for one in sorted(applied, key=lambda one: one.at_s):
+        taken[one.gateway].append(one)
+    times = {name: [one.at_s for one in those] for name, those in taken.items()}
+    highest = {
+        name: list(accumulate((one.number for one in those), max)) for name, those in taken.items()
+    }
     decided_s = sorted(course.at_s for course in seen)
     known: dict[tuple[int, int], set[int]] = {}
     for call in calls:
         if call.wrong:
             continue
-        before = bisect_right(times, call.sent_s)
-        floor = highest[before - 1] if before else 0
+        before = bisect_right(times.get(call.gateway, []), call.sent_s)
+        floor = highest[call.gateway][before - 1] if before else 0
         until_s = call.ended_s + LATE_S
         key = (floor, bisect_right(decided_s, until_s))
         if key not in known:

@@ -44,9 +44,11 @@ class Looking:
         self.rounds = Rounds(session, self.watcher, town.folder, town.store, models)
         self.calls: list[Call] = []
         self.probes: list[Probe] = []
-        self.excused: list[Call] = []
+        self.failed: list[Call] = []  # nobody answered, and nothing was promised
+        self.elsewhere = 0  # requests that the other gateway answered
         self.written = 0
-        self._tails = (Tail(town.record("calls")), Tail(town.record("probes")))
+        self._calls = Tail(town.record("calls"))
+        self._probes = [Tail(town.record(f"probes-{host}")) for host in town.gateways]
         self._events_read = 0
         self._term = 0
         self._judged_s = time.monotonic()
@@ -89,13 +91,13 @@ class Looking:
 
     def read(self) -> None:
         """What clients have written down since the last time."""
-        calls, probes = self._tails
-        self.calls += [Call(**line) for line in calls.new()]
-        self.probes += [Probe(**line) for line in probes.new()]
+        self.calls += [Call(**line) for line in self._calls.new()]
+        self.probes += [Probe(**line) for tail in self._probes for line in tail.new()]
 
     def answered(self) -> bool:
+        """By every gateway."""
         self.read()
-        return any(not call.wrong for call in self.calls[-20:])
+        return {call.gateway for call in self.calls if not call.wrong} >= set(self._town.gateways)
 
     # --- what is wrong ----------------------------------------------------------------------------
 
@@ -128,14 +130,23 @@ class Looking:
         # The last probes of a request that has just ended may not be there yet.
         settled_s = time.time() - 2 * judging.BLIND_S
         calls = [call for call in self.calls if call.ended_s < settled_s]
-        self.excused = judging.every_request_is_answered(calls, self.probes)
+        self._judge_requests(calls)
         courses, applied = list(self.onlooker.courses), list(self.onlooker.applied)
         judging.answers_are_of_a_version_that_is_served(calls, courses, applied)
+
+    def _judge_requests(self, calls: list[Call]) -> None:
+        lost, courses = list(self.onlooker.lost), list(self.onlooker.courses)
+        strikes = list(self._town.strikes)
+        excused = judging.every_request_is_answered(calls, self.probes, strikes, lost, courses)
+        self.failed = judging.unanswered(calls)
+        self.elsewhere = len(
+            {call.number for call in excused} - {one.number for one in self.failed}
+        )
 
     def judge_end(self, late: list[str], left: list[str]) -> None:
         """All of it, when everything has ended."""
         self.judge()
-        self.excused = judging.every_request_is_answered(self.calls, self.probes)
+        self._judge_requests(self.calls)
         checks.check(self.watcher.events, self.ground())
         judging.nothing_is_left(left, late)
         if self._town.unasked:

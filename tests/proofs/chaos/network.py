@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shutil
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -35,6 +37,8 @@ _CLONE_NEWNET: Final = 0x40000000
 # Enough for a packet of the largest size; what waits longer than this is dropped.
 _QUEUE: Final = ("burst", "16kb", "latency", "300ms")
 COMMAND_S: Final = 30.0
+# A process that was killed is gone within this, however busy the machine is.
+GONE_S: Final = 60.0
 
 
 class Network(Protocol):
@@ -203,12 +207,32 @@ def words_of(pid: int) -> str:
 
 
 def end_marked(run: str) -> None:
-    """SIGKILL to all that this run has started, and to what that started."""
-    for pid, ticks, _ in marked(run):
-        strike(pid, ticks, signal.SIGKILL)
+    """SIGKILL to all that this run has started, and to what that started, until nobody is left."""
+    until_s = time.monotonic() + GONE_S
+    while (left := marked(run)) and time.monotonic() < until_s:
+        for pid, ticks, _ in left:
+            end(pid, ticks)
 
 
-def _lives(run: str) -> bool:
+def end(pid: int, ticks: int) -> bool:
+    """SIGKILL to exactly this process, and its end is waited for; whether it was there."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not strike(pid, ticks, signal.SIGKILL):
+            return False
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll(1000 * GONE_S)
+    finally:
+        os.close(handle)
+    return True
+
+
+def lives(run: str) -> bool:
+    """Whether the process of that run is there."""
     pid, _, ticks = run.partition("-")
     return pid.isdecimal() and str(start_ticks(int(pid))) == ticks
 
@@ -217,17 +241,18 @@ def sweep() -> list[str]:
     """Remove what runs have left that were killed; what it was, in words."""
     words = []
     for pid, ticks, run in marked():
-        if not _lives(run) and strike(pid, ticks, signal.SIGKILL):
+        if not lives(run) and end(pid, ticks):
             words.append(f"process {pid}")
     if shutil.which("ip") is not None and os.geteuid() == 0:
-        for name in _names():
-            if not _lives("-".join(name.removeprefix(PREFIX).split("-")[:2])):
+        for name in names():
+            if not lives("-".join(name.removeprefix(PREFIX).split("-")[:2])):
                 _run(["ip", "netns", "del", name], check=False)
                 words.append(f"namespace {name}")
     return words
 
 
-def _names() -> list[str]:
+def names() -> list[str]:
+    """The namespaces of all runs that are there."""
     return [path.name for path in _FOLDER.glob(f"{PREFIX}*")] if _FOLDER.is_dir() else []
 
 

@@ -1,4 +1,4 @@
-"""Looks at a service from outside, all the time: its replicas, its course, its gateway."""
+"""Looks at a service from outside, all the time: its replicas, its course, its gateways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.serve.records import Course, Load, Replica, Stage
 from holdfast.serve.services import Services
 from holdfast.wire.errors import Missing, RetryError
-from tests.proofs.chaos.histories import AppliedSeen, CourseSeen
+from tests.proofs.chaos.histories import AppliedSeen, CourseSeen, Lost
 from tests.proofs.chaos.town import Town
 from tests.proofs.serving.stage import SERVICE
 
@@ -26,6 +26,9 @@ class Onlooker:
         self._town = town
         self.courses: list[CourseSeen] = []
         self.applied: list[AppliedSeen] = []
+        self.lost: list[Lost] = []  # when the plane did not know of a gateway
+        self._taken: dict[str, int] = {}  # by each gateway that the plane knows of
+        self._missed_s: dict[str, float] = {}
         self.course: Course | None = None
         self.ready: dict[int, Replica] = {}
         self.trouble: BaseException | None = None
@@ -43,7 +46,7 @@ class Onlooker:
     def _run(self) -> None:
         try:
             while not self._closed.wait(LOOK_S):
-                for look in (self._look_at_replicas, self._look_at_course, self._look_at_gateway):
+                for look in (self._look_at_replicas, self._look_at_course, self._look_at_gateways):
                     self._guarded(look)
         except BaseException as error:
             self.trouble = error
@@ -85,14 +88,23 @@ class Onlooker:
         versions = tuple(sorted({arm.version for arm in course.arms if arm.weight}))
         self.courses.append(CourseSeen(time.time(), course.number, versions))
 
-    def _look_at_gateway(self) -> None:
-        for one in self._services.gateways().values():
-            number = one.applied.get(SERVICE, 0)
-            if not self.applied or number > self.applied[-1].number:
-                self.applied.append(AppliedSeen(time.time(), number))
+    def _look_at_gateways(self) -> None:
+        found, now_s = self._services.gateways(), time.time()
+        taken = {name: one.applied.get(SERVICE, 0) for name, one in found.items()}
+        for name, number in taken.items():
+            if number > max((one.number for one in self.applied if one.gateway == name), default=0):
+                self.applied.append(AppliedSeen(now_s, number, name))
+        # One that is back has taken nothing yet: it is lost until it has.
+        for name in self._town.cast.gateways:
+            if taken.get(name):
+                self._missed_s.pop(name, None)
+            else:
+                since_s = self._missed_s.setdefault(name, now_s - LOOK_S)
+                self.lost.append(Lost(name, since_s, now_s))
+        self._taken = taken
 
     def settled(self, replicas: int) -> bool:
-        """One version alone is served, everywhere, and all replicas have it."""
+        """One version alone is served, by every gateway, and all replicas have it."""
         course = self.course
         if course is None or course.stage is not Stage.STEADY or course.stable is None:
             return False
@@ -101,5 +113,5 @@ class Onlooker:
             for one in self.ready.values()
             if course.stable in one.versions and one.versions[course.stable].state is Load.READY
         ]
-        taken = self.applied[-1].number if self.applied else 0
-        return len(can) == replicas and taken >= course.number
+        taken = [self._taken.get(name, 0) for name in self._town.cast.gateways]
+        return len(can) == replicas and min(taken) >= course.number

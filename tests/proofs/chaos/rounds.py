@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.control.facts import Job
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.storage import open_store
 from holdfast.train.states.restoring import restore
-from holdfast.wire.errors import Conflict, HoldfastError
+from holdfast.wire.errors import Conflict, HoldfastError, RetryError
 from tests.proofs.control.checks import FINAL, Violation
 from tests.proofs.control.events import Answer, Kept
 from tests.proofs.control.watcher import Watcher
@@ -21,6 +21,7 @@ from tests.proofs.patience import patiently
 from tests.proofs.training.theatre import Tail
 from tests.proofs.training.trainings import Training
 
+T = TypeVar("T")
 LOOK_S: Final = 0.1
 # Without a batch of the training for so long nothing goes on any more.
 STUCK_S: Final = 240.0
@@ -32,6 +33,11 @@ def undisturbed(models: Sequence[str], epochs: int, folder: Path) -> dict[str, s
     """The bits of each model, trained in a plain process without a cluster."""
     alone = {model: Training(f"{model}-alone", model, epochs, (1, 1)) for model in models}
     return {model: training.alone(folder) for model, training in alone.items()}
+
+
+def _read(read: Callable[[], T]) -> T:
+    """What is missing stays missing: only the store's silence is waited out."""
+    return patiently(read, wrong=(RetryError,))
 
 
 class Rounds:
@@ -114,12 +120,14 @@ class Rounds:
         for one in job.checkpoints:
             trouble = ""
             try:
-                restore(self._blobs, one.manifest, training.name, one.step)
+                _read(lambda one=one: restore(self._blobs, one.manifest, training.name, one.step))  # type: ignore[misc]
             except HoldfastError as error:
                 trouble = str(error)
             note(Kept(training.name, one.step, one.manifest, trouble))
         phase = job.status.phase.value
-        found = training.bits_of(job, self._blobs) if phase == "succeeded" else job.status.reason
+        found = job.status.reason
+        if phase == "succeeded":
+            found = _read(lambda: training.bits_of(job, self._blobs))
         right = {"bits": self._right[training.model]}
         note(
             Answer(training.name, phase, training.steps, job.committed_step, {"bits": found}, right)

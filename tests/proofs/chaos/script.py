@@ -6,6 +6,8 @@
     chaos.pause(coordinator=leading).at(20).for_(8)
     chaos.slow("a", "256kbit").at(30).for_(10)
     chaos.every(10).kill(replica=any_)
+    chaos.kill(envoy=1).when(service.answered > 200)
+    chaos.fill("a").at(40).for_(5)
 
 Each line adds an act; nothing happens before somebody plays the script (`hand`). The words of an
 act are the line that makes it, so a plan that is printed can be pasted.
@@ -38,9 +40,11 @@ Who = int | _One
 KINDS: Final = (
     *("server", "coordinator", "conductor", "gateway", "writer"),
     *("agent", "machine", "nursery", "worker", "replica"),
+    *("envoy", "store"),
 )
-# How long what was killed stays away, and a pause, a cut or a slow link lasts, if nobody says.
-USUAL_S: Final = {"kill": 0.5, "restart": 0.0, "pause": 5.0, "cut": 5.0, "slow": 10.0}
+# How long what was killed stays away, and a pause, a cut, a slow link or a full disk lasts, if
+# nobody says.
+USUAL_S: Final = {"kill": 0.5, "restart": 0.0, "pause": 5.0, "cut": 5.0, "slow": 10.0, "fill": 5.0}
 TROUBLES: Final = ("", "unloadable", "worse")
 
 
@@ -65,7 +69,7 @@ class Act:
     # --- when, and for how long -------------------------------------------------------------------
 
     def for_(self, seconds: float) -> Act:
-        """So long a pause, a cut or a slow link lasts, and what was killed stays away."""
+        """So long a pause, a cut, a slow link or a full disk lasts, and what was killed is away."""
         self.lasts_s, self._said = seconds, True
         return self
 
@@ -102,6 +106,8 @@ class Act:
             case "cut":
                 sides = ", ".join("{" + ", ".join(f'"{h}"' for h in s) + "}" for s in self.sides)
                 return f"partition({sides})"
+            case "fill":
+                return f'fill("{self.sides[0][0]}")'
             case "slow":
                 return f'slow("{self.sides[0][0]}", "{self.rate}")'
             case "rollout" if self.trouble:
@@ -160,6 +166,10 @@ class Verbs:
     def slow(self, host: str, rate: str = "512kbit") -> Act:
         """The link of a host carries so much, in both directions, and queues for a while."""
         return self._add(Act("slow", sides=((host,),), rate=rate, lasts_s=USUAL_S["slow"]))
+
+    def fill(self, host: str) -> Act:
+        """The disk of a host has not a byte left; then it is freed again."""
+        return self._add(Act("fill", sides=((host,),), lasts_s=USUAL_S["fill"]))
 
     def rollout(self, trouble: str = "") -> Act:
         """A new version is published and rolled out; `trouble`: one that must be taken back."""

@@ -13,14 +13,15 @@ from tests.proofs.control.stories import clock
 STORY: Final = 60
 # Failures that are further apart than this are told apart.
 GAP_S: Final = 2.0
+TOLD: Final = ("kills", "cuts", "pauses", "full disks")
 
 
 def line(seconds: float, passed_s: float, tally: Counter[str], looking: Looking, last: str) -> str:
     """How far it is."""
     rounds = looking.rounds
-    done = ", ".join(f"{tally[what]} {what}" for what in ("kills", "cuts", "pauses") if tally[what])
+    done = ", ".join(f"{tally[what]} {what}" for what in TOLD if tally[what])
     went = f"training {len(rounds.trainings)} at step {rounds.step}"
-    asked = f"{len(looking.calls):,} requests"
+    asked = f"{len(looking.calls):,} tries"
     return (
         f"{_minutes(passed_s)} of {_minutes(seconds)}  {done or 'peace'}; {went}; {asked}  {last}"
     )
@@ -34,12 +35,20 @@ def figures(tally: Counter[str], looking: Looking, took_s: float) -> dict[str, i
         return sum(isinstance(event, kind) for event in events)
 
     views = [event for event in events if isinstance(event, View)]
-    done = ("kills", "processes killed", "cuts", "pauses", "slowed links", "restarts")
-    more = ("rollouts", "rollbacks", "acts that met nobody", "acts whose condition never held")
+    kinds = sorted(what for what in tally if what.startswith("kills of "))
+    done = ("kills", *kinds, "processes killed", "cuts", "pauses", "slowed links", "full disks")
+    more = (
+        "restarts",
+        "rollouts",
+        "rollbacks",
+        "acts that met nobody",
+        "acts whose condition never held",
+    )
     return {
         **{what: tally[what] for what in (*done, *more)},
-        "requests": len(looking.calls),
-        "requests failed while no replica could be reached": len(looking.excused),
+        "requests": len({call.number for call in looking.calls}),
+        "requests that the other gateway answered": looking.elsewhere,
+        "requests failed while nobody could be reached": len(looking.failed),
         "versions that answered": len({call.version for call in looking.calls if call.version}),
         "courses": len(looking.onlooker.courses),
         "commits": count(Commit),
@@ -59,10 +68,10 @@ def table(found: dict[str, int | float]) -> str:
     return "\n".join(f"  {what:<{width}}  {count:>10,}" for what, count in found.items())
 
 
-def gaps(excused: list[Call]) -> str:
+def gaps(failed: list[Call]) -> str:
     """When requests failed although nothing was promised, and how."""
     lines = []
-    left = sorted(excused, key=lambda call: call.sent_s)
+    left = sorted(failed, key=lambda call: call.sent_s)
     while left:
         first = last = left[0]
         group = []

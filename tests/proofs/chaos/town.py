@@ -1,8 +1,8 @@
 """The processes on their hosts: started, kept running as init would, and ended.
 
-Servers, coordinators, conductors, agents and the gateway each have a host and a folder of their
-own, as on machines of their own. Machines join with a token. Workers and replicas are the system's
-business; they are found by the traces that they leave.
+Servers, coordinators, conductors, agents, gateways and the store each have a host and a folder of
+their own, as on machines of their own; some folders are small disks. Machines join with a token.
+Workers, replicas and Envoys are the system's business; they are found by the traces they leave.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -31,12 +31,13 @@ from tests.contract.waiting import eventually
 from tests.proofs.chaos.cast import (
     CLIENT,
     DIRECTOR,
-    GATEWAY,
     MACHINE_BYTES,
     MACHINE_CPU,
     WRITER,
     Cast,
 )
+from tests.proofs.chaos.disks import Disks
+from tests.proofs.chaos.histories import Strike
 from tests.proofs.chaos.network import MARK, Network, run_id
 from tests.proofs.control.engines import ROOT, SESSION_S
 from tests.proofs.control.events import Event, Fault
@@ -44,6 +45,7 @@ from tests.proofs.control.processes import Found, Kept, Traces
 from tests.proofs.patience import PATIENCE_S, patiently
 from tests.proofs.serving.stage import SERVICE
 from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperEnsemble, free_port, port_block
+from tests.servers.s3 import RcloneServer, credentials
 
 KEEP_S: Final = 0.05
 # An agent gives its workers ten seconds, and kills those that do not hear.
@@ -58,13 +60,20 @@ _CLIENTS: Final = "tests.proofs.chaos.clients"
 
 
 class Town:
-    """Everything that runs. `kept` has, by kind, whom init keeps; `note` is told what happens."""
+    """Everything that runs. `kept` has, by kind, whom init keeps; `note` is told what happens;
+    `strikes` tells when the client may have lost a gateway."""
 
-    def __init__(self, folder: Path, network: Network, cast: Cast, rate: float) -> None:
-        self.folder, self.network, self.cast = folder, network, cast
+    def __init__(
+        self, folder: Path, network: Network, disks: Disks, cast: Cast, rate: float
+    ) -> None:
+        self.folder, self.network, self.disks, self.cast = folder, network, disks, cast
         self.run = run_id()
-        self.store = f"file:{folder / 'store'}"
-        self.gateway = (network.address(GATEWAY), free_port())
+        self._s3 = (
+            RcloneServer(folder / "store", host=network.address(cast.store)) if cast.store else None
+        )
+        self.store = self._s3.address("chaos") if self._s3 else f"file:{folder / 'store'}"
+        self.gateways = {host: (network.address(host), free_port()) for host in cast.gateways}
+        self.strikes: list[Strike] = []
         self.note: Callable[[Event], None] = lambda _event: None
         self.leading: Callable[[], str] = lambda: ""
         self.lock = threading.Lock()
@@ -91,6 +100,12 @@ class Town:
         """The cluster's folder on that host."""
         return self.folder / "hosts" / host
 
+    def lay_disks(self) -> None:
+        """Before anything is written there."""
+        for host in self.cast.disks:
+            server = host in self.cast.servers
+            self.disks.add(host, self.folder / "plane" if server else self._home(host))
+
     # --- addresses ------------------------------------------------------------------------------
 
     def hosts(self, host: str) -> str:
@@ -106,20 +121,16 @@ class Town:
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
         own = {"PYTHONPATH": path.rstrip(os.pathsep), "HOLDFAST_LOG": "json", MARK: self.run}
-        return {**os.environ, **own}
+        return {**os.environ, **(credentials() if self._s3 else {}), **own}
 
     # --- the beginning --------------------------------------------------------------------------
 
     def start(self, say: Callable[[str], None]) -> Session:
         """All processes but the clients; a session of the director's."""
         say("the coordination plane")
-        for host, server in zip(self.cast.servers, self._servers, strict=True):
-            self._add("server", host, host, server.command())
-        self._init.start()
-        for server in self._servers:
-            eventually(server.ready, f"the server at {server.hosts} answers", PATIENCE_S)
-        say("coordinators, agents, a gateway")
-        (self.folder / "store").mkdir()
+        self.start_servers()
+        say("a store, coordinators, agents, gateways")
+        self.start_store()
         doors = self._start_coordinators()
         authority = Authority.open(self._home(self.cast.coordinators[0]) / "authority")
         with ThreadPoolExecutor() as pool:
@@ -129,10 +140,10 @@ class Town:
         for number, machine in enumerate(self.cast.machines):
             joining[number].result()
             self._add("agent", machine, machine, self._agent(machine, number))
-        self._make(GATEWAY)
-        listen = f"{self.gateway[0]}:{self.gateway[1]}"
-        command = self._module("holdfast.serve.gateway", GATEWAY, "--name", "g1")
-        self._add("gateway", "g1", GATEWAY, [*command, "--listen", listen])
+        for host, (address, port) in self.gateways.items():
+            self._make(host)
+            command = self._module("holdfast.serve.gateway", host, "--name", host)
+            self._add("gateway", host, host, [*command, "--listen", f"{address}:{port}"])
         session = patiently(lambda: connect(self.plane(DIRECTOR)))
         nodes = Membership(session, NODES_PATH)
         there = set(self.cast.machines)
@@ -140,12 +151,14 @@ class Town:
         return session
 
     def start_clients(self) -> None:
-        host, port = (str(part) for part in self.gateway)
-        words = ["--host", host, "--port", port, "--path", f"/predict/{SERVICE}"]
+        words = [f"--gateway={name}={host}:{port}" for name, (host, port) in self.gateways.items()]
+        words += ["--path", f"/predict/{SERVICE}"]
         words += ["--rate", f"{self._rate:g}", "--record", str(self.record("calls"))]
         self._add("caller", "caller", CLIENT, _python(f"{_CLIENTS}.caller", *words))
-        words = ["--where", str(self.where), "--record", str(self.record("probes"))]
-        self._add("prober", "prober", GATEWAY, _python(f"{_CLIENTS}.prober", *words))
+        for host in self.gateways:
+            words = ["--where", str(self.where), "--gateway", host]
+            words += ["--record", str(self.record(f"probes-{host}"))]
+            self._add("prober", host, host, _python(f"{_CLIENTS}.prober", *words))
         words = ["--hosts", self.hosts(WRITER), "--record", str(self.record("writes"))]
         self._add("writer", "writer", WRITER, _python(f"{_CLIENTS}.writer", *words))
 
@@ -156,9 +169,16 @@ class Town:
     def cluster(self, host: str) -> Cluster:
         return opened(self._home(host))
 
-    def _add(self, kind: str, name: str, host: str, command: Sequence[str]) -> Kept:
-        log = self.folder / f"{kind}-{name}.log"
-        one = Kept(name, [*self.network.within(host), *command], log, self.environment)
+    def _add(
+        self,
+        kind: str,
+        name: str,
+        host: str,
+        command: Sequence[str],
+        more: Mapping[str, str] | None = None,
+    ) -> Kept:
+        log, environment = self.folder / f"{kind}-{name}.log", {**(more or {}), **self.environment}
+        one = Kept(name, [*self.network.within(host), *command], log, environment)
         with self.lock:
             self.kept.setdefault(kind, []).append(one)
         return one
@@ -171,6 +191,29 @@ class Town:
             store=self.store,
             listen=self.network.address(host),
         )
+
+    def start_servers(self) -> None:
+        """Those of the coordination plane, kept from now on; they answer."""
+        for host, server in zip(self.cast.servers, self._servers, strict=True):
+            self._add("server", host, host, server.command())
+        self._keep_all()
+        for server in self._servers:
+            eventually(server.ready, f"the server at {server.hosts} answers", PATIENCE_S)
+
+    def _keep_all(self) -> None:
+        if not self._init.is_alive():
+            self._init.start()
+
+    def start_store(self) -> None:
+        """Kept from now on; it answers."""
+        if self._s3 is None:
+            (self.folder / "store").mkdir()
+            return
+        os.environ.update(credentials())
+        own = self._s3.environment()
+        self._add("store", self.cast.store, self.cast.store, self._s3.command(), own)
+        self._keep_all()
+        eventually(self._s3.ready, f"the store at {self._s3.hosts} answers", PATIENCE_S)
 
     def _start_coordinators(self) -> tuple[str, ...]:
         """With a conductor beside each; where machines join."""
@@ -252,6 +295,28 @@ class Town:
     def replicas(self) -> dict[tuple[str, int], Found]:
         return {key: one for key, one in self._all() if key[0] == job_name(SERVICE)}
 
+    def envoys(self) -> list[Found | None]:
+        """One for each gateway; None: there is none now."""
+        found: list[Found | None] = []
+        for host in self.cast.gateways:
+            records = [one for one in registered(self.cluster(host)) if one.kind == "envoy"]
+            found += [Found(one.name, one.pid, one.start_ticks) for one in records[:1]] or [None]
+        return found
+
+    def may_be_filled(self, host: str) -> bool:
+        """Whether its disk is small, and all that need room to start have started: nothing is
+        promised of those who start on a full disk."""
+        if host not in self.disks:
+            return False
+        if host in self.cast.servers:
+            number = self.cast.servers.index(host)
+            return self.kept["server"][number].alive and self._servers[number].ready()
+        agent = self.kept["agent"][self.cast.machines.index(host)]
+        with self.lock:
+            pid = agent.process.pid if agent.alive and agent.process is not None else 0
+        records = registered(self.cluster(host))
+        return any(one.pid == pid and "leader" in one.facts for one in records)
+
     def _all(self) -> Iterator[tuple[tuple[str, int], Found]]:
         for traces in self.traces.values():
             yield from traces.workers().items()
@@ -273,7 +338,7 @@ class Town:
         polite = {"agent": signal.SIGINT}  # its workers end with it
         for kind in ("caller", "writer", "prober", "agent", "gateway", "conductor"):
             late += [self._end(kept, polite.get(kind, signal.SIGTERM)) for kept in self._of(kind)]
-        for kind in ("coordinator", "server"):
+        for kind in ("coordinator", "server", "store"):
             late += [self._end(kept, signal.SIGTERM) for kept in self._of(kind)]
         return [name for name in late if name]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,10 @@ from tests.proofs.chaos.histories import (
     AppliedSeen,
     Call,
     CourseSeen,
+    Lost,
     Plane,
     Probe,
+    Strike,
     Write,
     writes_of,
 )
@@ -85,6 +88,78 @@ def test_wrong_bytes_are_never_excused() -> None:
         judging.every_request_is_answered([*CALLS, wrong], [])
 
 
+# --- two gateways ---------------------------------------------------------------------------------
+
+# Both are asked; replica 1 is well for both all the time.
+G1, G2 = (
+    [replace(call, gateway=name, number=at) for at, call in enumerate(CALLS)]
+    for name in ("g1", "g2")
+)
+BOTH = [replace(probe, gateway=name) for name in ("g1", "g2") for probe in PROBES]
+REFUSED = Call(15.0, 15.1, "connection: ConnectionRefusedError", gateway="g1", number=77)
+STRUCK = Strike("g1", 14.5, 14.6)
+BACK = Call(18.0, 18.1, version=1, replica="1", gateway="g1")
+
+
+def judged(*more: Call, strikes: Sequence[Strike] = (), lost: Sequence[Lost] = ()) -> list[Call]:
+    calls = [*G1, *G2, *more]
+    return judging.every_request_is_answered(calls, BOTH, strikes, lost, COURSES)
+
+
+def test_a_gateway_that_was_struck_may_refuse_until_it_has_answered_again() -> None:
+    assert judged(REFUSED, BACK, strikes=[STRUCK]) == [REFUSED]
+    late = replace(REFUSED, sent_s=BACK.ended_s + 6.0, ended_s=BACK.ended_s + 6.1)
+    with pytest.raises(Violation, match="nobody had struck"):
+        judged(REFUSED, BACK, late, strikes=[STRUCK])
+
+
+def test_a_gateway_that_nobody_struck_takes_every_connection() -> None:
+    for strikes in ([], [replace(STRUCK, gateway="g2")], [replace(STRUCK, from_s=15.2)]):
+        with pytest.raises(Violation, match=r"to g1 .* nobody had struck"):
+            judged(REFUSED, BACK, strikes=strikes)
+    with pytest.raises(Violation, match="nobody had struck"):
+        judging.every_request_is_answered([REFUSED], [])  # not even without any replica
+
+
+def test_a_strike_on_one_gateway_excuses_nothing_at_the_other() -> None:
+    elsewhere = replace(FAILED, gateway="g2")
+    with pytest.raises(Violation, match=r"to g2 .* replica 1 was well"):
+        judged(elsewhere, strikes=[STRUCK])
+
+
+def test_a_pause_that_is_not_over_excuses_what_was_sent_meanwhile() -> None:
+    hung = Call(15.0, 45.0, "connection: TimeoutError timed out", gateway="g1")
+    assert judged(hung, strikes=[Strike("g1", 14.0)]) == [hung]
+
+
+def test_replicas_are_judged_as_the_gateway_that_failed_sees_them() -> None:
+    probes = [replace(probe, well=False) if probe.gateway == "g1" else probe for probe in BOTH]
+    failed = replace(FAILED, gateway="g1")
+    calls = [*G1, *G2, failed]
+    assert judging.every_request_is_answered(calls, probes) == [failed]
+    with pytest.raises(Violation, match="replica 1 was well"):
+        judging.every_request_is_answered([*calls, replace(FAILED, gateway="g2")], probes)
+
+
+def test_a_gateway_that_the_plane_had_lost_may_ask_for_a_version_that_is_gone() -> None:
+    failed = replace(FAILED, gateway="g1")  # course 2 was seen at 13 s
+    assert judged(failed, lost=[Lost("g1", 12.0, 14.0)]) == [failed]
+    for lost in (Lost("g2", 12.0, 14.0), Lost("g1", 2.0, 3.0), Lost("g1", 19.0, 20.0)):
+        with pytest.raises(Violation, match="replica 1 was well"):
+            judged(failed, lost=[lost])
+    refused = replace(REFUSED, gateway="g1")
+    with pytest.raises(Violation, match="nobody had struck"):
+        judged(refused, lost=[Lost("g1", 12.0, 14.0)])
+
+
+def test_a_request_has_failed_when_neither_gateway_has_answered_it() -> None:
+    other = replace(REFUSED, gateway="g2", wrong="", version=1, replica="1")
+    assert judging.unanswered([REFUSED, other]) == []
+    assert judging.unanswered([other, REFUSED]) == []
+    again = replace(REFUSED, gateway="g2")
+    assert [call.number for call in judging.unanswered([REFUSED, again])] == [77]
+
+
 COURSES = [CourseSeen(1.0, 1, (1,)), CourseSeen(13.0, 2, (1, 2)), CourseSeen(17.0, 3, (2,))]
 APPLIED = [AppliedSeen(1.5, 1), AppliedSeen(13.5, 2), AppliedSeen(17.5, 3)]
 
@@ -98,6 +173,17 @@ def test_an_old_version_is_right_as_long_as_the_gateway_has_not_taken_the_new_co
     judging.answers_are_of_a_version_that_is_served(calls, COURSES, APPLIED[:2])
     with pytest.raises(Violation, match="course 3 was taken"):
         judging.answers_are_of_a_version_that_is_served(calls, COURSES, APPLIED)
+
+
+def test_each_gateway_follows_its_own_course() -> None:
+    """The other one may be behind."""
+    ahead = [replace(one, gateway="g1") for one in APPLIED]
+    old = Call(19.0, 19.1, version=1, replica="1", gateway="g2")
+    judging.answers_are_of_a_version_that_is_served([old], COURSES, ahead)
+    with pytest.raises(Violation, match="course 3 was taken"):
+        judging.answers_are_of_a_version_that_is_served(
+            [replace(old, gateway="g1")], COURSES, ahead
+        )
 
 
 def test_a_version_that_answers_before_it_was_decided_is_seen() -> None:

@@ -1,7 +1,9 @@
-"""`python -m tests.proofs.chaos.clients.caller`: asks the gateway at a steady rate.
+"""`python -m tests.proofs.chaos.clients.caller`: asks two gateways in turn, at a steady rate.
 
-Nothing is tried again. Each request is a line: when it was sent, when it ended, and what is wrong
-with the answer ("": nothing), which version and which replica gave it.
+A request goes to one gateway. If it could not be sent there, or the connection broke or was silent
+for too long, it goes to the other one, once. An answer is an answer: whatever it says, nothing is
+tried again. Each try is a line: the request's number, which gateway, when it was sent, when it
+ended, what is wrong with the answer ("": nothing), which version and which replica gave it.
 """
 
 from __future__ import annotations
@@ -13,23 +15,30 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.proofs.chaos.clients.records import Record
+from tests.proofs.chaos.histories import UNANSWERED
 from tests.proofs.serving.models import BODY
 
-THREADS: Final = 48  # more than wait at once while two tries hang: ten seconds at the usual rate
+# More than wait at once while one gateway hangs: ten seconds at the usual rate.
+THREADS: Final = 96
+# Within this somebody takes the connection, or the other gateway is asked.
+CONNECT_S: Final = 3.0
 # More than the service gives a request: what takes longer was lost on the way.
 PATIENCE_S: Final = 30.0
 USERS: Final = 64
 
+Address = tuple[str, int]
+
 
 class Caller:
-    """Threads with a connection each, that take requests from one line."""
+    """Threads with a connection to each gateway, that take requests from one line."""
 
-    def __init__(self, host: str, port: int, path: str, record: Record) -> None:
-        self._host, self._port, self._path = host, port, path
+    def __init__(self, gateways: Mapping[str, Address], path: str, record: Record) -> None:
+        self._gateways, self._path = gateways, path
         self._record = record
         self._due: queue.Queue[tuple[int, float] | None] = queue.Queue()
         self._threads = [threading.Thread(target=self._work) for _ in range(THREADS)]
@@ -47,27 +56,44 @@ class Caller:
             thread.join()
 
     def _work(self) -> None:
-        link = http.client.HTTPConnection(self._host, self._port, timeout=PATIENCE_S)
+        links = {
+            name: http.client.HTTPConnection(host, port, timeout=CONNECT_S)
+            for name, (host, port) in self._gateways.items()
+        }
         while (due := self._due.get()) is not None:
-            number, due_s = due
+            self._answered(links, *due)
+        for link in links.values():
+            link.close()
+
+    def _answered(
+        self, links: Mapping[str, http.client.HTTPConnection], number: int, due_s: float
+    ) -> None:
+        names = list(links)
+        for turn in range(len(names)):
+            name = names[(number + turn) % len(names)]
             # One that waited for a free thread was not asked before that.
             sent_s = time.time()
-            found = self._ask(link, number)
+            found = self._ask(links[name], number)
             if found["wrong"]:
-                link.close()
+                links[name].close()
             late_s = round(sent_s - due_s, 3)
-            self._record.write(sent_s=sent_s, ended_s=time.time(), late_s=late_s, **found)
-        link.close()
+            told = {"gateway": name, "number": number, "sent_s": sent_s, "ended_s": time.time()}
+            self._record.write(late_s=late_s, **told, **found)
+            if not found["wrong"].startswith(UNANSWERED):
+                return
 
     def _ask(self, link: http.client.HTTPConnection, number: int) -> dict[str, Any]:
         headers = {"content-type": "application/json", "x-user": f"user-{number % USERS}"}
         found: dict[str, Any] = {"wrong": "", "version": 0, "replica": ""}
         try:
+            if link.sock is None:
+                link.connect()
+            link.sock.settimeout(PATIENCE_S)
             link.request("POST", self._path, BODY, headers)
             answer = link.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            return {**found, "wrong": f"connection: {type(error).__name__} {error}"}
+            return {**found, "wrong": f"{UNANSWERED}: {type(error).__name__} {error}"}
         if answer.status != 200:
             return {**found, "wrong": f"status {answer.status}: {body[:160]!r}"}
         version = int(answer.getheader("x-holdfast-version", "0"))
@@ -81,18 +107,24 @@ class Caller:
         return found
 
 
+def _gateway(text: str) -> tuple[str, Address]:
+    name, _, where = text.partition("=")
+    host, _, port = where.rpartition(":")
+    return name, (host, int(port))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--path", required=True)
-    parser.add_argument("--rate", type=float, default=20.0)
-    parser.add_argument("--record", type=Path, required=True)
+    add = parser.add_argument
+    add("--gateway", type=_gateway, action="append", required=True, metavar="NAME=HOST:PORT")
+    add("--path", required=True)
+    add("--rate", type=float, default=20.0)
+    add("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    caller = Caller(given.host, given.port, given.path, Record(given.record))
+    caller = Caller(dict(given.gateway), given.path, Record(given.record))
     caller.run(given.rate, stop)
 
 

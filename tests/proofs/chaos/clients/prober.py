@@ -1,4 +1,4 @@
-"""`python -m tests.proofs.chaos.clients.prober`: which replicas answer from the gateway's host.
+"""`python -m tests.proofs.chaos.clients.prober`: which replicas answer from a gateway's host.
 
 It asks each replica for its health, again and again, on a connection of its own, and writes down
 what it saw and when. Where the replicas are it reads from a file that others keep.
@@ -38,11 +38,12 @@ async def healthy(host: str, port: int) -> bool:
         return False
 
 
-async def watch(worker: int, host: str, port: int, record: Record) -> None:
+async def watch(worker: int, host: str, port: int, record: Record, gateway: str) -> None:
     while True:
         began_s = time.time()
         well = await healthy(host, port)
-        record.write(began_s=began_s, ended_s=time.time(), worker=worker, well=well)
+        told = {"began_s": began_s, "ended_s": time.time(), "worker": worker, "well": well}
+        record.write(**told, gateway=gateway)
         await asyncio.sleep(max(0.02, began_s + EVERY_S - time.time()))
 
 
@@ -55,7 +56,7 @@ def places(where: Path) -> set[tuple[int, str, int]]:
     return {(int(worker), str(host), int(port)) for worker, host, port in found}
 
 
-async def run(where: Path, record: Record) -> None:
+async def run(where: Path, record: Record, gateway: str) -> None:
     """Until it is told to end."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,7 +67,7 @@ async def run(where: Path, record: Record) -> None:
         for gone in tasks.keys() - wanted:
             tasks.pop(gone).cancel()
         for new in wanted - tasks.keys():
-            tasks[new] = asyncio.create_task(watch(*new, record))
+            tasks[new] = asyncio.create_task(watch(*new, record, gateway))
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), EVERY_S)
     for task in tasks.values():
@@ -76,9 +77,10 @@ async def run(where: Path, record: Record) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--where", type=Path, required=True, help="a file: [[worker, host, port]]")
+    parser.add_argument("--gateway", required=True, help="whose host this is")
     parser.add_argument("--record", type=Path, required=True)
     given = parser.parse_args()
-    asyncio.run(run(given.where, Record(given.record)))
+    asyncio.run(run(given.where, Record(given.record), given.gateway))
 
 
 if __name__ == "__main__":
