@@ -15,8 +15,9 @@ UNANSWERED: Final = "connection"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a gateway. `wrong`: what is wrong with its answer; empty: nothing. One whose
-    connection failed was sent to the other gateway: the same `number`, another line."""
+    """A request to a gateway, on a connection that was `opened_s`. `wrong`: what is wrong with its
+    answer; empty: nothing. One whose connection failed was sent to the other gateway: the same
+    `number`, another line."""
 
     sent_s: float
     ended_s: float
@@ -26,6 +27,7 @@ class Call:
     late_s: float = 0.0
     gateway: str = ""
     number: int = 0
+    opened_s: float = math.inf
 
 
 @dataclass(slots=True)

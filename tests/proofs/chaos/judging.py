@@ -49,8 +49,9 @@ def every_request_is_answered(
     """No try fails at a gateway while a replica that it knows is well, seen from its host, from
     before the try to its end. Those that failed although nothing was promised:
 
-    - the gateway was struck itself: until it has answered again, and for a while afterwards. The
-      client asks the other one, which is judged by the same rule;
+    - the gateway was struck itself: until it has answered again, and for a while afterwards; also
+      on a connection that is older than the strike. The client asks the other one, which is judged
+      by the same rule;
     - there was no such replica. (A connection that is refused or broken has no such excuse.)
     - the course changed while the plane had lost sight of the gateway: versions that it still asks
       for may be gone."""
@@ -88,12 +89,15 @@ def _excused(
     call: Call, struck: Sequence[Strike], lost: Sequence[Lost], courses: Sequence[CourseSeen]
 ) -> bool:
     """Whether its gateway was struck, or follows a course that nobody keeps for it."""
+    unanswered = call.wrong.startswith(UNANSWERED)
     if any(
-        one.gateway == call.gateway and one.from_s <= call.ended_s and call.sent_s <= one.to_s
+        one.gateway == call.gateway
+        and one.from_s <= call.ended_s
+        and (call.sent_s <= one.to_s or (unanswered and call.opened_s < one.to_s))
         for one in struck
     ):
         return True
-    if call.wrong.startswith(UNANSWERED):
+    if unanswered:
         return False
     return any(
         one.gateway == call.gateway

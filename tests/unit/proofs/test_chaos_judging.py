@@ -113,6 +113,14 @@ def test_a_gateway_that_was_struck_may_refuse_until_it_has_answered_again() -> N
         judged(REFUSED, BACK, late, strikes=[STRUCK])
 
 
+def test_a_connection_that_is_older_than_a_strike_may_break_later() -> None:
+    late = replace(REFUSED, sent_s=40.0, ended_s=40.1, wrong="connection: RemoteDisconnected")
+    old = replace(late, opened_s=14.0)
+    assert judged(BACK, old, strikes=[STRUCK]) == [old]
+    with pytest.raises(Violation, match="nobody had struck"):
+        judged(BACK, replace(late, opened_s=30.0), strikes=[STRUCK])
+
+
 def test_a_gateway_that_nobody_struck_takes_every_connection() -> None:
     for strikes in ([], [replace(STRUCK, gateway="g2")], [replace(STRUCK, from_s=15.2)]):
         with pytest.raises(Violation, match=r"to g1 .* nobody had struck"):

@@ -3,7 +3,8 @@
 A request goes to one gateway. If it could not be sent there, or the connection broke or was silent
 for too long, it goes to the other one, once. An answer is an answer: whatever it says, nothing is
 tried again. Each try is a line: the request's number, which gateway, when it was sent, when it
-ended, what is wrong with the answer ("": nothing), which version and which replica gave it.
+ended, since when there was the connection, what is wrong with the answer ("": nothing), which
+version and which replica gave it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import http.client
 import json
 import queue
+import select
 import signal
 import threading
 import time
@@ -32,6 +34,21 @@ PATIENCE_S: Final = 30.0
 USERS: Final = 64
 
 Address = tuple[str, int]
+
+
+class Link(http.client.HTTPConnection):
+    """A connection that is kept, and opened anew if the other side has closed it meanwhile."""
+
+    opened_s = 0.0
+
+    def ready(self) -> None:
+        if self.sock is not None and select.select([self.sock], [], [], 0.0)[0]:
+            self.close()  # nothing was asked: what can be read is its end
+        if self.sock is None:
+            self.timeout = CONNECT_S
+            self.connect()
+            self.opened_s = time.time()
+            self.sock.settimeout(PATIENCE_S)
 
 
 class Caller:
@@ -56,24 +73,20 @@ class Caller:
             thread.join()
 
     def _work(self) -> None:
-        links = {
-            name: http.client.HTTPConnection(host, port, timeout=CONNECT_S)
-            for name, (host, port) in self._gateways.items()
-        }
+        links = {name: Link(host, port) for name, (host, port) in self._gateways.items()}
         while (due := self._due.get()) is not None:
             self._answered(links, *due)
         for link in links.values():
             link.close()
 
-    def _answered(
-        self, links: Mapping[str, http.client.HTTPConnection], number: int, due_s: float
-    ) -> None:
+    def _answered(self, links: Mapping[str, Link], number: int, due_s: float) -> None:
         names = list(links)
         for turn in range(len(names)):
             name = names[(number + turn) % len(names)]
             # One that waited for a free thread was not asked before that.
             sent_s = time.time()
             found = self._ask(links[name], number)
+            found["opened_s"] = links[name].opened_s
             if found["wrong"]:
                 links[name].close()
             late_s = round(sent_s - due_s, 3)
@@ -82,13 +95,11 @@ class Caller:
             if not found["wrong"].startswith(UNANSWERED):
                 return
 
-    def _ask(self, link: http.client.HTTPConnection, number: int) -> dict[str, Any]:
+    def _ask(self, link: Link, number: int) -> dict[str, Any]:
         headers = {"content-type": "application/json", "x-user": f"user-{number % USERS}"}
         found: dict[str, Any] = {"wrong": "", "version": 0, "replica": ""}
         try:
-            if link.sock is None:
-                link.connect()
-            link.sock.settimeout(PATIENCE_S)
+            link.ready()
             link.request("POST", self._path, BODY, headers)
             answer = link.getresponse()
             body = answer.read()
