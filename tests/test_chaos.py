@@ -58,14 +58,15 @@ def test_every_promise_holds_while_everything_is_killed_cut_paused_and_filled() 
     assert figures["acknowledged writes"] > 50
     assert figures["trainings, all with the right bits"] >= 1
     if not {"--no-namespaces", "--no-disks", "folder"} & set(found["command"].split()):
-        assert figures["kills of envoy"] == 1
+        assert figures["kills of envoy"] >= 1
         assert figures["kills of store"] >= 1
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("chaos")
 def test_a_run_that_is_interrupted_leaves_no_process_no_namespace_and_no_disk() -> None:
-    command = [sys.executable, "-m", "tests.proofs.chaos", "--minutes", "30", "--seed", "1"]
+    words = ["--minutes", "30", "--seed", "1", "--epochs", "1", "--models", "mlp"]
+    command = [sys.executable, "-m", "tests.proofs.chaos", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as run:
         name = f"{run.pid}-{start_ticks(run.pid)}"
         assert run.stdout is not None
