@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.cluster.folder import Cluster
-from holdfast.wire.disk import NO_ROOM
-from holdfast.wire.errors import Occupied
+from holdfast.wire import disk
+from holdfast.wire.errors import Full, Occupied
 from holdfast.wire.process import PART_VARIABLE
 
 
@@ -107,12 +107,8 @@ class Registration:
         noted = replace(self.process, facts={**self.process.facts, **facts})
         if noted == self.process:
             return
-        try:
+        with suppress(Full):
             _write(self._path, noted)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-        else:
             self.process = noted
 
     def close(self) -> None:
@@ -207,9 +203,9 @@ def identified(
 
 
 def _write(path: Path, process: Process) -> None:
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(asdict(process)) + "\n")
-    draft.replace(path)
+    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+    disk.draft(unfinished, (json.dumps(asdict(process)) + "\n").encode())
+    unfinished.replace(path)
 
 
 def _read(path: Path) -> Process | None:

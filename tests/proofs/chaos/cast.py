@@ -47,7 +47,7 @@ class Cast:
     @property
     def disks(self) -> tuple[str, ...]:
         """Those whose disks are filled: where something is promised of a full disk. A server of
-        ZooKeeper's ends upon it, and a gateway may."""
+        ZooKeeper's ends upon it; gateways are not tried here."""
         return (*(self.servers if len(self.servers) == 1 else ()), *self.machines)
 
 
