@@ -200,8 +200,8 @@ def test_a_plane_that_comes_back_empty_empties_nothing(world: World) -> None:
     for path in sorted(world.plane.data.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     with load(gateway, threads=2) as seen:
+        # It refuses whoever has seen more than it holds: the gateway goes on with what it knows.
         world.plane.start()
-        eventually(lambda: STALE not in gateway.ask().headers, "the gateway has a session again")
         pass_requests(seen, 300)
     assert not seen.failed(), seen
 
