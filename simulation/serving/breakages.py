@@ -162,6 +162,10 @@ def _not_noticed(_: Any) -> Any:
     return lambda self, now_s: None
 
 
+def _by_the_clock(_: Any) -> Any:
+    return lambda since_s, span_s, now_s: now_s - since_s < span_s
+
+
 MUTANTS: Final = (
     _mutant(
         "no fence",
@@ -253,13 +257,10 @@ MUTANTS: Final = (
     ),
     _mutant(
         "courses' clocks",
-        "a step lasts by the clock of the conductor that began it",
+        "a course's times are of the clock that wrote them, though clocks differ and are set back",
         (moves.Look, "since_s", _dated_by_its_writer),
-    ),
-    _mutant(
-        "clock set back",
-        "a step whose conductor's clock is set back lasts as much longer",
         (Memory, "_see_time", _not_noticed),
+        (moves, "lasts", _by_the_clock),
     ),
     *GATEWAY_MUTANTS,
 )
