@@ -71,7 +71,8 @@ def processes(jobs: int, tasks_each: int | None = None) -> Iterator[Pool]:
 
 
 def _begin() -> None:
-    gc.freeze()  # what is imported is never garbage
+    if hasattr(gc, "freeze"):  # PyPy has no need of it
+        gc.freeze()  # what is imported is never garbage
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
 

@@ -27,11 +27,9 @@ from holdfast.serve.gateway.state import Front, Tls
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.priority import give_way
 from holdfast.serve.protocol.marks import release
-from holdfast.wire import disk, logs, process
+from holdfast.wire import disk, process
 from holdfast.wire.certificates import checked_name
-from holdfast.wire.errors import Full, Usage
-
-log = logs.get(__name__)
+from holdfast.wire.errors import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +101,7 @@ def serve(options: Options) -> int:
         if options.tied:
             ties.watch(end)
         gateway.begin()
-        try:
-            with disk.room_for(folder):
-                registration.note(address=gateway.address, region=options.front.region)
-        except Full as error:
-            log.warning("the gateway's record does not say where it listens", reason=str(error))
+        registration.note(address=gateway.address, region=options.front.region)
         watching = Watching(cluster.session, gateway.wake, give_way)
         watching.start()
         stack.callback(envoy.stop)
