@@ -321,12 +321,12 @@ class Agent(Being):
         facts = self.machine.snapshot()
         self.world.checks.reported(self.host, facts)
         self.reports += 1
-        leader, mark = self.listener[1], (self.life, self.reports)
+        (term, leader), mark = self.listener, (self.life, self.reports)
         self.world.network.send(
             self.host.name,
             leader,
             leader.name,
-            lambda: leader.hear_report(facts, mark),
+            lambda: leader.hear_report(term, facts, mark),
             self._report_again,
         )
 

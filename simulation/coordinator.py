@@ -273,9 +273,10 @@ class Coordinator(Candidate):
                 lambda agent=agent: agent.ask(term, self),  # type: ignore[misc]
             )
 
-    def hear_report(self, facts: NodeFacts, mark: tuple[int, int]) -> None:
-        """An agent's snapshot; one that was overtaken is ignored."""
-        if self._marks.get(facts.node, (0, 0)) < mark:
+    def hear_report(self, term: int, facts: NodeFacts, mark: tuple[int, int]) -> None:
+        """An agent's snapshot; one that was overtaken is ignored, and one that comes by a stream of
+        another term: that stream was cut when the term ended."""
+        if term == self.term and self._marks.get(facts.node, (0, 0)) < mark:
             self._marks[facts.node] = mark
             if self.reports.get(facts.node) != facts:
                 self.reports[facts.node] = facts
