@@ -206,9 +206,10 @@ class World:
             return True
         if self._step(name) == self.settings.trainings[name].steps:
             return True  # its last step is made, and is being committed
-        if job.placements or self._living(name):
-            return False
         draining = self.plane.value(self.plane.tree.nodes["/holdfast/draining"].data)
+        if job.placements or self._living(name):
+            # With too little room left by whoever drains a machine, the first ones wait for others.
+            return bool(draining) and len(job.placements) < job.spec.workers_min
         others = any(other.placements for other in self.checks.jobs.values())
         return job.intent is not Intent.RUN or bool(draining) or others
 
