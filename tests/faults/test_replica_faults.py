@@ -16,7 +16,8 @@ import pytest
 from holdfast.serve.records import Limits, Load
 from holdfast.wire import talk
 from tests.contract.waiting import eventually
-from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, Said, gone, infer_body
+from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, gone, infer_body
+from tests.said import Said
 
 # Code that does its harm when it is imported, and what is then said of the version.
 HARM = {

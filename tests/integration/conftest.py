@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cluster import opened
+from holdfast.launch.ending import down
 from tests.integration.clusters import PATIENT, Home
 
 
@@ -27,3 +29,12 @@ def patient(tmp_path: Path) -> Iterator[Home]:
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Path]:
+    """The folder of another machine; what runs there is ended."""
+    folder = tmp_path / "there"
+    yield folder
+    if (folder / "cluster.json").exists():
+        down(opened(folder), force=True)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from holdfast.storage import bundles, open_store
 from holdfast.wire import documents, talk
 from tests.contract.planes import EmbeddedPlane
 from tests.contract.waiting import eventually
+from tests.said import Said
 from tests.servers import free_port
 
 WIDTH = 4
@@ -53,18 +54,6 @@ TIMES = """
     def predict(inputs):
         return {{"y": inputs["x"] * FACTOR}}
 """
-
-
-class Said(NamedTuple):
-    """An answer."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class ReplicaStage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from holdfast.agent.wallet import Wallet
 from holdfast.cluster import opened
 from holdfast.coordination import Membership
 from holdfast.launch import joining, local
-from holdfast.launch.ending import down
 from holdfast.wire import tokens
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Refused, Unavailable
@@ -20,15 +18,6 @@ from holdfast.wire.rpc import NODES_PATH
 from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, holdfast, running
 from tests.integration.person import WAIT_S
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[Path]:
-    """The folder of the machine that joins."""
-    folder = tmp_path / "there"
-    yield folder
-    if (folder / "cluster.json").exists():
-        down(opened(folder), force=True)
 
 
 def nodes(home: Home) -> set[str]:

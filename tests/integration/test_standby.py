@@ -78,15 +78,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Path]:
-    """The folder of the other machine."""
-    folder = tmp_path / "there"
-    yield folder
-    if (folder / "cluster.json").exists():
-        down(opened(folder), force=True)
-
-
-@pytest.fixture
 def standing(home: Home, there: Path) -> Iterator[Standing]:
     home.up()
     made = Standing(there, joining.token(home.cluster, kind=Kind.STANDBY))

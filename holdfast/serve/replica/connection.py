@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
                     if self._waiting and not reader.deaf:
                         self._kept = data[at + HTTP_PIECE_BYTES :]
                         break
-        except Exception:
+        except Exception:  # a fault of ours, on this connection: all others go on
             log.exception("a connection failed in a way nobody expected")
             self.abort()
         if self._waiting and not (self._paused or reader.deaf):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -24,6 +24,7 @@ from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
 from tests.contract.waiting import PATIENCE_S, eventually
+from tests.said import Said
 
 WIDTH = 4
 SIGNATURE = Signature(
@@ -32,18 +33,6 @@ SIGNATURE = Signature(
 # The versions of the stage, each with a pace of its own. All double.
 INSTANT, SHORT, LONG = 1, 2, 3
 T = TypeVar("T")
-
-
-class Said(NamedTuple):
-    """An answer."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Client:
