@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.agent.events import (
     Action,
     Answer,
+    Bury,
     Connected,
     Ending,
     Event,
@@ -28,6 +29,7 @@ from holdfast.agent.events import (
     StartProcess,
     Tell,
     Timer,
+    key_of,
 )
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
@@ -129,7 +131,7 @@ class Agent(Being):
             return ProcessAdopted(key, host.started[key])
         if key in host.started:
             return ProcessExited(key, host.endings.get(key, Ending()))
-        return NeverStarted(key)
+        return NeverStarted(key, prepared=key in host.folders)
 
     def crash(self, restart_s: tuple[float, float] = RESTART_S) -> None:
         """It dies, and is started again after a while."""
@@ -269,6 +271,9 @@ class Agent(Being):
 
     def _carry_out(self, actions: list[Action]) -> bool:
         """False if it died on the way: while it wrote, or between two deeds."""
+        for action in actions:
+            if isinstance(action, StartProcess):
+                self.host.folders[key_of(action.order)] = None
         return self._write(actions) and self._act(actions)
 
     def _write(self, actions: list[Action]) -> bool:
@@ -310,6 +315,8 @@ class Agent(Being):
             if worker is not None:
                 told, what = worker, action.what
                 self.kernel.after(LOCAL_S, lambda: told.arrive(lambda: told.hear(what)))
+        elif isinstance(action, Bury):
+            host.bury(action.key)
         elif isinstance(action, Report) and not self._reporting:
             self._reporting = True
             self.after(self.kernel.between(*REPORT_S), self._report)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen
+from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen, key_of
 from holdfast.control.facts import Intent, Job, Phase, Placement, View
 from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
 from holdfast.train.members.effective import Record
@@ -43,6 +43,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._terms: dict[str, int] = {}  # host -> the highest term that was obeyed there
+        self._ran: dict[Key, str] = {}  # where a number was started; a disk may forget it
         self._numbers: dict[str, int] = {}  # job -> the highest number that a worker had
         self._term_leaders: dict[int, bytes | None] = {}
         self._records: dict[tuple[str, int], Record] = {}  # job, view -> of its settings
@@ -184,8 +185,18 @@ class Checks:
             raise Violation(LEADER, f"{host.name} obeyed term {term}, which is not on its disk")
 
     def forgot(self, host: Host) -> None:
-        """A disk has lost what was durable there. Nobody promises that the term is known then."""
+        """A disk has lost what was durable there. Nobody promises that the term is known then, nor
+        a worker that the journal does not name any more."""
         self._terms.pop(host.name, None)
+        known = {
+            key_of(entry.order)
+            for batch in host.disk.batches
+            for entry in batch
+            if isinstance(entry, Accepted)
+        }
+        for key in [key for key, name in self._ran.items() if name == host.name]:
+            if key not in known:
+                del self._ran[key]
 
     def starts(self, host: Host, action: StartProcess) -> None:
         """An agent is about to start a process: its journal must say so already."""
@@ -199,9 +210,9 @@ class Checks:
 
     def started(self, host: Host, key: Key) -> None:
         """A process has been started."""
-        for other in self._world.hosts.values():
-            if other is not host and key in other.started:
-                raise Violation(ONCE, f"{key} was started on {other.name} and on {host.name}")
+        if key in self._ran:
+            raise Violation(ONCE, f"{key} was started on {self._ran[key]} and on {host.name}")
+        self._ran[key] = host.name
         trainings = self._world.settings.trainings
         taken = sum((trainings[one.job].spec.resources for one in host.processes), Resources())
         if not taken.fits(host.capacity):

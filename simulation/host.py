@@ -34,7 +34,8 @@ class Host:
         self.clock_ahead_s = 0.0  # its steady clock, beside the world's
         self.processes: dict[Key, Worker] = {}  # those that are alive
         self.endings: dict[Key, Ending] = {}  # as their parents have noted them
-        self.started: dict[Key, Identity] = {}
+        self.folders: dict[Key, None] = {}  # made before the journal knows of the worker
+        self.started: dict[Key, Identity] = {}  # the claims in them
         self.agent = Agent(world, self)
         self._saying: set[Key] = set()
 
@@ -86,13 +87,18 @@ class Host:
     def end_strangers(self, living: Collection[Key]) -> None:
         """As the supervisor does: what the journal does not know is ended, its folder removed."""
         self.world.news = True
-        for key in [key for key in self.started if key not in living]:
+        for key in [key for key in self.folders if key not in living]:
             stranger = self.processes.pop(key, None)
             if stranger is not None:
                 stranger.tell("is not known to the journal, and is ended")
                 stranger.die()
-            del self.started[key]
-            self.endings.pop(key, None)
+            self.bury(key)
+
+    def bury(self, key: Key) -> None:
+        """Remove the folder of a worker whose end is in the journal."""
+        self.folders.pop(key, None)
+        self.started.pop(key, None)
+        self.endings.pop(key, None)
 
     def _end_processes(self, how: str) -> None:
         self.world.news = True

@@ -140,7 +140,9 @@ class Agent:
         await self._supervisor.end_strangers(frozenset(living))
         self._loop = asyncio.create_task(self._run())
         for key in living:
-            await self._channel.open(key, self._folders.worker(key))
+            folder = self._folders.worker(key)
+            if folder.is_dir():  # and if not, none is made: that it is gone says what has become
+                await self._channel.open(key, folder)
         for key in living:
             await self._submit(await self._supervisor.find(key))
 
@@ -262,8 +264,13 @@ class Agent:
             await self._on_disk(lambda: self._journal.compact(self._machine.entries()))
 
     async def _write_down(self, actions: list[Action]) -> None:
-        """Make the entries durable. Without room the agent waits: it decides nothing meanwhile."""
+        """Make the entries durable, and first the folders of those who are to be started: whoever
+        is in the journal and has no folder has ended. Without room the agent waits: it decides
+        nothing meanwhile."""
         entries = [action.entry for action in actions if isinstance(action, JournalAction)]
+        begun = [key_of(action.order) for action in actions if isinstance(action, StartProcess)]
+        if begun:
+            await self._on_disk(lambda: self._folders.promise(begun))
         if entries:
             await self._on_disk(lambda: self._journal.append(entries))
 

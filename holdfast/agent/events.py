@@ -163,9 +163,13 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """After a restart: nothing was ever started for this worker."""
+    """After a restart: nobody has claimed this worker. `prepared`: its folder is there, so it was
+    not started, or its shim has not come so far yet. Without one it has ended: a folder is made
+    before the worker is in the journal, and removed after its end is there. The journal has lost
+    that end again, as it may lose its last batch."""
 
     key: Key
+    prepared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

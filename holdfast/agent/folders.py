@@ -4,7 +4,8 @@ lock              held by the one agent that uses the folder; its process number
 agent             who that agent is, for the shims that outlive it
 journal           (`journal`)
 nursery.*         the nursery's socket, its lock with who holds it, and what went wrong with it
-workers/J.N/      the scratch folder of worker N of job J; removed after its end
+workers/J.N/      the scratch folder of worker N of job J; made before the journal knows of the
+                  worker, removed after the journal knows of its end
     launch.json   what its shim runs
     claim         its shim; made once, before the worker exists
     word          what the worker said last of itself: "done" or "left"
@@ -22,13 +23,15 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.agent.events import Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
-from holdfast.wire.errors import BugError, Occupied
+from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
 
 _GONE: Final = ".gone-"
@@ -52,6 +55,20 @@ class Folders:
 
     def log(self, key: Key) -> Path:
         return self.logs / str(key)
+
+    def promise(self, keys: Iterable[Key]) -> None:
+        """Make the scratch folders of workers that are about to be accepted; `Full`: no room."""
+        try:
+            for key in keys:
+                self.worker(key).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise Full(
+                f"no room for a worker's folder in {self.workers}",
+                why=str(error),
+                fix=f"make room: df {self.workers}",
+            ) from error
 
     def take(self) -> int:
         """Hold the folder for this process and say so to the shims; `Occupied` if another does."""

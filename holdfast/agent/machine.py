@@ -273,6 +273,8 @@ class AgentMachine(AgentState):
                     # Asked or not when the agent died; whoever passes it on asks only once.
                     actions.append(SignalProcess(key, Force.ASK))
                 return actions
+            case NeverStarted(prepared=False):
+                end = _end(worker, Ending())
             case NeverStarted() if worker.kill_at_s is None:
                 worker.progress_s = now_s
                 return [StartProcess(worker.order, worker.slots)]

@@ -137,7 +137,7 @@ class Supervisor:
         """What has become of a worker that an earlier agent accepted. A living one is watched."""
         identity = self._folders.claim(key)
         if identity is None:
-            return NeverStarted(key)
+            return NeverStarted(key, prepared=self._folders.worker(key).is_dir())
         held = processes.hold(identity)
         if held is None:
             return ProcessExited(key, await self._ending(key))

@@ -142,6 +142,24 @@ def test_a_stopped_worker_that_never_started_is_not_started_by_the_next_agent() 
     assert again.exit_kind() is ExitKind.STOPPED
 
 
+def test_a_worker_without_a_folder_has_ended_and_is_not_started_again() -> None:
+    agent = Driven()
+    agent.order(start())
+    again = agent.restarted()
+    assert starts(list(again.handle(NeverStarted(KEY, prepared=False)))) == 0
+    assert again.exit_kind() is ExitKind.LOST
+    assert starts(list(again.order(start())[1])) == 0
+
+
+def test_a_stopped_worker_without_a_folder_was_stopped() -> None:
+    agent = Driven()
+    agent.started()
+    agent.order(stop())
+    again = agent.restarted()
+    again.handle(NeverStarted(KEY, prepared=False))
+    assert again.exit_kind() is ExitKind.STOPPED
+
+
 def test_a_living_worker_is_not_forgotten() -> None:
     agent = Driven()
     agent.started()
