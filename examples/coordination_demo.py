@@ -10,11 +10,10 @@ exit code is 0 only if all of them held. What it writes is in FOLDER, `.demo/` i
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
-import time
 from pathlib import Path
 
+import ctrl_c
 from contender import ELECTION, FACTS
 from demo_stage import Contender, DemoError, Screen, Server, wait_for
 from rich.console import Console
@@ -104,7 +103,7 @@ class Demo:
         self.screen.say("kill -9 of the server, while the leader writes", "bold red")
         self.screen.server = "killed"
         self.server.kill()
-        time.sleep(0.3)
+        ctrl_c.pause(0.3)
         self.server.start()
         self.screen.server = f"listens on {self.server.listen} again"
         self.screen.say("the server is back; it replayed its log")
@@ -146,6 +145,7 @@ class Demo:
     # --- what the acts share --------------------------------------------------------------------
 
     def claim(self, held: bool, what: str, seen: str) -> None:
+        ctrl_c.check()
         self.claims.append((held, what, seen))
         self.screen.say(f"{'✔' if held else '✘'} {what}: {seen}", "green" if held else "bold red")
 
@@ -193,8 +193,6 @@ class Demo:
 
 
 def main(folder: Path) -> int:
-    # A polite end from outside is an end, too: what was started is ended.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     console = Console(highlight=False)
     for left in ("coord", "server.log", *(f"{name}.log" for name in NAMES)):
         _remove(folder / left)
@@ -243,4 +241,5 @@ def _short(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).absolute() if sys.argv[1:] else DEFAULT_FOLDER))
+    with ctrl_c.taken():
+        sys.exit(main(Path(sys.argv[1]).absolute() if sys.argv[1:] else DEFAULT_FOLDER))

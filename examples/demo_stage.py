@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import ctrl_c
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -158,7 +159,7 @@ def wait_for(
             check()
         if time.monotonic() > deadline:
             raise DemoError(f"waited {WAIT_S:g} s in vain until: {what}")
-        time.sleep(0.02)
+        ctrl_c.pause(0.02)
 
 
 class Screen:

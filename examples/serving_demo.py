@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import ctrl_c
 import torch
 from digits import pictures
 from rich.console import Console
@@ -222,9 +223,10 @@ class Demo:
         while not there():
             if time.monotonic() > until_s:
                 raise DemoError(f"not within {PATIENCE_S:g} s: {what}; see holdfast why {MODEL}")
-            time.sleep(0.01)
+            ctrl_c.pause(0.01)
 
     def say(self, text: str, style: str = "") -> None:
+        ctrl_c.check()
         self._console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  ", end="")
         self._console.print(text, style=style, markup=False)
 
@@ -267,8 +269,6 @@ def main() -> int:
     parser.add_argument("--port", type=int, help="where the gateway listens; one that is free")
     options = parser.parse_args()
     folder = options.folder.absolute()
-    # A polite end from outside is an end, too: what was started is ended.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     console = Console(highlight=False)
     with ExitStack() as stack:
         try:
@@ -292,4 +292,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with ctrl_c.taken():
+        sys.exit(main())

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import ctrl_c
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -203,7 +203,7 @@ class Demo:
             if time.monotonic() > until_s:
                 raise DemoError(f"the undisturbed run does not end within {PATIENCE_S:g} s")
             self.look(eyes)
-            time.sleep(0.1)
+            ctrl_c.pause(0.1)
 
     def compare(self, session: Session) -> None:
         job = ControlPlane(session).job(JOB)
@@ -255,13 +255,14 @@ class Demo:
                 raise DemoError(f"not within {PATIENCE_S:g} s: {what} ({picture.reason})")
             if self._pause_s == STROLL_S and picture.step > self.total // 2:
                 self.pace(eyes, CRAWL_S)  # it must not be done before all acts are over
-            time.sleep(0.1)
+            ctrl_c.pause(0.1)
 
     def pace(self, eyes: Eyes, pause_s: float) -> None:
         self.crew.pace(eyes.session, pause_s)
         self._pause_s = pause_s
 
     def claim(self, held: bool, what: str, seen: str) -> None:
+        ctrl_c.check()
         self.claims.append((held, what, seen))
         self.screen.say(f"{'✔' if held else '✘'} {what}: {seen}", "green" if held else "bold red")
 
@@ -311,8 +312,6 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--epochs", type=int, default=30)
     options = parser.parse_args()
-    # A polite end from outside is an end, too: what was started is ended.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     console = Console(highlight=False)
     folder = options.folder.absolute()
     with ExitStack() as stack:
@@ -351,4 +350,5 @@ def _remove(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with ctrl_c.taken():
+        sys.exit(main())

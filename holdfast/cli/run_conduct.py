@@ -38,7 +38,8 @@ log = logs.get(__name__)
 
 @dataclass
 class Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP: the first one asks, the second one insists."""
+    """Ctrl-C, SIGTERM and SIGHUP: the first one asks, the second one insists. They do not ring the
+    bell: whoever waits at it looks at the count at least every `RUN_TICK_S`."""
 
     bell: threading.Event = field(default_factory=threading.Event)
     count: int = 0
@@ -55,9 +56,9 @@ class Interrupts:
                 signal.signal(number, handler)
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
+        # Not the bell: it has a lock, and the main thread may be interrupted while it holds it.
         self.count += 1
         self.signal = number
-        self.bell.set()
 
     @property
     def exit_code(self) -> int:
