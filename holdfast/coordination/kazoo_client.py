@@ -1,8 +1,9 @@
 """Making a kazoo client, and the few places where we have to reach into it.
 
 kazoo does not tell the session time-out that the servers granted, does not give up a server that
-stopped answering while requests are still being sent, and logs credentials at its debug level.
-Those three are mended here, and nowhere else.
+stopped answering while requests are still being sent, takes a Ctrl-C that comes while it sends for
+the end of the connection, and logs credentials at its debug level. Those four are mended here, and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionClosedError
 from kazoo.protocol.serialization import Auth, Connect
+from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL
 
 from holdfast.coordination.address import TLS, ZooKeeperAddress
@@ -35,6 +38,26 @@ class _NoSecrets(logging.Filter):
 
 
 _log.addFilter(_NoSecrets())
+_CLOSED: Final = (KeeperState.AUTH_FAILED, KeeperState.CLOSED, KeeperState.EXPIRED_SESSION)
+
+
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """A client whose requests let Ctrl-C pass.
+
+    kazoo wakes its own thread after each request, and whatever is raised there is "the connection
+    has been closed" to it. That is where a Ctrl-C of the main thread arrives most often: it would
+    be forgotten, and the request made again.
+    """
+
+    def _call(self, request: Any, answer: Any) -> Any:
+        if self._state in _CLOSED:
+            return super()._call(request, answer)
+        self._queue.append((request, answer))
+        try:
+            self._connection._write_sock.send(b"\0")
+        except (AttributeError, OSError):  # it closes just now: there is none, or its end is gone
+            answer.set_exception(ConnectionClosedError("Connection has been closed"))
+        return None
 
 
 def make(address: ZooKeeperAddress, hosts: str, granted: Callable[[float], None]) -> KazooClient:
@@ -53,7 +76,7 @@ def make(address: ZooKeeperAddress, hosts: str, granted: Callable[[float], None]
             "verify_certs": tls.verify != "none",
             "check_hostname": tls.verify == "host",
         }
-    client = KazooClient(
+    client = _Client(
         hosts=hosts,
         timeout=address.timeout_s,
         connection_retry={
