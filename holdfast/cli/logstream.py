@@ -17,6 +17,7 @@ from holdfast.cli import listing, output
 from holdfast.cli.nodes import members_of
 from holdfast.cli.opening import Opened
 from holdfast.control.facts import Job
+from holdfast.wire import calls
 from holdfast.wire.errors import HoldfastError
 
 # How often a follower looks whether machines have come or gone, and whether the job has ended.
@@ -28,7 +29,7 @@ _STYLES: Final = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "
 
 def show(found: Opened, job: Job, query: Query, printer: Printer, *, follow: bool) -> None:
     """Print what there is, and with `follow` what comes until the job has ended."""
-    asyncio.run(_Logs(found, job, query, printer).run(follow=follow))
+    calls.run(_Logs(found, job, query, printer).run(follow=follow))
 
 
 @dataclass

@@ -23,12 +23,11 @@ from holdfast.agent.wallet import Papers
 from holdfast.control import observing
 from holdfast.control.observing import NodeSeen, Observation
 from holdfast.coordination import Config, Session, Versioned
-from holdfast.wire import logs, rpc
+from holdfast.wire import calls, logs, rpc
 from holdfast.wire.errors import HoldfastError, RetryError, TimedOut, Unavailable
 from holdfast.wire.limits import (
     OBSERVE_SILENCE_S,
     RPC_CALL_S,
-    THREAD_END_S,
     UPLINK_RETRY_S,
     UPLINK_RETRY_S_MAX,
 )
@@ -47,11 +46,11 @@ class Heard:
 
 
 class Watching:
-    """Keeps the latest that the present leader says of one job. A thread with a loop of its own.
+    """Keeps the latest that the present leader says of one job, in the loop of calls.
 
     `latest` is None until a leader has answered. It stays when the leader goes: how old it is,
     `at_s` tells. `trouble` says why nothing comes, in words; None while all is well. `news` is
-    called after each change of either, on that thread; it must be quick. `papers` gives those to
+    called after each change of either, in that loop; it must be quick. `papers` gives those to
     show now: they end, and a look may be longer.
     """
 
@@ -68,22 +67,15 @@ class Watching:
         self._job = job
         self._news = news
         self._contact: Contact | None = None
-        self._loop = asyncio.new_event_loop()
         self._moved = asyncio.Event()
-        self._task: asyncio.Task[Any] | None = None
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-watching", daemon=True)
-        self._thread.start()
+        self._going = calls.Going(self._watch())
         self._follow = Config(session, rpc.CONTACT_PATH).watch(self._contact_is)
 
     def close(self) -> None:
-        """End the thread. May be called twice."""
-        self._closing = True
+        """Watch no more. May be called twice."""
         # It may be in a call that waits for a server; its later words are not listened to.
         threading.Thread(target=self._follow.close, daemon=True).start()
-        with contextlib.suppress(RuntimeError):  # the loop has ended before
-            self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(THREAD_END_S)
+        self._going.end()
 
     def __enter__(self) -> Self:
         return self
@@ -91,17 +83,7 @@ class Watching:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # --- the thread -----------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        # The runner also ends what gRPC has left in the loop.
-        ended = contextlib.suppress(asyncio.CancelledError)
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, ended:
-            runner.run(self._watch())
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    # --- in the loop ----------------------------------------------------------------------------
 
     def _contact_is(self, versioned: Versioned) -> None:
         contact = rpc.contact_from(versioned.value)
@@ -111,13 +93,11 @@ class Watching:
                 self._contact = contact
                 self._moved.set()
 
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody wants to know
-            self._loop.call_soon_threadsafe(point)
+        self._going.loop.call_soon_threadsafe(point)
 
     async def _watch(self) -> None:
-        self._task = asyncio.current_task()
         tries = 0
-        while not self._closing:
+        while True:
             self._moved.clear()
             contact = self._contact
             if contact is None:
@@ -166,6 +146,7 @@ class Watching:
     async def _next(self, call: Any, moved: asyncio.Task[Any]) -> bytes | None:
         """The next observation; None: there is another leader, or the stream is over."""
         reading = asyncio.ensure_future(call.read())
+        reading.add_done_callback(_forget)
         try:
             done, _ = await asyncio.wait(
                 (reading, moved),
@@ -186,12 +167,18 @@ class Watching:
         return None if raw is rpc.EOF else cast("bytes", raw)
 
 
+def _forget(reading: asyncio.Task[Any]) -> None:
+    """How a read ends that is not waited for any more, nobody asks, and nobody is told."""
+    if not reading.cancelled():
+        reading.exception()
+
+
 def nodes(session: Session, papers: Papers, timeout_s: float = RPC_CALL_S) -> list[NodeSeen]:
     """Every machine of the cluster and what its agent said last, by the present leader.
 
     `Unavailable`: no leader answers in time; why is in it.
     """
-    return asyncio.run(_nodes(session, papers, time.monotonic() + timeout_s))
+    return calls.run(_nodes(session, papers, time.monotonic() + timeout_s))
 
 
 async def _nodes(session: Session, papers: Papers, until_s: float) -> list[NodeSeen]:

@@ -7,7 +7,6 @@ over a channel that nobody else reads.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from holdfast.launch import wanted
 from holdfast.launch.starting import COORDINATOR
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire import tokens
+from holdfast.wire import calls, tokens
 from holdfast.wire.certificates import checked_name
 from holdfast.wire.errors import Missing, Refused, RetryError, Unavailable
 from holdfast.wire.limits import JOIN_TOKEN_S
@@ -85,7 +84,7 @@ def join(folder: Path, text: str, node: str | None = None) -> Joined:
     folder = folder.expanduser().absolute()
     there = known(folder, said.cluster)
     papers = folder / "wallet" / name
-    at_a_door(place, lambda door: asyncio.run(wallet.join(papers, name, door, text)))
+    at_a_door(place, lambda door: calls.run(wallet.join(papers, name, door, text)))
     if there is not None:
         wanted.begins(there)
         return Joined(there, name, new=False)

@@ -10,7 +10,6 @@ for a standby token only, which is made for that and ends soon.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import grpc.aio
@@ -19,7 +18,7 @@ from holdfast.cluster import Cluster, opened
 from holdfast.launch import joining, wanted
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire import rpc
+from holdfast.wire import calls, rpc
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.convert import parsed
 from holdfast.wire.errors import Missing, Refused
@@ -44,7 +43,7 @@ def lent(folder: Path, text: str, name: str) -> Cluster:
     there = joining.known(folder, said.cluster)
     _check_store(place.store)
     certificate_pem, key_pem = joining.at_a_door(
-        place, lambda door: asyncio.run(_ask(door, said.trust_pem, text.strip(), name))
+        place, lambda door: calls.run(_ask(door, said.trust_pem, text.strip(), name))
     )
     if certificate_pem != said.trust_pem:
         raise Refused(

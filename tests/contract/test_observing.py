@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from holdfast.agent.wallet import Papers
@@ -14,6 +15,7 @@ from holdfast.control.observing import observation_of
 from holdfast.control.watching import Watching, nodes
 from holdfast.coordination import Config
 from holdfast.wire import rpc, tokens
+from holdfast.wire.certificates import Identity
 from holdfast.wire.errors import Refused, Unavailable
 from holdfast.wire.limits import OBSERVERS_MAX
 from holdfast.wire.reports import WorkerFacts
@@ -102,6 +104,35 @@ def test_an_observer_follows_the_leader_to_another_coordinator(play: Play) -> No
         finally:
             await asyncio.to_thread(watching.close)
             await asyncio.to_thread(standby.close)
+
+    play(scenario)
+
+
+def test_observers_one_after_the_other_hear_in_one_loop_that_lives_on(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a call comes after it was cancelled. If its loop is closed by then, gRPC raises
+    that in the loop of the next observer, which prints it."""
+    heard_in: list[asyncio.AbstractEventLoop] = []
+    channel_to = rpc.channel_to
+
+    def noted(address: str, identity: Identity) -> grpc.aio.Channel:
+        heard_in.append(asyncio.get_running_loop())
+        return channel_to(address, identity)
+
+    async def scenario(world: World) -> None:
+        person = await persons(world)
+        monkeypatch.setattr(rpc, "channel_to", noted)
+        for _ in range(2):
+            watching = await watch(world, person)
+            try:
+                await soon(lambda seen=watching: seen.latest, "the leader answers")
+            finally:
+                await asyncio.to_thread(watching.close)
+        await asyncio.to_thread(nodes, world.session, person)
+        assert len(heard_in) >= 3
+        assert len(set(heard_in)) == 1
+        assert heard_in[0].is_running()
 
     play(scenario)
 
