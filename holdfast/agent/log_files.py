@@ -79,12 +79,8 @@ class LogFiles:
     def _sources(self) -> list[Source]:
         query = self._query
         found = []
-        for path in self._folder.glob("*"):
-            job, _, number = path.name.rpartition(".")
-            if job != query.job or not number.isdecimal():
-                continue
-            worker = int(number)
-            if query.worker not in (None, worker) or self._former(path):
+        for path, job, worker in _logs_in(self._folder):
+            if job != query.job or query.worker not in (None, worker) or self._former(path):
                 continue
             found += [Source(worker, output) for output in query.outputs]
         return sorted(found, key=lambda source: source.worker)
@@ -131,6 +127,27 @@ class LogFiles:
                 return Place(number, 0)
             lines -= found
         return BEGINNING
+
+
+def ends(folder: Path) -> dict[str, dict[Source, Place]]:
+    """Where the logs of each job end now: what a reader knows who wants only what comes."""
+    found: dict[str, dict[Source, Place]] = {}
+    for path, job, worker in _logs_in(folder):
+        for output in (OUT, ERR):
+            present = path / f"{output}.log"
+            last = _stat(present) or _stat(present.with_name(f"{present.name}.1"))
+            if last is not None:
+                end = Place(last.st_ino, last.st_size)
+                found.setdefault(job, {})[Source(worker, output)] = end
+    return found
+
+
+def _logs_in(folder: Path) -> Iterator[tuple[Path, str, int]]:
+    """Each worker's logs: their folder, its job and its number."""
+    for path in folder.glob("*"):
+        job, _, number = path.name.rpartition(".")
+        if job and number.isdecimal():
+            yield path, job, int(number)
 
 
 def _stat(path: Path) -> os.stat_result | None:

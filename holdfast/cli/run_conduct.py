@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import Final
@@ -19,7 +19,7 @@ from holdfast.cli.run_look import Looking, Seen
 from holdfast.cli.run_output import Output
 from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
 from holdfast.cli.run_plan import Act, Choice, Wanted
-from holdfast.cli.run_stage import NODE, Stage
+from holdfast.cli.run_stage import Stage
 from holdfast.cli.run_story import Event, Settling, in_one_line, told
 from holdfast.cli.run_voices import Json, Plain, Screen, Summary
 from holdfast.control.facts import Intent, Job, Phase
@@ -97,7 +97,7 @@ class Conductor:
                     self._interrupts.bell.set,
                 )
             )
-            output = Output(stage.cluster.node_folder(NODE) / "logs", job.name, self._began_s - 1.0)
+            output = Output(stage.logs, job.name, stage.log_ends.get(job.name, {}))
             scene = _Scene(stage, plane, looking, watching, output, self._places(stage, job))
             return self._follow(scene)
 
@@ -177,12 +177,11 @@ class Conductor:
 
     def _show(self, scene: _Scene, seen: Seen) -> Picture:
         events = [
-            event
+            _once(event, scene.output)
             for entry in scene.looking.entries()
             if (event := told(entry, scene.places)) is not None
         ]
         self._count(events)
-        scene.output.ended(event.worker for event in events if event.worker is not None)
         now_s = time.monotonic()
         self._voice.lines(scene.output.more())
         self._voice.events(self._settling.passed(events, now_s))
@@ -255,7 +254,7 @@ class Conductor:
             survived,
             f"{cluster.store}/{last.manifest}" if last else "",
             last.step if last else None,
-            str(cluster.node_folder(NODE) / "logs"),
+            str(scene.stage.logs),
             again,
             code,
         )
@@ -279,6 +278,16 @@ def _pause(plane: ControlPlane, name: str) -> None:
     except HoldfastError as error:
         # It has ended meanwhile, or the plane is away: the second Ctrl-C is there for that.
         log.warning("the job could not be paused", reason=str(error))
+
+
+def _once(event: Event, output: Output) -> Event:
+    """A worker's traceback is shown with its end or among its lines, not in both places."""
+    if event.worker is None or not event.detail:
+        return event
+    if output.has_shown(event.worker, event.detail):
+        return replace(event, detail="")
+    output.ended([event.worker])
+    return event
 
 
 def _observation(watching: Watching) -> Observation | None:

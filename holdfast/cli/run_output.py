@@ -1,18 +1,21 @@
 """What workers print, line by line, as it is written to their logs on this machine.
 
+Only of this run: what was in the logs when it began is known by its place. A time would not do: a
+run may begin in the moment in which the one before it has ended.
+
 A traceback on stderr is held back for a moment: if its worker ends by it, the run shows it once,
-with what happens next, and not here as well.
+with what happens next, and not here as well. Nor there, if it was shown here before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agent.log_files import ERR, OUT, LogFiles, Query, Source
+from holdfast.agent.log_files import ERR, OUT, LogFiles, Place, Query, Source
 from holdfast.cli.run_story import is_traceback_start
 from holdfast.wire.limits import RUN_LINE_BYTES_MAX, RUN_TRACEBACK_S
 
@@ -38,16 +41,22 @@ class _Held:
 
 
 class Output:
-    """The output of a job's workers under `logs`, from those of this run on."""
+    """The output of a job's workers under `logs`, from the places in `known` on (`ends`)."""
 
     def __init__(
-        self, logs: Path, job: str, since_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        logs: Path,
+        job: str,
+        known: Mapping[Source, Place],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._logs = logs
-        self._files = LogFiles(logs, Query(job, outputs=_OUTPUTS, since_s=since_s))
+        self._files = LogFiles(logs, Query(job, outputs=_OUTPUTS), known)
         self._clock = clock
         self._partial: dict[Source, bytes] = {}
         self._held: dict[int, _Held] = {}
+        self._told: set[int] = set()
+        self._shown: dict[int, str] = {}  # the last line of the last traceback that was shown
 
     def more(self, *, last: bool = False) -> list[Line]:
         """Lines that came since the last call. `last`: also those without an end; tracebacks that
@@ -64,9 +73,13 @@ class Output:
         return [*self._released(), *shown]
 
     def ended(self, workers: Iterable[int]) -> None:
-        """These workers' ends are told with their tracebacks: they need not be shown here."""
-        for worker in workers:
-            self._held.pop(worker, None)
+        """These workers' ends are told with their tracebacks: they need not be shown here, be they
+        read already or not."""
+        self._told.update(workers)
+
+    def has_shown(self, worker: int, traceback: str) -> bool:
+        """Whether this traceback, by which the worker has ended, was shown among its lines."""
+        return bool(traceback) and self._shown.get(worker) == _last_line(traceback.splitlines())
 
     def _split(self, source: Source, data: bytes) -> list[Line]:
         *lines, rest = (self._partial.pop(source, b"") + data).split(b"\n")
@@ -97,7 +110,17 @@ class Output:
         due = [
             worker for worker, held in self._held.items() if now_s >= held.since_s + RUN_TRACEBACK_S
         ]
-        return [line for worker in due for line in self._held.pop(worker).lines]
+        shown: list[Line] = []
+        for worker in due:
+            lines = self._held.pop(worker).lines
+            if worker not in self._told:
+                shown += lines
+                self._shown[worker] = _last_line([line.text for line in lines])
+        return shown
+
+
+def _last_line(lines: Iterable[str]) -> str:
+    return next((line for line in reversed([*lines]) if line.strip()), "")
 
 
 def _line(source: Source, data: bytes) -> Line:

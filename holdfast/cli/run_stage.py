@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from holdfast.agent import log_files
 from holdfast.cluster import Cluster, opened
 from holdfast.launch import local, seen, wanted
 from holdfast.launch.local import Room, Tie
@@ -60,6 +61,9 @@ class Stage:
 
     def __init__(self, cluster: Cluster, room: Room, lock: int) -> None:
         self.cluster = cluster
+        self.logs = cluster.node_folder(NODE) / "logs"
+        # Nothing runs yet: what is in the logs is of former runs.
+        self.log_ends = log_files.ends(self.logs)
         self._lock = lock
         self._tie = Tie()
         self._kept: list[_Kept] = []

@@ -224,6 +224,23 @@ def test_a_job_goes_on_with_the_code_that_it_began_with_until_it_is_started_afre
     assert "second code" in fresh.text and "first code" not in fresh.text
 
 
+def test_a_run_shows_no_line_of_the_one_before_it_however_soon_it_begins(
+    tmp_path: Path, folder: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('first code')\n")
+    with running(folder, str(script)) as run:
+        assert run.ends() == 0, run.text
+    assert "first code" in run.text
+    for log in folder.glob("nodes/*/logs/*/out.log"):
+        later_s = log.stat().st_mtime + 3600
+        os.utime(log, (later_s, later_s))  # no clock can tell it from those of the next run
+    script.write_text("print('second code')\n")
+    with running(folder, str(script), "--fresh") as fresh:
+        assert fresh.ends() == 0, fresh.text
+    assert "second code" in fresh.text and "first code" not in fresh.text
+
+
 def test_two_runs_over_one_folder_are_refused_with_what_to_do(tmp_path: Path, folder: Path) -> None:
     with running(folder, *words(tmp_path / "answer", steps=100_000)) as run:
         under_way(run)

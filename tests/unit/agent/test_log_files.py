@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.log_files import ERR, OUT, LogFiles, Query, Source
+from holdfast.agent.log_files import ERR, OUT, LogFiles, Query, Source, ends
 from holdfast.agent.shim import Log
 
 
@@ -131,3 +131,32 @@ def test_a_worker_that_starts_later_is_read_from_its_beginning(tmp_path: Path) -
     assert text(files) == b"c\n"
     log_of(tmp_path, 2).write(b"x\ny\n")
     assert text(files, Source(2, OUT)) == b"x\ny\n"
+
+
+def test_a_reader_that_knows_the_ends_reads_only_what_comes_also_after_a_rotation(
+    tmp_path: Path,
+) -> None:
+    log = log_of(tmp_path, bytes_max=8)
+    log.write(b"former\n")
+    log_of(tmp_path, 1, ERR).write(b"error\n")
+    (tmp_path / "job.x").mkdir()
+    known = ends(tmp_path)
+    assert set(known) == {"job"}
+    assert {source: place.offset for source, place in known["job"].items()} == {
+        Source(1, OUT): 7,
+        Source(1, ERR): 6,
+    }
+    files = LogFiles(tmp_path, Query("job"), known["job"])
+    assert list(files.more()) == []
+    log.write(b"present\n")
+    log_of(tmp_path, 2).write(b"another\n")
+    assert {piece.source: piece.data for piece in files.more()}[Source(2, OUT)] == b"another\n"
+    assert ends(tmp_path / "nowhere") == {}
+
+
+def test_what_comes_after_a_known_end_is_read_whole_over_a_rotation(tmp_path: Path) -> None:
+    log = log_of(tmp_path, bytes_max=8)
+    log.write(b"former\n")
+    files = LogFiles(tmp_path, Query("job"), ends(tmp_path)["job"])
+    log.write(b"present\n")
+    assert text(files) == b"present\n"

@@ -1,16 +1,15 @@
-"""What a run shows: pictures, pace, the panel, workers' lines."""
+"""What a run shows: pictures, pace, the panel."""
 
 from __future__ import annotations
 
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 
 from holdfast.cli import live
-from holdfast.cli.run_output import Line, Output
+from holdfast.cli.run_output import Line
 from holdfast.cli.run_picture import Pace, Picture, picture_of
 from holdfast.cli.run_story import Event
 from holdfast.cli.run_voices import Json, Plain, Screen, Summary, summary_lines
@@ -138,60 +137,6 @@ def test_numbers_are_short_and_never_lie_about_what_they_are() -> None:
     }
     assert {value: live.number(value) for value in shown} == shown
     assert live.number(float("nan")) == "nan" and live.number(float("-inf")) == "-inf"
-
-
-# --- workers' lines -----------------------------------------------------------------------------
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def logged(folder: Path, number: int, name: str, text: str) -> None:
-    place = folder / f"demo.{number}"
-    place.mkdir(exist_ok=True)
-    with (place / f"{name}.log").open("a") as file:
-        file.write(text)
-
-
-def test_lines_come_whole_and_an_unfinished_one_waits_for_its_end(tmp_path: Path) -> None:
-    output = Output(tmp_path, "demo", 0.0)
-    logged(tmp_path, 1, "out", "one\ntw")
-    assert output.more() == [Line(1, "out", "one")]
-    logged(tmp_path, 1, "out", "o\nlast")
-    assert output.more() == [Line(1, "out", "two")]
-    assert output.more(last=True) == [Line(1, "out", "last")]
-
-
-def test_a_progress_bar_that_draws_over_its_line_is_shown_as_it_ended(tmp_path: Path) -> None:
-    logged(tmp_path, 1, "err", "10%\r50%\r100%\n")
-    assert [line.text for line in Output(tmp_path, "demo", 0.0).more()] == ["100%"]
-
-
-TRACEBACK = "Traceback (most recent call last):\n  File 'x'\n    boom()\nValueError: boom\n"
-
-
-def test_a_traceback_by_which_its_worker_ends_is_not_shown_among_the_lines(tmp_path: Path) -> None:
-    clock = Clock()
-    output = Output(tmp_path, "demo", 0.0, clock)
-    logged(tmp_path, 1, "err", "before\n" + TRACEBACK)
-    assert [line.text for line in output.more()] == ["before"]
-    output.ended([1])
-    clock.now_s = 60.0
-    assert output.more(last=True) == []
-
-
-def test_a_traceback_that_was_only_logged_is_shown_after_a_moment(tmp_path: Path) -> None:
-    clock = Clock()
-    output = Output(tmp_path, "demo", 0.0, clock)
-    logged(tmp_path, 1, "err", TRACEBACK + "and on it goes\n")
-    assert [line.text for line in output.more()] == ["and on it goes"]
-    clock.now_s = 60.0
-    assert [line.text for line in output.more()] == TRACEBACK.splitlines()
 
 
 # --- voices -------------------------------------------------------------------------------------
