@@ -46,8 +46,6 @@ quit
 
 
 def _session(server: ServerProcess) -> tuple[list[str], list[str]]:
-    """What it printed, and beside it the events that came: a thread of their own prints them, so
-    they may stand between the lines of any command."""
     jars = f"{class_path()}:{JARS / 'commons-cli.jar'}"
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     main = "org.apache.zookeeper.ZooKeeperMain"
@@ -61,10 +59,26 @@ def _session(server: ServerProcess) -> tuple[list[str], list[str]]:
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout + "--- errors ---\n" + done.stderr
+    return _told(said.replace(server.hosts, "SERVER"))
+
+
+def _told(said: str) -> tuple[list[str], list[str]]:
+    """What it printed, and beside it the events that came: a thread of their own prints them, so
+    they may stand between the lines of any command. That its own session is closed is the last one,
+    which it prints or not: it does not wait for that thread when it ends."""
     said = re.sub(r"(?m)^([cm]time) = .*$", r"\1 = TIME", said)
-    lines = [line for line in said.replace(server.hosts, "SERVER").splitlines() if line.strip()]
-    events = [line for line in lines if line.startswith(("WATCHER::", "WatchedEvent"))]
-    return [line for line in lines if line not in events], events
+    lines = [line for line in said.splitlines() if line.strip() and line != "WATCHER::"]
+    events = [line for line in lines if line.startswith("WatchedEvent ")]
+    there = [line for line in events if " state:Closed " not in line]
+    return [line for line in lines if line not in events], there
+
+
+def test_what_zkcli_says_of_its_own_end_or_does_not_say_makes_no_difference() -> None:
+    came = "ctime = Mon\n\nWATCHER::\n\nWatchedEvent state:SyncConnected type:None path:null\n"
+    closed = "\nWATCHER::\n\nWatchedEvent state:Closed type:None path:null\n"
+    expected = ["ctime = TIME"], ["WatchedEvent state:SyncConnected type:None path:null"]
+    for end in ("", "\nWATCHER::\n", closed):
+        assert _told(came + end) == expected
 
 
 def test_zkcli_prints_the_same_over_both(tmp_path: Path) -> None:
