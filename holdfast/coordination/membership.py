@@ -54,6 +54,15 @@ class MemberInfo(NamedTuple):
 Members = Mapping[str, MemberInfo]
 
 
+class _Ours(NamedTuple):
+    """Our own node as it was left: in which life, in whose turn, in which version."""
+
+    life: Life
+    turn: int
+    version: int
+    data: bytes
+
+
 class Member:
     """Our own membership: joined again by itself after a lost session, until `leave`."""
 
@@ -67,6 +76,7 @@ class Member:
         self._displaced = threading.Event()
         self._left = False
         self._life: Life | None = None
+        self._ours: _Ours | None = None  # None: nobody knows without looking
         self._data = _encoded(self._path, data, self._mark)
         self.name = name
         self._join(take_over=True)
@@ -89,12 +99,14 @@ class Member:
         return self._displaced.wait(timeout_s)
 
     def update(self, data: Any) -> None:
-        """Show other data. `Fenced` if displaced; seen at once, or after joining again."""
+        """Show other data. `Fenced` if displaced; seen at once, or after joining again. One request;
+        none if it is what others see already."""
         encoded = _encoded(self._path, data, self._mark)
         with self._lock:
             self._check()
             self._data = encoded
-            self._join(take_over=False)
+            if not self._put():
+                self._join(take_over=False)
             self._check()
 
     def leave(self) -> None:
@@ -134,11 +146,32 @@ class Member:
                 Op("check", self._turn_path, version=turn),
                 Op("delete", self._path, version=found.version),
             ]
-            if self._try(ops, deadline, life):
+            if self._try(ops, deadline, life) is not None:
                 return
 
     def _mine(self, node: Znode) -> bool:
         return _mark_of(node.data) == self._mark
+
+    def _put(self) -> bool:
+        """Our data into our node as we know it; False: it is not so any more, or nobody knows."""
+        ours, self._ours = self._ours, None
+        if ours is None or ours.life.lost:
+            return False
+        if ours.data == self._data:
+            self._ours = ours
+            return True
+        ops = [
+            Op("check", self._turn_path, version=ours.turn),
+            Op("put", self._path, self._data, ours.version),
+        ]
+        try:
+            done = self._try(ops, self._session.nodes.deadline(None), ours.life)
+        except SessionLost:
+            return False  # our node went with it
+        if done is None:
+            return False
+        self._ours = ours._replace(version=done[1].version, data=self._data)
+        return True
 
     def _join(self, *, take_over: bool) -> None:
         """Have our node there with our data. Others' nodes are replaced only on the first join."""
@@ -153,6 +186,7 @@ class Member:
             if found is not None and self._mine(found) and found.owner == life.session_id:
                 if found.data == self._data:
                     self._life = life
+                    self._ours = _Ours(life, turn, found.version, found.data)
                     return
                 ops = [
                     Op("check", self._turn_path, version=turn),
@@ -178,11 +212,11 @@ class Member:
                 return found.version
             nodes.ensure(self._turn_path, deadline)
 
-    def _try(self, ops: Sequence[Op], deadline: Deadline, life: Life) -> bool:
-        """Whether it was done; if not, or if the reply was lost, look again."""
+    def _try(self, ops: Sequence[Op], deadline: Deadline, life: Life) -> list[Any] | None:
+        """What came of each; None: it was not done, or the reply was lost, so look again."""
         nodes = self._session.nodes
         try:
-            nodes.transact(ops, deadline, life)
+            return nodes.transact(ops, deadline, life)
         except ReplyLost as error:
             if deadline.passed:
                 raise nodes.gone(error) from error
@@ -190,9 +224,7 @@ class Member:
             self._resolve(rejected)
             if deadline.passed:
                 raise nodes.gone(rejected) from rejected
-        else:
-            return True
-        return False
+        return None
 
     def _resolve(self, rejected: Rejected) -> None:
         refusal = translated(rejected.cause, f"join as {self._path}")
@@ -219,8 +251,11 @@ class Member:
             self._session.forget(self._wake.set)
 
     def _look(self) -> None:
-        """Watch our node, and mend what is not as it should be."""
-        found = self._session.nodes.read(self._path, self._wake.set)
+        """Watch our node, and mend what is not as it should be. It is watched for its end only:
+        what it shows is changed by ourselves, and whoever takes the name over ends it first."""
+        nodes = self._session.nodes
+        there = nodes.watch_end(self._path, self._wake.set)
+        found = nodes.read(self._path) if there else None
         life = self._life
         if (
             found is None

@@ -194,8 +194,8 @@ class _Link:
             if introduced and xid == self._held:
                 self._proxy.answered.set()
             introduced = True
-            if not _send(self._client, frame):
-                break
+            if not _send(self._client, frame) and not self._proxy.held.is_set():
+                break  # else its sender may be dead: what was held back is sent all the same
         _end(self._client)
         _end(self._server)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from holdfast.coordination import Membership, Session
 from holdfast.coordination.embedded import protocol
 from holdfast.coordination.membership import Members
+from holdfast.coordination.nodes import Op
 from holdfast.wire.errors import Fenced, Usage
 from tests.contract.actors import Actor
 from tests.contract.cutting import CuttingProxy
@@ -39,6 +41,52 @@ def test_members_come_change_and_go(session: Session, another: Sessions) -> None
     assert here.members() == {}
     with pytest.raises(Fenced):
         one.update(None)
+
+
+def test_showing_other_data_is_one_request_and_the_same_data_none(
+    session: Session, another: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    attempt = session.nodes.attempt
+
+    def counted(*given: Any) -> Any:
+        sent.append(threading.current_thread().name)
+        return attempt(*given)
+
+    monkeypatch.setattr(session.nodes, "attempt", counted)
+    member = Membership(session, "/here").join("me", 0)
+    eventually(lambda: sent.count("member me") == 2, "it watches its node, and has looked at it")
+    sent.clear()
+    for number in range(1, 6):
+        member.update(number)
+        member.update(number)
+        assert Membership(another(), "/here").members()["me"].data == number
+    here = threading.current_thread().name
+    assert [name for name in sent if name in (here, "member me")] == [here] * 5
+
+
+def test_an_update_after_a_lost_session_joins_again(session: Session, another: Sessions) -> None:
+    member = Membership(session, "/here").join("me", 1)
+    member.update(2)
+    expire(session)
+    member.update(2)
+    member.update(3)
+    eventually(lambda: member.joined, "it knows that it is back")
+    assert Membership(another(), "/here").members()["me"].data == 3
+
+
+def test_an_update_finds_out_that_its_node_is_gone_or_was_changed(
+    session: Session, another: Sessions
+) -> None:
+    member = Membership(session, "/here").join("me", 1)
+    there = another().nodes
+    there.delete("/here/me")
+    member.update(2)
+    before = there.read("/here/me", fresh=True)
+    assert before is not None
+    there.transact([Op("put", "/here/me", before.data)], there.deadline(None))
+    member.update(3)
+    assert Membership(another(), "/here").members()["me"].data == 3
 
 
 def test_a_name_or_data_that_cannot_be_shown_is_refused(session: Session) -> None:
