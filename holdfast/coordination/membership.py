@@ -99,8 +99,8 @@ class Member:
         return self._displaced.wait(timeout_s)
 
     def update(self, data: Any) -> None:
-        """Show other data. `Fenced` if displaced; seen at once, or after joining again. One request;
-        none if it is what others see already."""
+        """Show other data. `Fenced` if displaced; seen at once, or after joining again. That is one
+        request, and none if others see it already."""
         encoded = _encoded(self._path, data, self._mark)
         with self._lock:
             self._check()

@@ -6,6 +6,7 @@
                                  says that loading it was the last thing which a process did
     SHELF/deaths/NAME            one line for each such death, until it is loaded
     SHELF/proven/NAME            it was loaded, or tried, on this machine; how it computes here
+    SHELF/verified/NAME          its files were read and were right: when, and how they looked
     SHELF/turns/NAME             locked by whoever fetches and tries it: one at a time
 
 Locks are the kernel's: they end with the process, however it ends.
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.models import loading
 from holdfast.models.records import Version
@@ -29,9 +30,10 @@ from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.preparing import Manner
 from holdfast.storage import Blobs
 from holdfast.wire import logs
-from holdfast.wire.limits import SHELF_VERSIONS_KEPT, TURN_LOOK_S, TURN_S
+from holdfast.wire.limits import SHELF_VERSIONS_KEPT, TURN_LOOK_S, TURN_S, VERIFIED_S
 
-_FOLDERS: Final = ("used", "loading", "deaths", "proven", "turns")
+_FOLDERS: Final = ("used", "loading", "deaths", "proven", "verified", "turns")
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _GONE: Final = ".gone-"
 
 log = logs.get(__name__)
@@ -78,6 +80,23 @@ class Shelf:
         """Whether its files seem to be there: nobody has read them."""
         return loading.present(version, self.folder)
 
+    def verify(self, version: Version) -> None:
+        """Its files have just been read, and are right: others on this machine need not read them
+        again for `VERIFIED_S`."""
+        looks = self._looks(version)
+        if looks is not None:
+            self._mark("verified", version, {"at_s": time.time(), "looks": looks})
+
+    def verified(self, version: Version) -> bool:
+        """Whether a replica of this machine has verified its files just now, and nobody has touched
+        them since. Not if the machine was started meanwhile: what it wrote last may be lost."""
+        found = self._marked("verified", version)
+        try:
+            recent = 0.0 <= time.time() - found["at_s"] <= VERIFIED_S
+            return recent and found["looks"] is not None and found["looks"] == self._looks(version)
+        except (KeyError, TypeError):
+            return False
+
     def release(self, version: Version) -> None:
         """This process does not hold it any more. The newest of those that nobody holds stay."""
         handle = self._used.pop(_name(version), None)
@@ -93,20 +112,17 @@ class Shelf:
 
     def manner(self, version: Version, batch_max: int) -> Manner | None:
         """How it computes on this machine with such batches, if somebody has found out."""
+        found = self._marked("proven", version)
         try:
-            found = json.loads((self.folder / "proven" / _name(version)).read_bytes())
             known = Manner(bool(found["batches"]), Pace(found["pace"]))
             return known if found["batch_max"] == batch_max else None
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None  # nobody has, or the file was cut off
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def tried(self, version: Version, batch_max: int, manner: Manner) -> None:
         """It was loaded on this machine, in some process, and computes so."""
-        path = self.folder / "proven" / _name(version)
-        draft = path.with_name(f".{path.name}.{self._worker}")
         found = {"batch_max": batch_max, "batches": manner.batches, "pace": manner.pace.value}
-        draft.write_text(json.dumps(found))
-        draft.replace(path)
+        self._mark("proven", version, found)
 
     def prove(self, version: Version, batch_max: int, manner: Manner) -> None:
         """It was loaded in a replica: nothing that happened before is held against it."""
@@ -148,6 +164,33 @@ class Shelf:
 
     # --- private ---------------------------------------------------------------------------------
 
+    def _mark(self, kind: str, version: Version, found: dict[str, Any]) -> None:
+        path = self.folder / kind / _name(version)
+        draft = path.with_name(f".{path.name}.{self._worker}")
+        draft.write_text(json.dumps(found))
+        draft.replace(path)
+
+    def _marked(self, kind: str, version: Version) -> Any:
+        """What the mark says; None: there is none, or it was cut off."""
+        try:
+            return json.loads((self.folder / kind / _name(version)).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _looks(self, version: Version) -> dict[str, Any] | None:
+        """Sizes and times of its files, and of the folder with its code, in this life of the
+        machine; None: some are missing."""
+        if not self.present(version):
+            return None
+        folder = loading.place(version, self.folder)
+        names = [*version.files, *([loading.CODE] if version.bundle else [])]
+        try:
+            looks = {name: (folder / name).stat() for name in names}
+        except FileNotFoundError:
+            return None
+        files = {name: [one.st_size, one.st_mtime_ns] for name, one in looks.items()}
+        return {"boot": _boot(), "files": files}
+
     def _tidy(self) -> None:
         """Remove the files of versions that nobody here holds, but for the last ones."""
         free = sorted(
@@ -168,7 +211,7 @@ class Shelf:
         finds half of it."""
         folder = self.folder / "versions"
         gone = folder / f"{_GONE}{name}.{self._worker}"
-        for mark in ("proven", "turns"):
+        for mark in ("proven", "verified", "turns"):
             (self.folder / mark / name).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             (folder / name).rename(gone)
@@ -194,6 +237,14 @@ def _shared(path: Path) -> int:
         except FileNotFoundError:
             pass  # it was removed before we had the lock
         os.close(handle)
+
+
+def _boot() -> str:
+    """Which start of the machine this is; empty where nobody says."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _name(version: Version) -> str:

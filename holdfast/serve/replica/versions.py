@@ -233,10 +233,13 @@ class Versions:
         return deaths > 0 or (bool(self._engine.versions) and not self._shelf.proven(record))
 
     def _fetched(self, record: Version) -> None:
-        """Its files are there, verified."""
+        """Its files are there, verified: by us, or by another replica of this machine just now."""
+        if self._shelf.verified(record):
+            return
         if not self._by_nest(record, lambda nest: nest.fetch(record, self._shelf.folder)):
             self._check_wanted(record)
             self._shelf.fetch(record, self._source.blobs())
+        self._shelf.verify(record)
 
     def _tried(self, record: Version, folder: Path, batch_max: int) -> Manner | None:
         found = self._by_nest(record, lambda nest: nest.trial(record, folder, batch_max))

@@ -73,6 +73,9 @@ WARM_UP_S: Final = 0.25
 LOAD_DEATHS_MAX: Final = 3
 # Versions whose files stay on a machine although no replica there holds them: for the way back.
 SHELF_VERSIONS_KEPT: Final = 2
+# Files of a version that one replica has verified so recently are not read again by the others of
+# its machine, which load it at the same time.
+VERIFIED_S: Final = 30.0
 # Characters of the reason why a version failed: it goes into the coordination plane.
 LOAD_REASON_CHARACTERS_MAX: Final = 400
 # A version that is not held any more still answers those who chose it before: for the first at

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import cast
 
+import pytest
+
+from holdfast.models import loading
 from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.records import Service
+from holdfast.serve.replica import shelf
 from holdfast.serve.replica.batching import Pace
+from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.preparing import Manner
 from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.trial import Nest
+from holdfast.serve.replica.versions import Source, Versions
 from holdfast.storage import Blobs, open_store, put_part
-from holdfast.wire.limits import SHELF_VERSIONS_KEPT
+from holdfast.wire.limits import SHELF_VERSIONS_KEPT, VERIFIED_S
 
 MANNER = Manner(batches=True, pace=Pace.SHORT)
 
@@ -81,6 +94,97 @@ def test_what_was_found_out_about_a_version_is_known_to_all_for_the_same_batches
         next((tmp_path / "shelf" / "proven").iterdir()).write_bytes(left)
         assert other.proven(one)
         assert other.manner(one, 64) is None
+
+
+def test_files_that_were_verified_just_now_and_not_touched_since_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = open_store(f"file:{tmp_path / 'store'}")
+    one = version(blobs, 1)
+    mine, other = Shelf(tmp_path / "shelf", 1), Shelf(tmp_path / "shelf", 2)
+    mine.verify(one)
+    assert not other.verified(one), "there are no files"
+    file = mine.fetch(one, blobs) / "f"
+    assert not other.verified(one), "nobody has said so"
+    mine.verify(one)
+    assert other.verified(one)
+    was = file.stat()
+    file.write_bytes(b"x" * was.st_size)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns + 1))
+    assert not other.verified(one), "it was touched"
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert other.verified(one)
+    file.write_bytes(b"")
+    assert not other.verified(one), "it was cut off"
+    file.unlink()
+    assert not other.verified(one), "it is gone"
+    mine.fetch(one, blobs)
+    assert not other.verified(one), "another file has taken its place"
+    mine.verify(one)
+    monkeypatch.setattr(shelf, "_boot", lambda: "the next one")
+    assert not other.verified(one), "the machine was started anew"
+    monkeypatch.undo()
+    for later_s in (-1.0, VERIFIED_S + 1.0):
+        now_s = time.time() + later_s
+        monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
+        assert not other.verified(one), "it was not just now"
+        monkeypatch.undo()
+    assert other.verified(one)
+
+
+def test_a_mark_of_verified_files_that_is_torn_or_odd_means_nothing(tmp_path: Path) -> None:
+    blobs = open_store(f"file:{tmp_path / 'store'}")
+    one, mine = version(blobs, 1), Shelf(tmp_path / "shelf", 1)
+    mine.fetch(one, blobs)
+    mine.verify(one)
+    mark = next((tmp_path / "shelf" / "verified").iterdir())
+    whole = mark.read_bytes()
+    for left in (
+        b"",
+        b"{}",
+        b"[1]",
+        b"7",
+        b'{"at_s": "now"}',
+        whole[:-1],
+        whole[: len(whole) // 2],
+    ):
+        mark.write_bytes(left)
+        assert not mine.verified(one)
+    mark.write_bytes(json.dumps({"at_s": time.time(), "looks": None}).encode())
+    (mine.fetch(one, blobs) / "f").unlink()
+    assert not mine.verified(one)
+
+
+def test_the_second_replica_of_a_machine_does_not_read_what_the_first_has_verified(
+    tmp_path: Path,
+) -> None:
+    blobs = open_store(f"file:{tmp_path / 'store'}")
+    one = version(blobs, 1)
+    fetched = []
+
+    class Fetches:
+        def __init__(self, worker: int) -> None:
+            self._worker = worker
+
+        def fetch(self, record: Version, folder: Path) -> bool:
+            fetched.append(self._worker)
+            loading.fetch(record, blobs, folder)
+            return True
+
+    async def each(*workers: int) -> None:
+        for worker in workers:
+            engine = Engine(Service("m", "m", "1"), worker=worker, region="", logs=None)
+            nest = cast("Nest", Fetches(worker))
+            here = Shelf(tmp_path / "shelf", worker)
+            versions = Versions(engine, here, cast("Source", None), nest, lambda: None)
+            versions.hold([1], 0)
+            await asyncio.to_thread(versions._fetched, one)
+
+    asyncio.run(each(1, 2))
+    assert fetched == [1]
+    next((tmp_path / "shelf" / "verified").iterdir()).unlink()
+    asyncio.run(each(2, 1))
+    assert fetched == [1, 2]
 
 
 def test_a_version_is_fetched_by_one_at_a_time_and_whoever_waits_finds_it_done(
