@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.coordination import connect
+from holdfast.coordination.nodes import Znode
+from holdfast.coordination.waits import Wake
 from holdfast.serve.records import Load
+from holdfast.serve.replica.following import Wanted
+from holdfast.wire import documents
+from tests.contract.expiring import expire
 from tests.contract.waiting import eventually
 from tests.integration.replica_stage import ReplicaStage
 
@@ -61,6 +68,36 @@ def test_versions_live_side_by_side_and_requests_choose(stage: ReplicaStage) -> 
     assert elsewhere.headers["x-holdfast-not-here"] == "1"
     assert "retry-after" in elsewhere.headers
     assert replica.infer([1] * 4, "/v2/models/digits/versions/9/infer").status == 404
+
+
+def test_what_a_replica_is_to_hold_is_read_once_for_each_change(
+    stage: ReplicaStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(stage.plane.address()) as session:
+        asked: list[tuple[str, bool]] = []
+        read = session.nodes.read
+
+        def counted(path: str, wake: Wake, *, fresh: bool) -> Znode | None:
+            asked.append((path.rpartition("/")[2], fresh))
+            return read(path, wake, fresh=fresh)
+
+        monkeypatch.setattr(session.nodes, "read", counted)
+        rung = threading.Event()
+        wanted = Wanted(session, "digits")
+        assert wanted.read(rung.set) == (documents.to_bytes(stage.service), b"")
+        assert asked == [("digits", True), ("course", True)]
+        course = stage.hold(1)
+        assert rung.wait(60)
+        asked.clear()
+        assert wanted.read(rung.set)[1] == documents.to_bytes(course)
+        assert wanted.read(rung.set)[1] == documents.to_bytes(course)
+        assert asked == [("course", False)]
+        asked.clear()
+        expire(session)
+        stage.change(target="other")
+        found = wanted.read(rung.set)
+        assert found == (documents.to_bytes(stage.service), documents.to_bytes(course))
+        assert asked == [("digits", True), ("course", True)]
 
 
 def test_replicas_of_one_machine_try_a_new_version_once_and_each_loads_it(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from holdfast.coordination import Facts, Follow, Member, Membership, Session
+from holdfast.coordination import Doubts, Facts, Follow, Member, Membership, Session
 from holdfast.coordination.waits import Wake
 from holdfast.models.catalogue import Catalogue
 from holdfast.models.records import Version
@@ -42,6 +42,38 @@ class Wish(NamedTuple):
     course: Course | None
 
 
+class Wanted:
+    """What the plane holds of a service: the bytes of its service and its course, none if there is
+    nothing. Only what has changed is read, and without a round through all servers: the watch that
+    rang came by the same line. But for the first time in a session: no older than the call."""
+
+    def __init__(self, session: Session, service: str) -> None:
+        self._session = session
+        self._facts = Facts(session)
+        self._paths = service_path(service), course_path(service)
+        self._found: dict[str, bytes] = {}
+        self._doubts: Doubts | None = None
+        self._read_in = 0  # the session in which all was read; 0: none
+
+    def read(self, wake: Wake) -> tuple[bytes, bytes]:
+        """`wake` is called when that changes: the same one each time."""
+        doubts = self._doubts = self._doubts or Doubts(self._facts, wake)
+        session = self._session.session_id
+        fresh = not session or session != self._read_in
+        if fresh:
+            doubts.begin(self._paths)
+        for path in sorted(doubts.take()):
+            try:
+                fact = self._facts.read(path, doubts.watch(path), fresh=fresh)
+            except BaseException:
+                doubts.add(*self._paths)
+                raise
+            self._found[path] = fact.data if fact is not None else b""
+        self._read_in = session
+        service, course = (self._found[path] for path in self._paths)
+        return service, course
+
+
 class Following:
     """Runs in the replica's loop; what blocks is done aside."""
 
@@ -65,8 +97,8 @@ class Following:
         self._session = await self._try("no place in the coordination plane yet", self._connect)
         while True:
             try:
-                wanted = partial(self._wanted, Facts(self._session))
-                self._follow = Follow(self._session, self._service, wanted, self._read)
+                wanted = Wanted(self._session, self._service)
+                self._follow = Follow(self._session, self._service, wanted.read, self._read)
                 await self._go_on_showing(show)
             except HoldfastError as error:
                 log.warning("the plane is of no use; going on without it", reason=str(error))
@@ -134,11 +166,6 @@ class Following:
         session.close()
         if follow is not None:
             follow.close()
-
-    def _wanted(self, facts: Facts, wake: Wake) -> tuple[bytes, bytes]:
-        service = facts.read(service_path(self._service), wake, fresh=True)
-        course = facts.read(course_path(self._service), wake, fresh=True)
-        return service.data if service else b"", course.data if course else b""
 
     def _show(self, shown: dict[str, object]) -> None:
         assert self._session is not None
