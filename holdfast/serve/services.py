@@ -26,7 +26,7 @@ from holdfast.control import codec
 from holdfast.control.codec import Entry
 from holdfast.control.filing import check_name
 from holdfast.control.plane import ControlPlane
-from holdfast.coordination import Facts, Membership, Session
+from holdfast.coordination import Fact, Facts, Membership, Session
 from holdfast.models.records import Version, alias_path, version_path, versions_path
 from holdfast.serve import checked, jobs
 from holdfast.serve.records import (
@@ -54,6 +54,7 @@ from holdfast.wire.limits import (
 
 T = TypeVar("T")
 Change = Callable[[Service], Service]
+Words = Callable[[Service], str]
 
 
 def asked_path(service: str) -> str:
@@ -117,7 +118,7 @@ class Services:
         name = check_name("service", service.name)
         check_name("job", job_name(name))
         checked.check(service)
-        self._check_target(service.model, service.target)
+        self._check_target(service.model, service.target, fresh=True)
         made = replace(service, asked=1, created_s=self._now_s())
         words = self._words(f"serve {service.model}@{service.target}")
         transaction = self._facts.transaction(lambda: self._is(made))
@@ -148,27 +149,27 @@ class Services:
             checked.check_same(service, after)
             return after
 
-        return self._change(name, kept, words)
+        return self._change(name, kept, lambda _: words)
 
     def rollout(self, name: str, target: str | None = None) -> Service:
         """Serve what `target` (an alias or a version's number) names, step by step. None: the
         same target again, also if it failed before. Ends a rollback and a split."""
-        service = self.service(name)
-        wanted = service.target if target is None else target.removeprefix("@")
-        self._check_target(service.model, wanted)
 
         def change(before: Service) -> Service:
+            wanted = before.target if target is None else target.removeprefix("@")
+            self._check_target(before.model, wanted)
             return _wished(replace(before, target=wanted, pinned=None, split={}))
 
-        return self._change(name, change, f"roll out {service.model}@{wanted}")
+        return self._change(name, change, lambda after: f"roll out {after.model}@{after.target}")
 
     def rollback(self, name: str) -> Service:
         """Serve the version before, at once: of a rollout under way the one that is stable, else
         the one before that. `Refused` if there is none."""
-        self.service(name)
         course = self.course(name)
         back = None
-        if course is not None:
+        if course is None:
+            self.service(name)  # there is none?
+        else:
             under_way = course.next is not None or len(course.arms) > 1
             back = course.stable if under_way else course.previous
         if back is None:
@@ -181,26 +182,28 @@ class Services:
 
     def pin(self, name: str, version: int, words: str = "") -> Service:
         """Serve exactly this version until `rollout`."""
-        self._check_target(self.service(name).model, str(version))
 
         def change(before: Service) -> Service:
+            self._check_target(before.model, str(version))
             return _wished(replace(before, pinned=version, split={}))
 
-        return self._change(name, change, words or f"serve version {version} and no other")
+        said = words or f"serve version {version} and no other"
+        return self._change(name, change, lambda _: said)
 
     def split(self, name: str, weights: Mapping[int, float]) -> Service:
         """Serve several versions side by side, by these weights (of their sum); none: the target
         alone again."""
-        service = self.service(name)
-        for version in weights:
-            self._check_target(service.model, str(version))
-        parts = checked.weights(weights)
-        said = ", ".join(f"version {version}: {part / 100:g} %" for version, part in parts.items())
 
         def change(before: Service) -> Service:
-            return _wished(replace(before, split=parts, pinned=None))
+            for version in weights:
+                self._check_target(before.model, str(version))
+            return _wished(replace(before, split=checked.weights(weights), pinned=None))
 
-        return self._change(name, change, f"split: {said}" if parts else "no split any more")
+        def words(after: Service) -> str:
+            parts = [f"version {one}: {part / 100:g} %" for one, part in after.split.items()]
+            return f"split: {', '.join(parts)}" if parts else "no split any more"
+
+        return self._change(name, change, words)
 
     def scale(self, name: str, replicas: int | None) -> Service:
         """Have so many replicas; None: as many as are needed between the least and the most."""
@@ -211,7 +214,7 @@ class Services:
             return after
 
         most = "as its load asks" if replicas is None else str(replicas)
-        return self._change(name, change, f"scale to {most}")
+        return self._change(name, change, lambda _: f"scale to {most}")
 
     def add_key(self, name: str) -> str:
         """A new API key. It is told once: only its SHA-256 is kept."""
@@ -222,7 +225,7 @@ class Services:
             checked.check(after)
             return after
 
-        self._change(name, change, "another API key")
+        self._change(name, change, lambda _: "another API key")
         return key
 
     def remove_key(self, name: str, key: str) -> Service:
@@ -238,7 +241,7 @@ class Services:
                 )
             return replace(before, keys=tuple(one for one in before.keys if one not in gone))
 
-        return self._change(name, change, "one API key fewer")
+        return self._change(name, change, lambda _: "one API key fewer")
 
     # --- the job and the end --------------------------------------------------------------------
 
@@ -284,9 +287,10 @@ class Services:
         except Missing:
             return False
 
-    def _change(self, name: str, change: Change, words: str) -> Service:
+    def _change(self, name: str, change: Change, words: Words) -> Service:
         """One compare-and-set with its words. What is so already is asked again all the same: the
-        conductor then tries again what had failed."""
+        conductor then tries again what had failed. What `change` reads is no older than its call:
+        the service is read before, as all servers know it."""
         for _ in range(UPDATE_TRIES_MAX):
             before, version = self._read(name)
             after = replace(change(before), asked=before.asked + 1)
@@ -294,7 +298,7 @@ class Services:
             transaction.replace(service_path(name), documents.to_bytes(after), version)
             path = asked_path(name)
             fact = self._facts.read(path)
-            entries = [*self._asked(name), self._words(words)][-ASKED_KEPT:]
+            entries = [*_entries(path, fact), self._words(words(after))][-ASKED_KEPT:]
             if fact is None:
                 transaction.create(path, codec.entries_to(entries))
             else:
@@ -315,8 +319,7 @@ class Services:
 
     def _asked(self, name: str) -> list[Entry]:
         path = asked_path(name)
-        fact = self._facts.read(path)
-        return list(codec.entries_from(path, fact.data)) if fact is not None else []
+        return _entries(path, self._facts.read(path))
 
     def _members(self, path: str, kind: type[T]) -> dict[str, T]:
         members = Membership(self._session, path).members()
@@ -325,20 +328,21 @@ class Services:
             for name, member in members.items()
         }
 
-    def _check_target(self, model: str, target: str) -> None:
+    def _check_target(self, model: str, target: str, *, fresh: bool = False) -> None:
         """`Missing` if the model has no such version or alias, `Refused` if it is retired."""
-        known = self._facts.names(versions_path(model), fresh=True)
-        if not known:
-            raise Missing(f"there is no model {model}", fix="holdfast models")
-        show = f"holdfast models show {model}"
-        if not target.isdecimal():
-            if self._facts.read(alias_path(model, check_name("alias", target))) is None:
-                raise Missing(f"model {model} has no alias {target}", fix=show)
-            return
-        path = version_path(model, int(target))
-        fact = self._facts.read(path)
+        show, named = f"holdfast models show {model}", not target.isdecimal()
+        if named:
+            path = alias_path(model, check_name("alias", target))
+        else:
+            path = version_path(model, int(target))
+        fact = self._facts.read(path, fresh=fresh)
         if fact is None:
-            raise Missing(f"model {model} has no version {target}", fix=show)
+            if not self._facts.names(versions_path(model)):
+                raise Missing(f"there is no model {model}", fix="holdfast models")
+            what = "alias" if named else "version"
+            raise Missing(f"model {model} has no {what} {target}", fix=show)
+        if named:
+            return
         retired = documents.from_bytes(path, Version, fact.data).retired
         if retired:
             raise Refused(f"version {target} of {model} is retired", why=retired, fix=show)
@@ -369,6 +373,10 @@ class Services:
 def key_digest(key: str) -> str:
     """What is kept of an API key."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _entries(path: str, fact: Fact | None) -> list[Entry]:
+    return list(codec.entries_from(path, fact.data)) if fact is not None else []
 
 
 def _wished(service: Service) -> Service:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -244,6 +245,24 @@ def test_a_rollout_moves_the_target_and_takes_a_rollback_and_a_split_back(
     assert (after.target, after.split) == ("2", {})
     with pytest.raises(Missing, match="has no version 9"):
         services.rollout("it", "9")
+
+
+def test_a_rollout_asks_the_plane_for_each_thing_once(
+    services: Services, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.create(digits())
+    here, sent = threading.current_thread(), []
+    attempt = session.nodes.attempt
+
+    def counted(*given: Any) -> Any:
+        if threading.current_thread() is here:
+            sent.append(given)
+        return attempt(*given)
+
+    monkeypatch.setattr(session.nodes, "attempt", counted)
+    services.rollout("it", "2")
+    # The service, the version, what was asked before; and one transaction.
+    assert len(sent) == 4
 
 
 def test_the_same_target_again_is_asked_again_so_that_what_failed_is_tried(
