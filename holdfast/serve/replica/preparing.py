@@ -56,12 +56,17 @@ def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None 
 def _warmed(
     servable: Servable, record: Version, example: Example, most: int, known: Manner
 ) -> Manner:
-    """Computed once at the sizes that matter. The example's own is computed when it is compared."""
-    batches, pace = known
+    """Computed once, alone. The example's own size is computed when it is compared, and the largest
+    one by whoever has found out how it computes: beside requests it would take a core for long. But
+    on a GPU here too: a batch takes memory there, of which this process may have less."""
+    batches = known.batches
     if batches:
         servable.predict(repeated(example.inputs, 1))
+    if not _on_gpu(record):
+        return known
+    if batches:
         batches = not _trouble(servable, repeated(example.inputs, max(1, most)), max(1, most))
-    return Manner(batches, Pace.LONG if _on_gpu(record) else pace)
+    return Manner(batches, Pace.LONG)
 
 
 def _measured(servable: Servable, record: Version, example: Example | None, most: int) -> Manner:
