@@ -2,6 +2,7 @@
 
     give_way()                      # a process that looks after things: a conductor
     step_back_alone()               # one thread of a process that answers
+    step_back_main(pid)             # the first thread of another process, which looks after things
     apart = Apart()                 # a process, and what it starts, that nobody waits for, ...
     with apart.patiently("m@7", 10.0):    # ... but for whoever waits for this: then as all others
         ...
@@ -60,6 +61,22 @@ def give_way() -> None:
 def step_back_alone() -> None:
     """The calling thread, and whatever it starts from now on; the rest of its process stays."""
     _step_back(LOADING_NICE)
+
+
+def step_back_main(pid: int) -> None:
+    """The first thread of another process, by so much behind the foremost of its others, which stay
+    where they are. What it starts from now on stands where it does: call it when those threads are
+    there that answer. Whoever calls it again changes nothing."""
+    try:
+        others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        others.remove(pid)
+        foremost = min(os.getpriority(os.PRIO_PROCESS, thread) for thread in others)
+        nice = min(foremost + LOADING_NICE, NICE_MAX)
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+    except (OSError, ValueError) as error:  # it is gone, has one thread only, or is not ours
+        log.info("a process stays where it is", pid=pid, reason=str(error))
+        return
+    _set_slice(nice, pid)
 
 
 class Apart:
@@ -143,14 +160,14 @@ def _step_back(by: int) -> None:
     _set_slice(nice)
 
 
-def _set_slice(nice: int) -> None:
-    """Of the calling thread; it has this priority."""
+def _set_slice(nice: int, thread: int = 0) -> None:
+    """Of this thread, which has this priority; 0: the calling one."""
     call = _CALLS.get(platform.machine())
     if call is None:
         return
     wanted = (_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, round(LOADING_SLICE_S * 1e9), 0, 0)
     library = ctypes.CDLL(None, use_errno=True)
-    if library.syscall(ctypes.c_long(call), 0, _ATTRIBUTES.pack(*wanted), 0):
+    if library.syscall(ctypes.c_long(call), thread, _ATTRIBUTES.pack(*wanted), 0):
         log.info("a low priority only", reason=os.strerror(ctypes.get_errno()))
 
 

@@ -7,10 +7,12 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from holdfast.serve.records import Limits, Load, Loaded
+from holdfast.wire.limits import LOADING_NICE, NICE_MAX
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import (
@@ -66,6 +68,22 @@ def test_a_service_is_found_by_its_name_its_models_name_and_the_header(
     assert gateway.ask("/holdfast/stats", headers={"x-holdfast-service": name}).status == 404
     assert gateway.ask(infer(f"{name}-other")).status == 404
     assert gateway.ask(f"/v2/models/{name}x/infer").status == 404
+
+
+def test_of_envoys_threads_only_the_first_steps_back_and_those_that_answer_do_not(
+    gateway: GatewayProcess,
+) -> None:
+    pid = gateway.envoy().pid
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def first() -> int:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+
+    eventually(lambda: first() == min(before + LOADING_NICE, NICE_MAX), "the first steps back")
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    workers = [task for task in tasks if (task / "comm").read_text().startswith("wrk:")]
+    assert workers
+    assert {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in workers} == {before}
 
 
 def test_the_gateway_says_the_version_and_the_arm_and_clients_do_not(

@@ -25,6 +25,7 @@ from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.files import spelled
 from holdfast.serve.gateway.state import Front
+from holdfast.serve.priority import step_back_main
 from holdfast.wire import disk, logs
 from holdfast.wire.errors import MissingExtra, Occupied, TerminalError, TimedOut, Unavailable
 from holdfast.wire.limits import (
@@ -100,6 +101,8 @@ class Envoy:
             self._end(process)
             return False
         self.process = process
+        if self.admin.ready():  # else its workers may be missing
+            step_back_main(process.pid)
         self._watch(process)
         log.info("an Envoy that runs is adopted", pid=process.pid)
         return True
@@ -149,6 +152,9 @@ class Envoy:
             raise
         self.process = process
         self._await_ready(child)
+        # That thread reads files, checks replicas and answers at its own door; the workers, which
+        # answer requests, are there by now.
+        step_back_main(process.pid)
         self._watch(process)
         log.info("Envoy answers", pid=process.pid)
 

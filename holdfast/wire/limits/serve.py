@@ -33,7 +33,8 @@ STUCK_LOOKS: Final = 4
 RETRY_AFTER_S: Final = 1
 # By how much the thread and the process that load a version step back, as `nice` has it: they take
 # what the requests leave over. The thread not far: it holds Python's lock now and then, and whoever
-# waits for that lock waits for the thread to be given a core.
+# waits for that lock waits for the thread to be given a core. Nor the thread of Envoy that is told
+# what to do: it checks the replicas too.
 LOADING_NICE: Final = 5
 TRIAL_NICE: Final = 10
 # The process not for longer than this, fetching and trying together: on a machine that is busy for

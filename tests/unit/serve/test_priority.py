@@ -50,6 +50,38 @@ def test_only_the_thread_that_asks_for_it_steps_back_and_what_it_starts() -> Non
     assert standing() == before
 
 
+OTHERS = """
+import threading
+there = threading.Barrier(3)
+for _ in range(2):
+    threading.Thread(target=lambda: (there.wait(), threading.Event().wait()), daemon=True).start()
+there.wait()
+print("ready", flush=True)
+input()
+"""
+
+
+def test_of_another_process_the_first_thread_steps_back_and_only_once() -> None:
+    def stand() -> dict[bool, set[int]]:
+        found: dict[bool, set[int]] = {True: set(), False: set()}
+        for task in Path(f"/proc/{other.pid}/task").iterdir():
+            is_first = int(task.name) == other.pid
+            found[is_first].add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+        return found
+
+    before = standing()
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHERS], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        for _ in range(2):
+            priority.step_back_main(other.pid)
+            assert stand() == {True: {below(before, LOADING_NICE)}, False: {before}}
+        other.communicate("end\n")
+    priority.step_back_main(other.pid)  # it is gone: nobody minds
+
+
 def test_whoever_gives_way_steps_back_from_where_he_stands() -> None:
     before = standing()
 
