@@ -2,9 +2,10 @@
 
 What a model's code may do to its process (end it, crash it, eat its memory, never return) then
 happens to a process that nobody needs; and what takes time takes it from nobody who answers. A
-*nest* is forked when the replica starts, before it has any thread; for each task the nest forks a
-process that fetches the version's files, or loads it, warms it up and checks its example. Both end
-when the replica does.
+*nest* is forked when the replica starts, before it has any thread: two processes, each of which
+forks one for each task. One fetches a version's files; it stays small, so that forking and ending
+costs next to nothing. The other one loads a version, warms it up and checks its example, and has
+imported what that takes. All of them end when the replica does.
 """
 
 from __future__ import annotations
@@ -41,38 +42,73 @@ _Store = Callable[[], Blobs]
 
 
 class Nest:
-    """The replica's end of the nest. `fetch` and `trial` are called by one thread at a time."""
+    """The replica's end of the nest. `fetch`, `trial` and `warm` are called by one thread at a
+    time. `Unavailable`: the nest is gone."""
+
+    def __init__(self, fetching: _Forking, trying: _Forking) -> None:
+        self._fetching, self._trying = fetching, trying
+        self._fetched = "", 0.0  # what was fetched last, and how long that took
+
+    @classmethod
+    def fork(cls, store: _Store | None = None) -> Nest:
+        """Call it before any thread is started. `store`: where versions come from."""
+        fetching = _Forking.fork(store)
+        return cls(fetching, _Forking.fork(None, fetching))
+
+    @property
+    def pids(self) -> tuple[int, int]:
+        return self._fetching.pid, self._trying.pid
+
+    def fetch(self, record: Version, shelf: Path) -> bool:
+        """Whether the version's files are on the shelf now, whole. If not, whoever does it himself
+        hears why."""
+        began_s = time.monotonic()
+        answer = self._fetching.asked(record, TRIAL_PATIENCE_S, shelf=str(shelf))
+        self._fetched = record.publication, time.monotonic() - began_s
+        return not answer["failed"]
+
+    def trial(self, record: Version, folder: Path, batch_max: int) -> Manner:
+        """Try a version; how it computes. `BadModel` says what became of it."""
+        what, took_s = self._fetched
+        left_s = TRIAL_PATIENCE_S - (took_s if what == record.publication else 0.0)
+        answer = self._trying.asked(record, left_s, folder=str(folder), batch_max=batch_max)
+        if answer["failed"]:
+            raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
+        return Manner(answer["batches"], Pace(answer["pace"]))
+
+    def stop(self) -> None:
+        """Give up the present task, if there is one: it fails. Called by another thread."""
+        self._fetching.stop()
+        self._trying.stop()
+
+    def close(self) -> None:
+        """End it, and whatever it tries."""
+        self._fetching.close()
+        self._trying.close()
+
+
+class _Forking:
+    """The replica's end of a process that forks one for each task."""
 
     def __init__(self, line: socket.socket, pid: int) -> None:
         self._line = line
         self.pid = pid
 
     @classmethod
-    def fork(cls, store: _Store | None = None) -> Nest:
-        """Call it before any thread is started. `store`: where versions come from."""
+    def fork(cls, store: _Store | None, *others: _Forking) -> _Forking:
+        """`others` were forked before: they end with the replica, and not with this one."""
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            ours.close()
+            for each in (ours, *(other._line for other in others)):
+                each.close()
             _nest(theirs, store)
         theirs.close()
         return cls(ours, pid)
 
-    def fetch(self, record: Version, shelf: Path) -> bool:
-        """Whether the version's files are on the shelf now, whole. If not, whoever does it himself
-        hears why. `Unavailable`: the nest is gone."""
-        return not self._asked(record, shelf=str(shelf))["failed"]
-
-    def trial(self, record: Version, folder: Path, batch_max: int) -> Manner:
-        """Try a version; how it computes. `BadModel` says what became of it; `Unavailable`: the
-        nest is gone."""
-        answer = self._asked(record, folder=str(folder), batch_max=batch_max)
-        if answer["failed"]:
-            raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
-        return Manner(answer["batches"], Pace(answer["pace"]))
-
-    def _asked(self, record: Version, **task: Any) -> dict[str, Any]:
-        task["record"] = documents.document(record)
+    def asked(self, record: Version, patience_s: float, **task: Any) -> dict[str, Any]:
+        """What came of a task for which it steps back so long at most."""
+        task |= {"record": documents.document(record), "patience_s": patience_s}
         try:
             self._line.sendall(json.dumps(task).encode() + b"\n")
             answer = _line(self._line)
@@ -83,12 +119,10 @@ class Nest:
         return answer
 
     def stop(self) -> None:
-        """Give up the present task, if there is one: it fails. Called by another thread."""
         with suppress(OSError):  # the nest is gone
             self._line.sendall(_STOP)
 
     def close(self) -> None:
-        """End it, and whatever it tries."""
         self._line.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -105,7 +139,7 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         apart = Apart()
         while (task := _line(line)) is not None:
-            with apart.patiently(_name(task), TRIAL_PATIENCE_S):
+            with apart.patiently(_name(task), task["patience_s"]):
                 _warm(task)
                 answer = _done(line, task, store)
             line.sendall(json.dumps(answer).encode() + b"\n")

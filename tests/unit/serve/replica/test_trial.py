@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.serve.priority import may_return
 from holdfast.wire.limits import LOADING_NICE, TRIAL_NICE
+from tests.contract.waiting import eventually
 
 SCRIPT = """
 import sys, time
@@ -34,9 +35,9 @@ for number, name in enumerate(sys.argv[4:], 1):
         print(name, "fails:", error.what, "|", error.why)
     except Unavailable:
         print(name, "is not tried: the nest is gone")
-pid = nest.pid
+pids = nest.pids
 nest.close()
-print("alive" if Path(f"/proc/{pid}").exists() else "gone")
+print("alive" if any(Path(f"/proc/{pid}").exists() for pid in pids) else "gone")
 """
 CODE = {
     "good": "def predict(inputs):\n    return inputs\n",
@@ -108,6 +109,70 @@ def test_a_trial_steps_back(folder: Path) -> None:
 def test_a_trial_that_takes_longer_than_its_patience_goes_on_as_all_others(folder: Path) -> None:
     said = tried(folder, "waits", "waits", patience_s=0.2)
     assert said == ["waits loads, long", "waits loads, long", "gone"]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.replica.trial import Nest
+
+nest = Nest.fork()
+print(*nest.pids, flush=True)
+record = Version("m", 1, Kind.FUNCTION, Signature((), ()), {}, "sha256:1", 0.0,
+                 bundle="x", entry="told:predict")
+nest.trial(record, Path(sys.argv[1]), 4)
+"""
+
+
+def test_all_of_a_nest_ends_with_its_process_also_in_the_middle_of_a_trial(folder: Path) -> None:
+    told = folder / "pid"
+    code = f"import os, time\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}}.')\ntime.sleep(3600)"
+    (folder / "code" / "told.py").write_text(code)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as replica:
+        assert replica.stdout is not None
+        pids = [int(pid) for pid in replica.stdout.readline().split()]
+        eventually(lambda: told.exists() and told.read_text().endswith("."), "it is being tried")
+        replica.kill()
+    for pid in (*pids, int(told.read_text()[:-1])):
+        eventually(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "it is gone")
+
+
+SMALL = """
+import sys
+from pathlib import Path
+from holdfast.models.records import Kind, Signature, Version
+from holdfast.serve.replica.trial import Nest
+from holdfast.storage import open_store, put_part
+from holdfast.wire.errors import BadModel
+
+folder = Path(sys.argv[1])
+store = f"file:{folder / 'store'}"
+nest = Nest.fork(lambda: open_store(store))
+part = put_part(open_store(store), b"weights")
+record = Version("m", 1, Kind.TORCH, Signature((), ()), {"f": part}, "sha256:1", 0.0)
+try:
+    nest.trial(record, folder, 4)
+except BadModel:
+    pass
+print(nest.fetch(record, folder / "shelf"))
+for pid in nest.pids:
+    print("torch" if "libtorch" in Path(f"/proc/{pid}/maps").read_text() else "small")
+nest.close()
+"""
+
+
+def test_the_process_that_forks_for_fetching_stays_small(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SMALL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert ran.stdout.split() == ["True", "small", "torch"]
 
 
 FETCHING = """
