@@ -184,7 +184,9 @@ class _Link:
         _end(self._server)
 
     def _replies(self) -> None:
-        introduced = False
+        """Also those to a client that has died meanwhile are read, until its requests are over: one
+        of them may be held back, and hanging up now would lose it."""
+        introduced, there = False, True
         while (frame := _frame(self._server)) is not None:
             xid = struct.unpack_from("!i", frame, 4)[0]
             if introduced and xid in self._doomed:
@@ -194,8 +196,7 @@ class _Link:
             if introduced and xid == self._held:
                 self._proxy.answered.set()
             introduced = True
-            if not _send(self._client, frame) and not self._proxy.held.is_set():
-                break  # else its sender may be dead: what was held back is sent all the same
+            there = there and _send(self._client, frame)
         _end(self._client)
         _end(self._server)
 
