@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.contract.waiting import eventually
 from tests.unit.cli.running import ROOT, environment
 
@@ -40,15 +42,21 @@ def test_every_claim_of_the_demo_holds(tmp_path: Path) -> None:
     eventually(lambda: not processes_over(tmp_path), "nothing is left running")
 
 
-def test_ctrl_c_ends_everything_that_the_demo_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ignored", [False, True], ids=["in front", "in the background"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_ctrl_c_ends_everything_that_the_demo_started(
+    tmp_path: Path, number: signal.Signals, ignored: bool
+) -> None:
+    """Also of one that a shell has started in the background, where Ctrl-C is ignored."""
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"] if ignored else []
     running = subprocess.Popen(
-        command(tmp_path), stdout=subprocess.PIPE, text=True, env=environment()
+        [*shell, *command(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment()
     )
     assert running.stdout is not None
     for line in running.stdout:
         if "leads, term" in line:
             break
-    os.kill(running.pid, signal.SIGINT)
+    os.kill(running.pid, number)
     said, _ = running.communicate(timeout=240)
     assert running.returncode == 130, said
     eventually(lambda: not processes_over(tmp_path), "nothing is left running")

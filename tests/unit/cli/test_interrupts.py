@@ -25,7 +25,7 @@ def ctrl_c() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_the_first_ctrl_c_of_a_demo_is_not_raised_where_it_may_be_lost_but_at_the_next_look(
     ctrl_c: ModuleType, number: signal.Signals
 ) -> None:
