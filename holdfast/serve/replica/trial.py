@@ -76,6 +76,10 @@ class Nest:
             raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
         return Manner(answer["batches"], Pace(answer["pace"]))
 
+    def warm(self, record: Version) -> None:
+        """Let it import what the trial of such a version takes, before one is needed."""
+        self._trying.asked(record, TRIAL_PATIENCE_S)
+
     def stop(self) -> None:
         """Give up the present task, if there is one: it fails. Called by another thread."""
         self._fetching.stop()
@@ -141,7 +145,7 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
         while (task := _line(line)) is not None:
             with apart.patiently(_name(task), task["patience_s"]):
                 _warm(task)
-                answer = _done(line, task, store)
+                answer = {} if _only_warm(task) else _done(line, task, store)
             line.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:
         pass  # the replica is gone
@@ -152,11 +156,15 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
 
 def _warm(task: dict[str, Any]) -> None:
     """What every trial would import again: torch takes seconds."""
-    if "folder" in task and task["record"]["kind"] == Kind.TORCH.value:
+    if "shelf" not in task and task["record"]["kind"] == Kind.TORCH.value:
         with suppress(ImportError):
             import torch  # noqa: PLC0415
 
             torch.set_num_threads(1)
+
+
+def _only_warm(task: dict[str, Any]) -> bool:
+    return "shelf" not in task and "folder" not in task
 
 
 def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from holdfast.models.kinds import Servable
-from holdfast.models.records import Version
+from holdfast.models.records import Kind, Version
 from holdfast.serve.priority import step_back_alone
 from holdfast.serve.records import Load, Loaded
 from holdfast.serve.replica.aside import Aside
@@ -87,6 +87,8 @@ class Versions:
         self._forgiven: set[int] = set()  # users have asked for them again
         self._apart: int | None = None  # what the nest is busy with
         self._loading: tuple[int, float] | None = None  # in this one, since then
+        self._cold: Version | None = None  # what the nest is not warm for
+        self._warm: set[Kind] = set()
         self._servables: dict[int, tuple[Version, Servable]] = {}
         self._unloading: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -124,6 +126,9 @@ class Versions:
             number, wait_s = self._next(time.monotonic())
             if number is not None:
                 await self._load(number)
+                continue
+            if self._cold is not None:
+                await self._aside.call(self._warm_nest)
                 continue
             try:
                 async with asyncio.timeout(wait_s):
@@ -168,6 +173,7 @@ class Versions:
             return
         self._retries.pop(number, None)
         self._servables[number] = (record, prepared.servable)
+        self._cold = None if record.kind in self._warm else record
         self._say(number, Loaded(Load.READY, since_s=time.time()))
         log.info(
             "a version is ready",
@@ -246,6 +252,18 @@ class Versions:
         if found is not None:
             self._shelf.tried(record, batch_max, found)
         return found
+
+    def _warm_nest(self) -> None:
+        """In the thread, when there is nothing to load: the first version was loaded without a
+        trial, and the next one would wait until the nest has imported torch."""
+        record, self._cold = self._cold, None
+        if record is None or self._nest is None:
+            return
+        self._warm.add(record.kind)
+        try:
+            self._nest.warm(record)
+        except Unavailable as error:
+            log.warning("the nest is gone", reason=str(error))
 
     def _by_nest(self, record: Version, task: Callable[[Nest], T]) -> T | None:
         """What the nest has found out; None if there is none."""
