@@ -143,6 +143,7 @@ class DoubleBarrier:
         nodes.ensure(self._members)
         nodes.ensure(self._round_path)
         deadline = nodes.deadline(None)
+        lost = False
         while True:
             number = self._round(None)
             path = self._node(number, mark)
@@ -153,13 +154,14 @@ class DoubleBarrier:
             try:
                 nodes.transact(ops, deadline, life)
             except ReplyLost as error:
+                lost = True
                 if deadline.passed:
                     raise nodes.gone(error) from error
-                if nodes.read(path, fresh=True, life=life) is not None:
-                    return number
             except Rejected:
-                continue  # that round has begun without us
+                pass  # that round has begun: without us, unless a reply was lost
             else:
+                return number
+            if lost and nodes.read(path, fresh=True, life=life) is not None:
                 return number
 
     def _await_round(self, mark: str, number: int, deadline: Deadline, life: Life) -> None:
@@ -192,14 +194,19 @@ class DoubleBarrier:
         deadline = nodes.deadline(None)
         path = self._node(number, mark)
         ops = [Op("check", self._round_path, version=number), Op("delete", path)]
+        lost = False
         while True:
             try:
                 nodes.transact(ops, deadline)
             except ReplyLost as error:
+                lost = True
                 if deadline.passed:
                     raise nodes.gone(error) from error
             except Rejected as rejected:
-                return isinstance(rejected.cause, kz.NoNodeError)
+                if isinstance(rejected.cause, kz.NoNodeError):
+                    return True
+                # It has begun: without us, if the attempt whose reply was lost took us out.
+                return lost and nodes.read(path, fresh=True) is None
             else:
                 return True
 

@@ -110,18 +110,22 @@ class Config:
                 # Ours, if it carries our mark: made by an attempt whose reply was lost.
                 return 0 if stamp in self._read(None)[0].stamps else None
             return 0
+        lost: ReplyLost | None = None
         while True:
             try:
                 nodes.transact([Op("put", self.path, data, version)], deadline)
             except ReplyLost as error:
-                done = self._done(version, stamp, deadline, error)
+                lost = error
+                done = self._done(version, stamp, deadline, lost)
                 if done is not None:
                     return version + 1 if done else None
             except Rejected as rejected:
                 refusal = translated(rejected.cause, f"write {self.path}")
-                if isinstance(refusal, Conflict):
-                    return None
-                raise refusal from rejected
+                if not isinstance(refusal, Conflict):
+                    raise refusal from rejected
+                # Perhaps with ourselves: an attempt whose reply was lost.
+                ours = lost is not None and self._done(version, stamp, deadline, lost)
+                return version + 1 if ours else None
             else:
                 return version + 1
 

@@ -50,6 +50,7 @@ class Leadership:
         self._place = place
         self._commits = threading.Lock()
         self._commits_done = 0
+        self._lost: ReplyLost | None = None
         self._wake = threading.Event()
         self._over = threading.Event()
         self._resigned = False
@@ -122,6 +123,9 @@ class Leadership:
         place, nodes = self._place, self._session.nodes
         with self._commits:
             deadline = nodes.deadline(None)
+            if self._lost is not None:  # the last commit was given up, and may have been done
+                self._commits_done += self._committed(self._commits_done, deadline, self._lost)
+                self._lost = None
             done = self._commits_done
             guard = (
                 Op("check", self._term_path, version=self.term),
@@ -135,16 +139,20 @@ class Leadership:
                 except SessionLost as error:
                     raise self._fenced("its session is over") from error
                 except ReplyLost as error:
+                    self._lost = error
                     if self._committed(done, deadline, error):
                         break
                 except Rejected as rejected:
                     if rejected.index < len(guard):
+                        # Perhaps by ourselves: an attempt whose reply was lost.
+                        if self._lost and self._committed(done, deadline, self._lost):
+                            break
                         self._end()
                         raise self._fenced("another term began, or its node is gone") from rejected
                     self._resolve(ops[rejected.index - len(guard)], rejected)
                 else:
                     break
-            self._commits_done = done + 1
+            self._commits_done, self._lost = done + 1, None
 
     def _committed(self, done: int, deadline: Deadline, error: ReplyLost) -> bool:
         """Whether the commit whose reply was lost took effect."""

@@ -246,11 +246,13 @@ class Queue:
         value = {"capacity": state.capacity, "size": state.size + by}
         data = state.stamped.written(value, stamp).encoded(self._state_path)
         counted = Op("put", self._state_path, data, version=state.version)
+        lost: Exception | None = None
         while True:
             try:
                 nodes.transact([counted, *ops], deadline, life)
             except (ReplyLost, SessionLost) as error:
-                done = self._happened(state, stamp, deadline, error, left_a_trace)
+                lost = error
+                done = self._happened(state, stamp, deadline, lost, left_a_trace)
                 if done is not None:
                     return done
                 if isinstance(error, SessionLost):
@@ -261,7 +263,10 @@ class Queue:
                     raise refusal from rejected
                 if rejected.index > 0:
                     raise self._fenced() from rejected
-                return False
+                # Another change was first: perhaps an attempt of ours whose reply was lost.
+                return lost is not None and bool(
+                    self._happened(state, stamp, deadline, lost, left_a_trace)
+                )
             else:
                 return True
 

@@ -41,7 +41,8 @@ class Transaction:
         return sum(len(op.path) + len(op.data) for op in self._ops)
 
     def commit(self) -> None:
-        """Do it all. `Fenced`: we are deposed, nothing happened. `Conflict`: nothing happened.
+        """Do it all. `Conflict`: nothing happened. `Fenced`: we are deposed; nothing happened,
+        unless it says that it may have.
 
         A lost reply is found out. `Unavailable` only if no server answered in time: then, and only
         then, it may or may not have happened.
