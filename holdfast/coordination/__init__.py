@@ -4,7 +4,8 @@
 this package makes a raw znode call. It may import `holdfast.wire` only.
 
 - `session`, `life`   the states of a session, its lease, its keeper; `launch` the embedded server
-- `nodes`             calls kazoo's operations, and nobody else does: bounded, lost replies found
+- `nodes`             kazoo's operations, called by nobody else: bounded, lost replies found
+- `fences`            what a fresh read is sent behind: the one place that knows how fresh it is
 - `line`              a queue of contenders, under `election` and `locks`
 - `barriers`, `membership`, `config`, `queue`  the other recipes
 - `facts`, `doubts`   versioned facts of a domain with a layout of its own; what to read again

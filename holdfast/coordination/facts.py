@@ -32,9 +32,10 @@ class Fact(NamedTuple):
 class Facts:
     """Reads and writes of facts by path.
 
-    One thread's reads are never older than what it read before, and with `fresh` no older than
-    the call; together they are not one moment. A wake is called once, when what was read changes
-    or when the connection broke that would have told; then read again.
+    Within one session a thread's reads are never older than what it read before, and with `fresh`
+    no older than the call (as docs/guarantees.md says it); together they are not one moment. A wake
+    is called once, when what was read changes or when the connection broke that would have told;
+    then read again.
     """
 
     def __init__(self, session: Session) -> None:

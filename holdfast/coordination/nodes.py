@@ -1,34 +1,26 @@
 """Nodes as the recipes need them: bounded in time, with lost replies found again.
 
-The only place that calls kazoo's operations. A request is sent only while a server is connected
-(kazoo would queue it otherwise, and do it long after its caller gave up). When the connection
-breaks before the reply, whether it was done is found out, not guessed.
+With `fences` the only place that calls kazoo's operations. A request is sent only while a server is
+connected (kazoo would queue it otherwise, and do it long after its caller gave up). When the
+connection breaks before the reply, whether it was done is found out, not guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
 
+from holdfast.coordination.fences import Fences, Gate
 from holdfast.coordination.life import Life
 from holdfast.coordination.together import Together
-from holdfast.coordination.translate import translated
+from holdfast.coordination.translate import REPLY_LOST, translated
 from holdfast.coordination.waits import Bells, Deadline, Wake
 from holdfast.wire.errors import Conflict, SessionLost, Unavailable
 
-
-class Gate(Protocol):
-    """What nodes need of their session."""
-
-    operation_timeout_s: float
-
-    def await_connected(self, deadline: Deadline, life: Life | None = None) -> Life: ...
-
-    def unavailable(self) -> Unavailable: ...
+Send = Callable[[], Any]
 
 
 class Znode(NamedTuple):
@@ -78,6 +70,7 @@ class Nodes:
         self._client = client
         self._root = root
         self._bells = Bells()
+        self.fences = Fences(gate, client, root)
 
     def forget(self, wake: Wake) -> None:
         self._bells.forget(wake)
@@ -93,35 +86,37 @@ class Nodes:
 
     # --- one attempt, many attempts ---------------------------------------------------------
 
-    def attempt(self, send: Callable[[], Any], deadline: Deadline, life: Life | None = None) -> Any:
+    def attempt(
+        self, send: Send, deadline: Deadline, life: Life | None = None, *, writes: bool = True
+    ) -> Any:
         """Send once. kazoo's own exceptions pass, for the caller to translate."""
         self._gate.await_connected(deadline, life)
         answer = send()
         try:
             return answer.get(timeout=deadline.left_s())
-        except (kz.ConnectionLoss, kz.OperationTimeoutError, kz.SessionMovedError) as error:
-            raise ReplyLost from error
-        except KazooTimeoutError as error:
-            raise ReplyLost from error
-        except kz.SessionExpiredError as error:
-            if life is not None:
+        except REPLY_LOST as error:
+            if writes:
+                self.fences.doubt()
+            if life is not None and isinstance(error, kz.SessionExpiredError):
                 life.end("the servers ended the session")
                 life.check()
             raise ReplyLost from error
 
     def persist(
         self,
-        send: Callable[[], Any],
+        send: Send,
         doing: str,
         deadline: Deadline | None = None,
         life: Life | None = None,
         passing: tuple[type[Exception], ...] = (),
+        *,
+        writes: bool = False,
     ) -> Any:
         """Send what may be done twice, until it is answered. `passing` exceptions pass."""
         deadline = self.deadline(deadline)
         while True:
             try:
-                return self.attempt(send, deadline, life)
+                return self.attempt(send, deadline, life, writes=writes)
             except ReplyLost as error:
                 if deadline.passed:
                     raise self._gate.unavailable() from error
@@ -143,20 +138,20 @@ class Nodes:
     ) -> Znode | None:
         """The node, or None if there is none. `wake` is called when that changes.
 
-        `fresh` asks for what the ensemble knows now, not what one server remembers.
+        `fresh`: no older than the call, as docs/guarantees.md says it; after a write whose reply
+        was lost it shows whether that was done. Else it is what one server remembers.
         """
         full = self._root + path
         watch = self._bells.hang(("data", full), wake)
 
         def get() -> Any:
-            if fresh:
-                self._client.sync_async(full)  # same connection: it is answered before the read
             return self._client.get_async(full, watch=watch)
 
+        ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"read {path}", (kz.NoNodeError,)
         while True:
             try:
-                data, stat = self.persist(get, doing, deadline, life, missing)
+                data, stat = self.persist(ask, doing, deadline, life, missing)
             except kz.NoNodeError:
                 if wake is None or not self.persist(
                     lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
@@ -189,19 +184,18 @@ class Nodes:
         deadline: Deadline | None = None,
         life: Life | None = None,
     ) -> list[str]:
-        """Names of the children; none if there is no such node. `wake` as for `read`."""
+        """Names of the children; none if there is no such node. `wake`, `fresh` as for `read`."""
         full = self._root + path
         watch = self._bells.hang(("children", full), wake)
 
         def get() -> Any:
-            if fresh:
-                self._client.sync_async(full)
             return self._client.get_children_async(full, watch=watch)
 
+        ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"list {path}", (kz.NoNodeError,)
         while True:
             try:
-                found: list[str] = self.persist(get, doing, deadline, life, missing)
+                found: list[str] = self.persist(ask, doing, deadline, life, missing)
             except kz.NoNodeError:
                 if wake is None or self.read(path, wake, deadline=deadline, life=life) is None:
                     return []
@@ -234,7 +228,8 @@ class Nodes:
     def ensure(self, path: str, deadline: Deadline | None = None) -> None:
         """Make the node, and those above it, where missing."""
         full = (self._root + path).rstrip("/") or "/"
-        self.persist(lambda: self._client.ensure_path_async(full), f"make {path}", deadline)
+        make = self._client.ensure_path_async
+        self.persist(lambda: make(full), f"make {path}", deadline, writes=True)
 
     def create(
         self,
@@ -306,7 +301,7 @@ class Nodes:
         full, delete = self._root + path, self._client.delete_async
         doing, missing = f"remove {path}", (kz.NoNodeError,)
         try:
-            self.persist(lambda: delete(full, version), doing, deadline, life, missing)
+            self.persist(lambda: delete(full, version), doing, deadline, life, missing, writes=True)
         except kz.NoNodeError:
             return False
         return True

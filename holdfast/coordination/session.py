@@ -55,6 +55,7 @@ class Session:
         self.clock: Clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._state = State.SUSPENDED
+        self.link = 0  # counts the connections; each is counted before it carries a request
         self._life: Life | None = None
         self._granted_s = address.timeout_s
         self._end: HoldfastError | None = None
@@ -246,6 +247,7 @@ class Session:
 
     def _connected(self, session_id: int) -> None:
         with self._changed:
+            self.link += 1
             old = self._life
         if old is None or old.session_id != session_id:
             if old is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kz
@@ -28,3 +28,23 @@ class Together:
             except kz.NoNodeError:
                 found.append(None)
         return found
+
+
+class Behind:
+    """The answer to a read that was sent behind a fence: one answer, or none.
+
+    `counts` is asked when both are here: whether they came over the same connection. A fence that
+    another server has passed says nothing of this one; then it is as if the link had been lost.
+    """
+
+    def __init__(self, fence: Any, read: Any, counts: Callable[[], bool]) -> None:
+        self._fence = fence
+        self._read = read
+        self._counts = counts
+
+    def get(self, timeout: float | None) -> Any:
+        deadline = Deadline(timeout)
+        self._fence.get(timeout=deadline.left_s())
+        if self._read.wait(deadline.left_s()) and not self._counts():
+            raise kz.ConnectionLoss
+        return self._read.get(block=False)

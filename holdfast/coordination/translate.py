@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kazoo import exceptions as kz
+from kazoo.handlers.threading import KazooTimeoutError
 
 from holdfast.wire.errors import (
     BugError,
@@ -14,6 +15,15 @@ from holdfast.wire.errors import (
     Unavailable,
     Usage,
 )
+
+REPLY_LOST = (
+    kz.ConnectionLoss,
+    kz.OperationTimeoutError,
+    kz.SessionExpiredError,
+    kz.SessionMovedError,
+    KazooTimeoutError,
+)
+"""What stands for an answer that did not come: the request may have been done, or be done yet."""
 
 _READ_AGAIN = "read it again and decide again"
 
