@@ -40,6 +40,11 @@ class Life:
         return self._end is not None
 
     @property
+    def held(self) -> bool:
+        """Whether somebody holds something in it, or waits for that."""
+        return bool(self._wakes)
+
+    @property
     def sure(self) -> bool:
         """Whether it cannot be over yet. Read from the clock, so it needs no news to turn false."""
         contact_s = self._contact_s

@@ -320,13 +320,15 @@ class Session:
 
     def _confirm(self, life: Life) -> bool:
         """One round trip that reaches the ensemble's leader; a read might be a follower's memory.
+        For what is held it is a vote: a leader that others have replaced may not know it yet.
 
         One at a time, and bounded: a question answered later than `HANG_UP_FRACTION` of the
         session's time does not count. That keeps a server which slept, and does not know yet that
         it was replaced, from confirming anything.
         """
         sent_s = self.clock.now_s()
-        answer = self._client.sync_async("/")
+        fences, alone = self.nodes.fences, self._embedded is not None
+        answer = fences.vote() if life.held and not alone else fences.sync()
         try:
             answer.get(timeout=HANG_UP_FRACTION * life.timeout_s)
         except KazooTimeoutError:
