@@ -40,10 +40,12 @@ class Applying:
     def __init__(self, files: Files, admin: Admin) -> None:
         self._files = files
         self._admin = admin
+        self._has: dict[str, str] = {}  # of each file, the version that Envoy is known to have
 
     def prepare(self, files: Mapping[str, Json]) -> None:
         """Write everything, for an Envoy that is about to start. Without room for it that one has
         what an earlier one was given. `Full`: there is nothing of that kind either."""
+        self._has.clear()
         try:
             self._files.write_all({name: files[name] for name in sorted(files, key=order)})
         except Full as error:
@@ -54,6 +56,7 @@ class Applying:
 
     def adopt(self) -> None:
         """An Envoy runs with the files of an earlier gateway."""
+        self._has.clear()
         self._files.adopt()
 
     def apply(self, files: Mapping[str, Json]) -> None:
@@ -61,7 +64,7 @@ class Applying:
         # Its end looks at what was written at its beginning.
         for step in list(steps(dict(self._files.written), files)):
             if isinstance(step, Write):
-                self._files.write(step.name, step.content)
+                self._write(step.name, step.content)
             elif isinstance(step, AwaitSettled):
                 self._await_settled(step.clusters)
             elif isinstance(step, AwaitWarm):
@@ -81,10 +84,14 @@ class Applying:
         for name in sorted(broken | stale, key=order):
             why = "it was changed by somebody" if name in broken else "Envoy has another version"
             log.warning("a file of Envoy's is written again", file=name, reason=why)
-            self._files.write(name, self._files.written[name])
+            self._write(name, self._files.written[name])
         return not broken and not stale
 
     # --- private --------------------------------------------------------------------------------
+
+    def _write(self, name: str, content: Json) -> None:
+        self._has.pop(name, None)
+        self._files.write(name, content)
 
     def _await_settled(self, clusters: frozenset[str]) -> None:
         """Wait for clusters that change again: Envoy has read their last change, and uses it. Not
@@ -103,8 +110,15 @@ class Applying:
         """Wait for clusters that no route named before: Envoy has read them as they are now, and
         has checked who is in them. One that does not come in time is routed to anyway: the course
         says so, and its requests are refused, not lost."""
-        self._within(ENVOY_TAKE_S, lambda: not self._missing((CLUSTERS_FILE,)))
-        if not self._within(ENVOY_WARM_S, lambda: clusters <= self._admin.warm_clusters()):
+        # One that Envoy has read is warming or warm.
+        read = self._within(ENVOY_TAKE_S, lambda: not self._missing((CLUSTERS_FILE,)))
+
+        def warm() -> bool:
+            if read:
+                return clusters.isdisjoint(self._admin.warming_clusters())
+            return clusters <= self._admin.warm_clusters()
+
+        if not self._within(ENVOY_WARM_S, warm):
             missing = ", ".join(sorted(clusters - self._admin.warm_clusters()))
             log.warning("clusters are routed to before they are warm", clusters=missing)
 
@@ -114,7 +128,7 @@ class Applying:
             return
         for name in self._missing(names):
             log.warning("Envoy has not taken a file; it is written again", file=name)
-            self._files.write(name, self._files.written[name])
+            self._write(name, self._files.written[name])
         if not self._within(ENVOY_TAKE_S, lambda: not self._missing(names)):
             raise TimedOut(
                 "Envoy has not taken what it was given",
@@ -134,6 +148,11 @@ class Applying:
         return True
 
     def _missing(self, names: tuple[str, ...]) -> list[str]:
+        """Those that Envoy has not taken. It is not asked for what it is known to have: it answers
+        on the thread that reads the files."""
+        written = self._files.written
+        if all(self._has.get(name) == written[name][VERSION] for name in names if name in written):
+            return []
         return [name for name in self._stale() if name in names]
 
     def _stale(self) -> list[str]:
@@ -142,6 +161,11 @@ class Applying:
         found = []
         for name, content in self._files.written.items():
             statistic = _STATISTICS.get(name)  # certificates are not told of
-            if statistic is not None and taken.get(statistic) != content[VERSION]:
+            if statistic is None:
+                continue
+            if taken.get(statistic) == content[VERSION]:
+                self._has[name] = content[VERSION]
+            else:
+                self._has.pop(name, None)
                 found.append(name)
         return found

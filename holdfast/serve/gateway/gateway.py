@@ -20,7 +20,7 @@ from holdfast.serve.gateway.keeping import Address, anything_lost, kept
 from holdfast.serve.gateway.listener import ACCESS_LOG
 from holdfast.serve.gateway.memory import Memory
 from holdfast.serve.gateway.resources import Part, parts, resources
-from holdfast.serve.gateway.state import Front, Known, State
+from holdfast.serve.gateway.state import Front, Known, State, pressing
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.records import Gateway as Facts
 from holdfast.wire import logs
@@ -31,6 +31,7 @@ from holdfast.wire.limits import (
     ENVOY_PAUSE_S,
     ENVOY_PAUSE_S_MAX,
     ENVOY_SILENT_S,
+    GATEWAY_GATHER_S,
     GATEWAY_LOG_BYTES_MAX,
     LOST_LOOK_S,
     MEMORY_S,
@@ -62,6 +63,7 @@ class Gateway:
         self._pause_s = 0.0
         self._silent_s: float | None = None
         self._wait_until_s = 0.0
+        self._gather_until_s = 0.0  # 0: nothing is gathered
         self._remembered_s = 0.0
         remembered = memory.recall(folder)
         self._services: tuple[Known, ...] = remembered.services if remembered else ()
@@ -122,14 +124,26 @@ class Gateway:
         elif time.monotonic() < self._wait_until_s:
             return
         state = self._state()
-        if state != self._applied:
+        if state == self._applied:
+            self._gather_until_s = 0.0
+        elif self._is_due(state):
             self._apply(state, watching)
         if present and now_s > self._remembered_s + MEMORY_S:
             self._remember(state)
         self._chores()
 
+    def _is_due(self, state: State) -> bool:
+        """Whether Envoy is told now. What no request waits for is gathered: each change of a
+        cluster or a route costs all threads of Envoy, and the next replica says the same soon."""
+        if self._applied is None or pressing(state) != pressing(self._applied):
+            return True
+        now_s = time.monotonic()
+        self._gather_until_s = self._gather_until_s or now_s + GATEWAY_GATHER_S
+        return now_s >= self._gather_until_s
+
     def _apply(self, state: State, watching: Watching) -> None:
         begun_s = time.monotonic()
+        self._gather_until_s = 0.0
         self._applying.apply(self._resources(state))
         log.debug("Envoy has taken it", took_ms=round(1000 * (time.monotonic() - begun_s), 1))
         # Remembered, then told: after a crash we come back with what others count on, or newer.
@@ -171,6 +185,9 @@ class Gateway:
     def _patience_s(self) -> float:
         if self._applied is None:
             return 0.0
+        gathers_s = self._gather_until_s - time.monotonic()
+        if gathers_s > 0.0:
+            return gathers_s
         if self._applied.stale_s is not None:
             return STALE_STEP_S / 2
         return LOST_LOOK_S if anything_lost(self._services) else STALE_STEP_S / 2

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holdfast.serve.records import Course, Load, Replica, Service
+from holdfast.serve.records import Course, Load, Loaded, Replica, Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,22 @@ class State:
     front: Front
     services: tuple[Known, ...] = ()
     stale_s: int | None = None
+
+
+def pressing(state: State) -> State:
+    """The state without what no request waits for: which replicas have versions that no arm names,
+    and what they are loading. In a rollout each replica says such things several times."""
+    return replace(state, services=tuple(_pressing(known) for known in state.services))
+
+
+def _pressing(known: Known) -> Known:
+    arms = known.course.arms if known.course is not None else ()
+
+    def reduced(one: Seen) -> Seen:
+        ready = {arm.version: Loaded(Load.READY) for arm in arms if one.ready(arm.version)}
+        return replace(one, replica=replace(one.replica, versions=ready, course=0))
+
+    return replace(known, replicas=tuple(reduced(one) for one in known.replicas))
 
 
 def by_name(services: Iterable[Known]) -> dict[str, Known]:

@@ -270,6 +270,8 @@ ENVOY_COMPARE_S: Final = 5.0
 ENVOY_LIFE_S_MIN: Final = 5.0
 ENVOY_PAUSE_S: Final = 0.5
 ENVOY_PAUSE_S_MAX: Final = 10.0
+# What no request waits for is told to Envoy so much later, together with what comes meanwhile.
+GATEWAY_GATHER_S: Final = 0.1
 # Requests in flight when a gateway is stopped: they have so long.
 GATEWAY_DRAIN_S: Final = 5.0
 # Connections that clients keep open hear with their next answer that they shall close.
