@@ -7,7 +7,7 @@ A torch model of 109 MB on two replicas behind the gateway, under requests at a 
 windows take turns with windows in which a new version is rolled out every 10 s: fetched, verified,
 loaded, tried, and given all requests. The p99 of the latter beside the former, goal: at most 1.2;
 and the p99 of quiet windows beside each other, which is the noise. One version is loaded before the
-measurement: the first trial of a replica's life imports torch.
+measurement: a replica that was just started still imports torch for its trials.
 
 Then `rollback`, several times: from the call until the last request that was sent and got the
 new version, and until the first answer of the old one. Goal: both within 100 ms. Every answer is
@@ -166,7 +166,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         ) as load:
             trial = Trial(house, load, given)
             time.sleep(WARM_S)
-            trial.move(2)  # the first load imports torch for its trial, once in a replica's life
+            trial.move(2)  # by then each replica has imported torch for its trials
             took: list[float] = []
             turns = Turns([trial.window(False, took)])
             for number in range(given.rounds):
