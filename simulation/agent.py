@@ -58,6 +58,7 @@ FULL_S: Final = (0.2, 2.0)
 BATCHES_MAX: Final = 12
 REPORT_S: Final = (0.005, 0.05)
 REPORT_AGAIN_S: Final = 0.5
+BURY_S: Final = (0.01, 3.0)
 # How late the last request of an agent that died may be: its session is still alive then, and the
 # next life of the agent may have joined.
 LATE_S: Final = (0.2, 1.1)
@@ -109,7 +110,9 @@ class Agent(Being):
         for key in self.machine.living():
             if not self.up:
                 return  # it crashed again while it recovered
-            self.handle(self._found(key))
+            if self.machine.is_stopping(key):
+                host.void(key)
+            self.handle(self.found(key))
         for worker in list(host.processes.values()):
             worker.arrive(lambda worker=worker: host.heard(worker))  # type: ignore[misc]
         self._joining = Flow(self._join())
@@ -125,7 +128,8 @@ class Agent(Being):
         """What its steady clock says."""
         return self.kernel.now_s + self.host.clock_ahead_s
 
-    def _found(self, key: Key) -> Event:
+    def found(self, key: Key) -> Event:
+        """What has become of a worker that an agent has accepted."""
         host = self.host
         if key in host.processes:
             return ProcessAdopted(key, host.started[key])
@@ -273,7 +277,7 @@ class Agent(Being):
         """False if it died on the way: while it wrote, or between two deeds."""
         for action in actions:
             if isinstance(action, StartProcess):
-                self.host.folders[key_of(action.order)] = None
+                self.host.folders.setdefault(key_of(action.order), object())
         return self._write(actions) and self._act(actions)
 
     def _write(self, actions: list[Action]) -> bool:
@@ -305,16 +309,21 @@ class Agent(Being):
         host = self.host
         if isinstance(action, StartProcess):
             self.world.checks.starts(host, action)
-            host.start(action)
+            host.births.start(action)
         elif isinstance(action, SignalProcess):
             worker = host.processes.get(action.key)
-            if worker is not None:
+            if host.births.starting(action.key):
+                host.births.signal(action.key)
+            elif worker is not None:
                 worker.signal(action.force)
         elif isinstance(action, Tell):
             worker = host.processes.get(action.key)
             if worker is not None:
                 told, what = worker, action.what
                 self.kernel.after(LOCAL_S, lambda: told.arrive(lambda: told.hear(what)))
+        elif isinstance(action, Bury) and host.births.awaits(action.key):
+            # In the background, on a slow disk: the end is reported before.
+            self.after(self.world.faults.birth_s(*BURY_S), lambda: host.bury(action.key))
         elif isinstance(action, Bury):
             host.bury(action.key)
         elif isinstance(action, Report) and not self._reporting:

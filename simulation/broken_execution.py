@@ -14,6 +14,7 @@ from simulation import arithmetic
 from simulation import worker as training
 from simulation.agent import Agent
 from simulation.breaking import Mutant, always, never
+from simulation.host import Host
 from simulation.plane import Plane
 from simulation.worker import Worker
 
@@ -62,6 +63,22 @@ def _nobody_lives(_: Any) -> Any:
     return lambda self, key: NeverStarted(key)
 
 
+def _unclaimed_is_lost(old: Any) -> Any:
+    def found(self: Any, key: Any) -> Any:
+        event = old(self, key)
+        return replace(event, prepared=False) if isinstance(event, NeverStarted) else event
+
+    return found
+
+
+def _ended_is_unclaimed(old: Any) -> Any:
+    def found(self: Any, key: Any) -> Any:
+        event = old(self, key)
+        return replace(event, prepared=True) if isinstance(event, NeverStarted) else event
+
+    return found
+
+
 def _without_the_term(old: Any) -> Any:
     return lambda self: (entry for entry in old(self) if not isinstance(entry, TermSeen))
 
@@ -100,7 +117,22 @@ OF_EXECUTION: Final = (
     Mutant(
         "living taken for dead",
         "a restarted agent takes its living workers for never started",
-        ((Agent, "_found", _nobody_lives),),
+        ((Agent, "found", _nobody_lives),),
+    ),
+    Mutant(
+        "unclaimed is lost",
+        "a restarted agent takes a worker for lost whose shim has not made its claim yet",
+        ((Agent, "found", _unclaimed_is_lost),),
+    ),
+    Mutant(
+        "ended is started again",
+        "a restarted agent starts a worker again whose folder is gone, and whose end was lost",
+        ((Agent, "found", _ended_is_unclaimed),),
+    ),
+    Mutant(
+        "late shim not called off",
+        "a worker is stopped before it was started, and its shim may still make its claim",
+        ((Host, "void", always),),
     ),
     Mutant(
         "compaction without the term",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.agent.events import Accepted, Answer, Key, StartProcess, TermSeen, key_of
+from holdfast.agent.events import Accepted, Answer, Exited, Key, StartProcess, TermSeen, key_of
 from holdfast.control.facts import Intent, Job, Phase, Placement, View
 from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
 from holdfast.train.members.effective import Record
 from holdfast.wire.orders import Order, StartWorker
-from holdfast.wire.reports import NodeFacts, WorkerPhase
+from holdfast.wire.reports import ExitKind, NodeFacts, WorkerPhase
 from holdfast.wire.room import Resources
 from simulation.candidate import CANDIDATES, TERM
 from simulation.coordinator import JOBS, NODES
@@ -34,6 +34,7 @@ SAMPLES = "5: every sample counts once"
 ROOM = "6: no machine is promised more than it has"
 ENDS = "a job ends as its user wants, with the right result"
 AGREED = "settings take effect at one step, for everyone"
+KEPT = "a worker that an agent has accepted is started, or was stopped before"
 ONCE = "7: a command that comes twice or late changes nothing"
 
 
@@ -213,6 +214,12 @@ class Checks:
         if key in self._ran:
             raise Violation(ONCE, f"{key} was started on {self._ran[key]} and on {host.name}")
         self._ran[key] = host.name
+        if any(
+            isinstance(entry, Exited) and entry.key == key
+            for batch in host.disk.batches
+            for entry in batch
+        ):
+            raise Violation(ROOM, f"{key} starts on {host.name}, which has its end in its journal")
         trainings = self._world.settings.trainings
         taken = sum((trainings[one.job].spec.resources for one in host.processes), Resources())
         if not taken.fits(host.capacity):
@@ -224,6 +231,8 @@ class Checks:
             key = Key(worker.job, worker.worker)
             if worker.phase is WorkerPhase.GONE and key in host.processes:
                 raise Violation(ROOM, f"{host.name} reports {key} as gone, but it is alive")
+            if worker.exit and worker.exit.kind is ExitKind.LOST and key not in self._ran:
+                raise Violation(KEPT, f"{host.name} reports {key} as lost, which never ran")
             for parts in worker.parts.values():
                 for part in parts:
                     if part.key not in self._world.blobs.held and not self._was_removed(part.key):

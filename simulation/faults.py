@@ -6,6 +6,7 @@ trouble finds other bugs than a world with all of them.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Final
 
 from simulation.named import NamedFaults, Planned
@@ -48,6 +49,13 @@ COUNTS_MAX: Final = {
     "restart plane": 1,
     "crash everything": 1,
 }
+# Faults of a worker's birth, as a chance. Drawn from a source of their own.
+BIRTHS_MAX: Final = {
+    "slow fork": 0.8,  # between an agent's decision to start a worker and its shim there is time
+    "late claim": 1.0,  # between the fork of a shim and its claim there is time
+    "launch crash": 0.8,  # the agent dies in that time
+    "early pause": 1.0,  # the user pauses the job in that time
+}
 # The chance that a seed has a kind at all.
 _PRESENT: Final = 0.45
 
@@ -69,3 +77,18 @@ class Faults(NamedFaults):
             for _ in range(self.random.randint(1, most))
         ]
         self.planned = sorted(planned, key=lambda fault: (fault.at_s, fault.kind))
+        self._births = Random(f"{seed}/births")  # noqa: S311 - chance, not secrets
+        chance = self._births.random
+        # All of them or none, and rather often: each needs the others, and storms are short.
+        present = chance() < _PRESENT
+        for kind, rate in BIRTHS_MAX.items():
+            self.rates[kind] = rate * (0.5 + chance() / 2) if present else 0.0
+
+    def strikes_birth(self, kind: str) -> bool:
+        """Whether this goes wrong here and now, where a worker is started."""
+        rate = self.rates[kind]
+        return rate > 0.0 and not self.quiet and self._births.random() < rate and self.happens(kind)
+
+    def birth_s(self, low_s: float, high_s: float) -> float:
+        """How long it takes: some time between the two."""
+        return self._births.uniform(low_s, high_s)

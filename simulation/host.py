@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from holdfast.agent.events import (
-    Ending,
-    Identity,
-    Key,
-    ProcessExited,
-    ProcessStarted,
-    StartProcess,
-)
+from holdfast.agent.events import Ending, Identity, Key, ProcessExited
 from holdfast.wire.room import Resources
 from simulation.agent import LOCAL_S, Agent
+from simulation.births import Births
 from simulation.disk import Disk
 from simulation.worker import Worker
 
 if TYPE_CHECKING:
     from simulation.world import World
+
+# Whose claim a folder has from which nothing is to be started.
+NOBODY: Final = Identity(0, 0, "")
 
 
 class Host:
@@ -34,29 +31,35 @@ class Host:
         self.clock_ahead_s = 0.0  # its steady clock, beside the world's
         self.processes: dict[Key, Worker] = {}  # those that are alive
         self.endings: dict[Key, Ending] = {}  # as their parents have noted them
-        self.folders: dict[Key, None] = {}  # made before the journal knows of the worker
+        self.folders: dict[Key, object] = {}  # made before the journal knows of the worker
         self.started: dict[Key, Identity] = {}  # the claims in them
         self.agent = Agent(world, self)
+        self.births = Births(self)
         self._saying: set[Key] = set()
 
-    def start(self, order: StartProcess) -> None:
-        """Start a worker's process, once: its folder shows whether it ever was."""
-        key = Key(order.order.job, order.order.worker)
-        if key not in self.started:
-            self.started[key] = Identity(len(self.world.workers) + 1, 0, str(self.boot))
-            training = self.world.settings.trainings[key.job]
-            worker = Worker(self.world, self, key, training)
-            self.processes[key] = worker
-            self.world.workers[key] = worker
-            self.world.checks.started(self, key)
-        self.agent.soon(ProcessStarted(key, self.started[key]))
+    def born(self, key: Key, claim: Identity) -> None:
+        """A shim has claimed the worker's folder, and starts its process."""
+        self.started[key] = claim
+        worker = Worker(self.world, self, key, self.world.settings.trainings[key.job])
+        self.processes[key] = worker
+        self.world.workers[key] = worker
+        self.world.checks.started(self, key)
+
+    def void(self, key: Key) -> bool:
+        """Make a claim for nobody: no shim can come any more; False: one has come."""
+        if key in self.started:
+            return False
+        if key in self.folders:
+            self.started[key] = NOBODY
+        return True
 
     def reap(self, worker: Worker, ending: Ending) -> None:
         """A process has ended."""
         del self.processes[worker.key]
         self.world.news = True
         self.endings[worker.key] = ending
-        self.agent.soon(ProcessExited(worker.key, ending))
+        if not self.births.starting(worker.key):
+            self.agent.soon(ProcessExited(worker.key, ending))
 
     def heard(self, worker: Worker) -> None:
         """A worker has something to say; what it says in one moment is said once."""
@@ -88,20 +91,21 @@ class Host:
         """As the supervisor does: what the journal does not know is ended, its folder removed."""
         self.world.news = True
         for key in [key for key in self.folders if key not in living]:
-            stranger = self.processes.pop(key, None)
-            if stranger is not None:
-                stranger.tell("is not known to the journal, and is ended")
-                stranger.die()
             self.bury(key)
 
     def bury(self, key: Key) -> None:
-        """Remove the folder of a worker whose end is in the journal."""
+        """Remove a worker's folder; nothing can be started from it any more, however late."""
+        stranger = self.processes.pop(key, None)
+        if stranger is not None:
+            stranger.tell("is not known to the journal, and is ended")
+            stranger.die()
         self.folders.pop(key, None)
         self.started.pop(key, None)
         self.endings.pop(key, None)
 
     def _end_processes(self, how: str) -> None:
         self.world.news = True
+        self.births.end_all()
         for worker in list(self.processes.values()):
             worker.tell(how)
             worker.die()

@@ -230,7 +230,7 @@ class World:
 
     def _all_over(self) -> bool:
         return not self.checks.unfinished and not any(
-            host.processes for host in self.hosts.values()
+            host.processes or host.births.shims for host in self.hosts.values()
         )
 
     def _all_trained(self) -> bool:
@@ -274,11 +274,15 @@ class World:
         a tenth of the run."""
         self.kernel.forget()
         parts: list[object] = [*self.workers.values(), *self.coordinators]
-        parts += [part for host in self.hosts.values() for part in (host.agent, host)]
+        parts += [part for host in self.hosts.values() for part in (host.births, host.agent, host)]
         for part in (*parts, self.plane, self.network, self.checks, self.strikes, self):
             vars(part).clear()
 
     # --- users ----------------------------------------------------------------------------------
+
+    def pause(self, name: str) -> None:
+        """Its user wants a job to pause."""
+        self._change(name, lambda job: _wants(job, Intent.PAUSE))
 
     def _change(self, name: str, change: Callable[[Job], Job]) -> None:
         path = f"{JOBS}/{name}"
@@ -294,7 +298,7 @@ class World:
             data = self.plane.keep(frozenset({wish.target}))
             self.plane.do(SetData("/holdfast/draining", data, -1))
         elif wish.what == "pause":
-            self._change(wish.target, lambda job: _wants(job, Intent.PAUSE))
+            self.pause(wish.target)
         elif wish.what == "stop":
             self._change(wish.target, lambda job: _wants(job, Intent.STOP))
         elif wish.what == "checkpoint":

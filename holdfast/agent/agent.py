@@ -144,6 +144,8 @@ class Agent:
             if folder.is_dir():  # and if not, none is made: that it is gone says what has become
                 await self._channel.open(key, folder)
         for key in living:
+            if self._machine.is_stopping(key):
+                await self._supervisor.call_off(key)
             await self._submit(await self._supervisor.find(key))
 
     # --- the port --------------------------------------------------------------------------------

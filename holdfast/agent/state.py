@@ -50,6 +50,11 @@ class AgentState:
         """Workers whose end is not known."""
         return [key for key, worker in self._workers.items() if not worker.gone]
 
+    def is_stopping(self, key: Key) -> bool:
+        """Whether it is to end, or has ended."""
+        worker = self._workers[key]
+        return worker.gone or worker.kill_at_s is not None
+
     def known(self) -> frozenset[Key]:
         return frozenset(self._workers)
 

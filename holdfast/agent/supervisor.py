@@ -39,11 +39,9 @@ from holdfast.agent.events import (
 from holdfast.agent.folders import Folders
 from holdfast.agent.launching import Bounds, Launcher
 from holdfast.wire import logs
+from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
-from holdfast.wire.limits import (
-    BUNDLE_RETRY_S,
-    KILL_AGAIN_S,
-)
+from holdfast.wire.limits import BUNDLE_RETRY_S, JOURNAL_RETRY_S, KILL_AGAIN_S
 from holdfast.wire.orders import StartWorker
 
 _SWEEP_S: Final = 0.02
@@ -77,6 +75,7 @@ class Supervisor:
         self._launching: dict[Key, asyncio.Task[None]] = {}
         self._killed: set[Key] = set()
         self._chores: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     # --- starting ------------------------------------------------------------------------------
 
@@ -89,13 +88,17 @@ class Supervisor:
 
     def _launched(self, key: Key, task: asyncio.Task[None]) -> None:
         del self._launching[key]
-        if task.cancelled():
-            self._tell(ProcessExited(key, Ending(fault="it was stopped before it was started")))
+        if task.cancelled() and not self._closing:
+            self._chore(self._tell_never(key, "it was stopped before it was started"))
 
     async def _launch(self, key: Key, order: StartWorker, slots: Slots) -> None:
         try:
             bundle = await self._unpacked(order.bundle) if order.bundle else None
-            if taken := await asyncio.to_thread(self._launcher.taken, slots):
+            taken = await asyncio.to_thread(self._launcher.taken, slots)
+            if taken and self._folders.claim(key) is not None:
+                self._tell(await self.find(key))  # its own, by the shim of an earlier agent
+                return
+            if taken:
                 log.warning("ports are taken by others", worker=str(key), ports=taken)
                 self._tell(PortsTaken(key, taken))
                 return
@@ -103,7 +106,7 @@ class Supervisor:
             warm = warm and await self._launcher.warmth(key)
             await self._spawn(key, warm)
         except (HoldfastError, OSError) as error:
-            self._tell(ProcessExited(key, Ending(fault=f"it could not be started: {error}")))
+            await self._tell_never(key, f"it could not be started: {error}")
 
     async def _unpacked(self, bundle: str) -> Path:
         while True:
@@ -132,6 +135,11 @@ class Supervisor:
             self._tell(ProcessStarted(key, born.identity))
 
     # --- finding again -------------------------------------------------------------------------
+
+    async def call_off(self, key: Key) -> None:
+        """If it was never started it never will be, however late the shim of an earlier agent is:
+        before `find`, for a worker that is to stop."""
+        await self._void(key)
 
     async def find(self, key: Key) -> Event:
         """What has become of a worker that an earlier agent accepted. A living one is watched."""
@@ -216,13 +224,33 @@ class Supervisor:
         os.close(held)
 
     async def _tell_end(self, key: Key) -> None:
+        self._killed.discard(key)
         if self._folders.claim(key) is None:
             words = self._folders.shim_words(key) or "its shim was ended"
-            ending = Ending(fault=f"it could not be started: {words}")
+            await self._tell_never(key, f"it could not be started: {words}")
         else:
-            ending = await self._ending(key)
-        self._killed.discard(key)
-        self._tell(ProcessExited(key, ending))
+            self._tell(ProcessExited(key, await self._ending(key)))
+
+    async def _tell_never(self, key: Key, fault: str) -> None:
+        """It was not started by us. Nor is it by anybody else from now on, unless the shim of an
+        earlier agent has come first: then that is the worker."""
+        if await self._void(key):
+            self._tell(ProcessExited(key, Ending(fault=fault)))
+        else:
+            self._tell(await self.find(key))
+
+    async def _void(self, key: Key) -> bool:
+        """Claim the worker for nobody; False: somebody has claimed it. Waits for room."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._folders.claim_void, key)
+            except FileNotFoundError:
+                return True  # without a folder there is nothing to start
+            except OSError as error:
+                log.warning("a claim cannot be made", worker=str(key), reason=str(error))
+                if error.errno not in NO_ROOM or self._closing:
+                    return True  # nor can that of a shim
+                await asyncio.sleep(JOURNAL_RETRY_S)
 
     async def _ending(self, key: Key) -> Ending:
         ending = self._folders.ending(key)
@@ -280,7 +308,9 @@ class Supervisor:
         task.add_done_callback(self._chores.discard)
 
     async def close(self) -> None:
-        """Let go of everything. Workers go on; the next agent finds them."""
+        """Let go of everything. Workers go on; the next agent finds them, and starts those that
+        are not started yet."""
+        self._closing = True
         for key, task in list(self._launching.items()):
             if key not in self._committed:
                 task.cancel()

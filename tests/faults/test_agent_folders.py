@@ -4,6 +4,8 @@ and removed after the journal knows of its end."""
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.events import Accepted, Entry, key_of
+from holdfast.agent.events import Accepted, Entry, Exited, Key, Stopping, key_of
 from holdfast.agent.journal import Journal
-from holdfast.wire.errors import RetryError
-from holdfast.wire.orders import StartWorker
-from holdfast.wire.reports import WorkerPhase
+from holdfast.wire.errors import Refused, RetryError
+from holdfast.wire.orders import StartWorker, StopWorker
+from holdfast.wire.reports import Exit, ExitKind
 from holdfast.wire.room import Resources
 from tests.faults.agent_process import NODE, WAIT_S, AgentProcess, machine, processes_of, until
+from tests.faults.test_agent_shim import launch, shims
+from tests.servers import port_block
 
 COUNT = "import sys; open(sys.argv[1], 'a').write('x\\n')"
 
@@ -61,9 +65,6 @@ def test_a_worker_that_nobody_has_claimed_is_started_by_the_next_agent(tmp_path:
     home = tmp_path / "agent"
     folder = home / "workers" / "job.1"
 
-    def none_yet(name: str) -> Path:
-        raise RetryError(f"{name} is not there yet", fix="wait")
-
     async def story() -> None:
         agent = await Agent.start(home, NODE, machine(), none_yet)
         await agent.deliver(1, order(tmp_path, "b"))
@@ -71,11 +72,8 @@ def test_a_worker_that_nobody_has_claimed_is_started_by_the_next_agent(tmp_path:
         assert folder.is_dir()
         assert not (folder / "claim").exists()
         agent = await Agent.start(home, NODE, machine(), lambda _name: tmp_path)
-        async with asyncio.timeout(WAIT_S):
-            while (facts := agent.snapshot().workers[0]).phase is not WorkerPhase.GONE:
-                await agent.changed(agent.version)
-        assert facts.exit is not None
-        assert facts.exit.kind.value == "done", facts.exit
+        end = await end_of(agent)
+        assert end.kind is ExitKind.DONE, end
         await agent.close()
 
     with AgentProcess(home):
@@ -105,3 +103,95 @@ def test_the_folder_is_there_before_the_journal_knows_of_its_worker(
     with AgentProcess(home):
         asyncio.run(story())
     assert seen == [True]
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[bool]:
+    """Whether the folder of a worker was claimed when its end came into the journal, of each."""
+    append, seen = Journal.append, []
+
+    def look(self: Journal, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, Exited):
+                seen.append((home / "workers" / str(entry.key) / "claim").exists())
+        append(self, entries)
+
+    monkeypatch.setattr(Journal, "append", look)
+    return seen
+
+
+async def end_of(agent: Agent) -> Exit:
+    async with asyncio.timeout(WAIT_S):
+        while (end := agent.snapshot().workers[0].exit) is None:
+            await agent.changed(agent.version)
+    return end
+
+
+def none_yet(name: str) -> Path:
+    raise RetryError(f"{name} is not there yet", fix="wait")
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["at once", "by the next agent"])
+def test_a_late_shim_finds_a_claim_before_the_end_of_its_worker_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    home = tmp_path / "agent"
+
+    async def story() -> None:
+        agent = await Agent.start(home, NODE, machine(), none_yet)
+        await agent.deliver(1, order(tmp_path, "b"))
+        if restart:
+            await agent.close()
+            journal, _ = Journal.open(home)
+            journal.append([Stopping(Key("job", 1), 1e12)])
+            journal.close()
+            agent = await Agent.start(home, NODE, machine(), none_yet)
+        else:
+            await agent.deliver(1, StopWorker(NODE, "job", 1, 100.0))
+        end = await end_of(agent)
+        assert end.kind is ExitKind.STOPPED, end
+        await agent.close()
+
+    seen = watched(monkeypatch, home)
+    with AgentProcess(home):
+        asyncio.run(story())
+    assert seen == [True]
+    assert count(tmp_path) == 0
+
+
+@pytest.mark.parametrize("trouble", ["no bundle", "its port is taken"])
+def test_what_an_earlier_agent_has_started_is_adopted_whatever_hinders_this_one(
+    tmp_path: Path, trouble: str
+) -> None:
+    home = tmp_path / "agent"
+    folder = home / "workers" / "job.1"
+    ports = port_block()
+    others: list[subprocess.Popen[bytes]] = []
+    busy = socket.socket()
+
+    def bundle_folder(name: str) -> Path:
+        launch(folder, "sleep", "1000", agent=str(home / "agent"))
+        others.extend(shims(folder))
+        until((folder / "claim").exists, bool)
+        if trouble == "no bundle":
+            raise Refused(f"{name} cannot be read", fix="none")
+        busy.bind(("127.0.0.1", ports[0]))
+        busy.listen()
+        return tmp_path
+
+    async def story() -> None:
+        agent = await Agent.start(home, NODE, machine(ports), bundle_folder)
+        await agent.deliver(1, order(tmp_path, "b"))
+        await asyncio.to_thread(until, lambda: b'"identity":[' in read(), bool)
+        (facts,) = agent.snapshot().workers
+        assert facts.exit is None
+        assert facts.address.endswith(f":{ports[0]}")
+        assert f'"identity":[{others[0].pid},'.encode() in read()
+        await agent.stop_workers(0.0)
+        await agent.close()
+
+    def read() -> bytes:
+        return (home / "journal").read_bytes()
+
+    with AgentProcess(home), busy:
+        asyncio.run(story())
+    others[0].wait(WAIT_S)

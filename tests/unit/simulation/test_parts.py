@@ -15,7 +15,7 @@ from simulation import decide
 from simulation.arithmetic import Undisturbed, contribution, following, setting_of, summed
 from simulation.blobs import Blobs, Manifest, Share
 from simulation.disk import Disk
-from simulation.faults import COUNTS_MAX, RATES_MAX
+from simulation.faults import BIRTHS_MAX, COUNTS_MAX, RATES_MAX
 from simulation.search import told
 from simulation.settings import drawn
 from simulation.world import CONTROL, World
@@ -186,7 +186,7 @@ def test_a_service_never_takes_what_a_training_cannot_do_without() -> None:
 
 
 def test_a_world_without_faults_trains_each_job_once() -> None:
-    calm = frozenset({*RATES_MAX, *COUNTS_MAX})
+    calm = frozenset({*RATES_MAX, *COUNTS_MAX, *BIRTHS_MAX})
     for seed in range(1, 21):
         verdict = CONTROL.run(seed, calm)
         assert verdict.ok, told(CONTROL, verdict, calm)
