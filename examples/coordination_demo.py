@@ -25,7 +25,7 @@ from holdfast.wire.errors import HoldfastError
 DEFAULT_FOLDER = Path(__file__).resolve().parents[1] / ".demo"
 NAMES = ("ada", "grace", "barbara")
 # Short, so that the demo is: a leader that is silent for so long has lost its session.
-SESSION = "timeout_s=3"
+SESSION = "timeout_s=5"
 WRITES_AWAITED = 30
 
 
