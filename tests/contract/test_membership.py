@@ -49,9 +49,9 @@ def test_showing_other_data_is_one_request_and_the_same_data_none(
     sent: list[str] = []
     attempt = session.nodes.attempt
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **more: Any) -> Any:
         sent.append(threading.current_thread().name)
-        return attempt(*given)
+        return attempt(*given, **more)
 
     monkeypatch.setattr(session.nodes, "attempt", counted)
     member = Membership(session, "/here").join("me", 0)

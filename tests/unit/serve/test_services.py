@@ -254,10 +254,10 @@ def test_a_rollout_asks_the_plane_for_each_thing_once(
     here, sent = threading.current_thread(), []
     attempt = session.nodes.attempt
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **more: Any) -> Any:
         if threading.current_thread() is here:
             sent.append(given)
-        return attempt(*given)
+        return attempt(*given, **more)
 
     monkeypatch.setattr(session.nodes, "attempt", counted)
     services.rollout("it", "2")
