@@ -14,13 +14,13 @@ import http.client
 import json
 import queue
 import select
-import signal
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.wire import process
 from tests.proofs.chaos.clients.records import Record
 from tests.proofs.chaos.histories import UNANSWERED
 from tests.proofs.serving.models import BODY
@@ -133,8 +133,7 @@ def main() -> None:
     add("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    process.when_told_to_end(stop.set)
     caller = Caller(dict(given.gateway), given.path, Record(given.record))
     caller.run(given.rate, stop)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from holdfast.wire import process
 from tests.proofs.chaos.clients.records import Record
 
 ROOT: Final = "/writes"
@@ -80,8 +80,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    process.when_told_to_end(stop.set)
     Writer(given.hosts, str(os.getpid()), Record(given.record)).run(stop)
 
 
