@@ -143,7 +143,8 @@ class AgentProcess:
     def until_warm(self) -> int:
         """Wait until the nursery can be asked; its process number."""
         until(lambda: _answers(self.folder / "nursery.sock"), bool)
-        (pid,) = until(lambda: nurseries_of(self.folder), bool)
+        # The one before it may be about to end.
+        (pid,) = until(lambda: nurseries_of(self.folder), lambda found: len(found) == 1)
         return pid
 
     def _read(self) -> dict[str, Any]:
