@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Self
 
 from holdfast.coordination.embedded import protocol
+from tests.contract import framed
 
 WRITES = frozenset(
     {
@@ -107,7 +108,7 @@ class CuttingProxy:
         with self._lock:
             clients = tuple(self._clients)
         for client in clients:
-            _send(client, struct.pack("!iiqi", 16, 1_000_000, 1, 0))
+            framed.send(client, struct.pack("!iiqi", 16, 1_000_000, 1, 0))
 
     def close(self) -> None:
         self._closed = True
@@ -120,7 +121,7 @@ class CuttingProxy:
             self._links.clear()
             self._clients.clear()
         for link in links:
-            _end(link)
+            framed.end(link)
 
     def __enter__(self) -> Self:
         return self
@@ -137,8 +138,8 @@ class CuttingProxy:
                 continue
             server.settimeout(None)
             if self._dark.is_set():
-                _end(client)
-                _end(server)
+                framed.end(client)
+                framed.end(server)
                 continue
             _Link(self, client, server)
 
@@ -169,7 +170,7 @@ class _Link:
 
     def _requests(self) -> None:
         introduced = False
-        while (frame := _frame(self._client)) is not None:
+        while (frame := framed.read(self._client)) is not None:
             if introduced:
                 xid, kind = struct.unpack_from("!ii", frame, 4)
                 if self._proxy.loses(kind):
@@ -177,17 +178,17 @@ class _Link:
                 if self._proxy.holds(kind):
                     self._held = xid
             introduced = True
-            if not _send(self._server, frame):
+            if not framed.send(self._server, frame):
                 break
             if self._held is not None:
                 self._proxy.answered.wait(60)  # its sender may be dead: do not hang up before
-        _end(self._server)
+        framed.end(self._server)
 
     def _replies(self) -> None:
         """Also those to a client that has died meanwhile are read, until its requests are over: one
         of them may be held back, and hanging up now would lose it."""
         introduced, there = False, True
-        while (frame := _frame(self._server)) is not None:
+        while (frame := framed.read(self._server)) is not None:
             xid = struct.unpack_from("!i", frame, 4)[0]
             if introduced and xid in self._doomed:
                 break  # the server has done it; the client will never hear of it
@@ -196,44 +197,6 @@ class _Link:
             if introduced and xid == self._held:
                 self._proxy.answered.set()
             introduced = True
-            there = there and _send(self._client, frame)
-        _end(self._client)
-        _end(self._server)
-
-
-def _frame(link: socket.socket) -> bytes | None:
-    head = _exactly(link, 4)
-    if head is None:
-        return None
-    body = _exactly(link, struct.unpack("!i", head)[0])
-    return None if body is None else head + body
-
-
-def _exactly(link: socket.socket, count: int) -> bytes | None:
-    data = b""
-    while len(data) < count:
-        try:
-            chunk = link.recv(count - len(data))
-        except OSError:
-            return None
-        if not chunk:
-            return None
-        data += chunk
-    return data
-
-
-def _send(link: socket.socket, data: bytes) -> bool:
-    try:
-        link.sendall(data)
-    except OSError:
-        return False
-    return True
-
-
-def _end(link: socket.socket) -> None:
-    try:
-        link.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return
-    finally:
-        link.close()
+            there = there and framed.send(self._client, frame)
+        framed.end(self._client)
+        framed.end(self._server)

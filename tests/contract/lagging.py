@@ -18,7 +18,8 @@ import threading
 from typing import NamedTuple, Self
 
 from holdfast.coordination.embedded import protocol
-from tests.contract.cutting import WRITES, _end, _frame, _send
+from tests.contract import framed
+from tests.contract.cutting import WRITES
 
 _NOBODYS_XID = 1_999_999_999
 _HEAD = struct.Struct("!ii")
@@ -86,7 +87,7 @@ class LaggingProxy:
         with self.lock:
             assert self.stranded is not None
             server, frame = self.stranded
-        if _send(server, frame):
+        if framed.send(server, frame):
             assert self.refused_or_done.wait(60)
 
     def kinds(self, link: int | None = None) -> list[int]:
@@ -149,21 +150,21 @@ class _Link:
         threading.Thread(target=self._replies, daemon=True).start()
 
     def end(self) -> None:
-        _end(self._client)
-        _end(self._server)
+        framed.end(self._client)
+        framed.end(self._server)
 
     def _requests(self) -> None:
         introduced = False
-        while (frame := _frame(self._client)) is not None:
+        while (frame := framed.read(self._client)) is not None:
             if introduced:
                 with self._proxy.lock:
                     if not self._pass(frame):
                         break
-            elif not _send(self._server, frame):
+            elif not framed.send(self._server, frame):
                 break
             introduced = True
         if self._is_stranded:
-            _end(self._client)
+            framed.end(self._client)
         else:
             self.end()
 
@@ -182,7 +183,7 @@ class _Link:
         late = proxy.in_flight
         if late is not None and kind in WRITES and not (proxy.past_votes and is_vote(kind, body)):
             proxy.in_flight = None
-            _send(self._server, late)
+            framed.send(self._server, late)
         if kind in WRITES or (kind == protocol.SYNC and body != _packed("/")):
             self._behind = False
         if proxy.loses is not None and proxy.loses[0] == kind and proxy.loses[1] in body:
@@ -192,11 +193,11 @@ class _Link:
         if self._behind and (kind, body) in proxy.memory:
             self._stale[xid] = proxy.memory[kind, body]
         proxy.seen.append(Seen(self._number, kind, body))
-        return _send(self._server, frame)
+        return framed.send(self._server, frame)
 
     def _replies(self) -> None:
         introduced = False
-        while (frame := _frame(self._server)) is not None:
+        while (frame := framed.read(self._server)) is not None:
             passed: bytes | None = frame
             if introduced:
                 with self._proxy.lock:
@@ -206,7 +207,7 @@ class _Link:
                     passed = self._answer(xid, frame)
             if self._is_stranded:
                 continue
-            if passed is not None and not _send(self._client, passed):
+            if passed is not None and not framed.send(self._client, passed):
                 break
             if not introduced:
                 with self._proxy.lock:
