@@ -26,6 +26,16 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
+def stolen_s() -> float:
+    """Seconds that the host gave to others while we wanted to run, of each core (mean), since the
+    machine was started. Always 0 where the system does not tell."""
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return 0.0
+    return int(words[8]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+
+
 def fsync_ms(folder: Path) -> tuple[float, float]:
     """p50 and p99 of writing 4 KB and waiting until it is on the disk."""
     took = []

@@ -4,15 +4,20 @@
 
 Each busy window is compared with the quiet ones beside it; those two with each other say what two
 windows differ by when nothing was done in either: a ratio that is no larger than that says nothing.
+
+A round in which the host gave more than STOLEN_MAX of our cores to others measures the host: it is
+shown, and left out of the whole, unless there is no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from bench.serving.steady import Result
+
+STOLEN_MAX: Final = 0.02
 
 
 def ratio(above: float, below: float) -> float:
@@ -45,6 +50,15 @@ class Round:
         low, high = sorted([self.before.p_ms(99), self.after.p_ms(99)])
         return ratio(high, low)
 
+    @property
+    def stolen(self) -> float:
+        """The share of the cores that the host took, in the worst of the three."""
+        return max(self.before.stolen, self.busy.stolen, self.after.stolen)
+
+    @property
+    def counts(self) -> bool:
+        return self.stolen <= STOLEN_MAX
+
     def document(self) -> dict[str, float]:
         return {
             "before_p99_ms": self.before.p_ms(99),
@@ -52,12 +66,14 @@ class Round:
             "after_p99_ms": self.after.p_ms(99),
             "ratio": self.ratio,
             "noise": self.noise,
+            "stolen": self.stolen,
         }
 
     def __str__(self) -> str:
         return (
             f"p99 {self.before.p_ms(99):.2f} ms quiet, {self.busy.p_ms(99):.2f} busy, "
-            f"{self.after.p_ms(99):.2f} quiet: ratio {self.ratio:.2f}, noise {self.noise:.2f}"
+            f"{self.after.p_ms(99):.2f} quiet: ratio {self.ratio:.2f}, noise {self.noise:.2f}, "
+            f"{self.stolen:.1%} of the cores stolen" + ("" if self.counts else ": left out")
         )
 
 
@@ -74,21 +90,41 @@ class Turns:
         return [Round(*windows) for windows in beside]
 
     @property
+    def counted(self) -> Sequence[Round]:
+        """Those of which the whole is made: all of them if none has had its cores."""
+        return [one for one in self.rounds if one.counts] or self.rounds
+
+    @property
+    def counting(self) -> int:
+        """How many rounds say something about us, and not about the host."""
+        return sum(one.counts for one in self.rounds)
+
+    @property
+    def whole(self) -> tuple[Result, Result]:
+        """All quiet windows of the rounds that count, and all busy ones."""
+        counted = self.counted
+        quiet = {id(window): window for one in counted for window in (one.before, one.after)}
+        return pooled(quiet.values()), pooled(one.busy for one in counted)
+
+    @property
     def ratio(self) -> float:
         """p99 of all busy windows to that of all quiet ones."""
-        return ratio(pooled(self.busy).p_ms(99), pooled(self.quiet).p_ms(99))
+        quiet, busy = self.whole
+        return ratio(busy.p_ms(99), quiet.p_ms(99))
 
     @property
     def noise(self) -> float:
         """The largest of the rounds."""
-        return max((one.noise for one in self.rounds), default=float("nan"))
+        return max((one.noise for one in self.counted), default=float("nan"))
 
     def document(self) -> dict[str, Any]:
+        quiet, busy = self.whole
         return {
-            "quiet": figures(pooled(self.quiet)),
-            "busy": figures(pooled(self.busy)),
+            "quiet": figures(quiet),
+            "busy": figures(busy),
             "ratio": self.ratio,
             "noise": self.noise,
+            "counting": self.counting,
             "rounds": [one.document() for one in self.rounds],
         }
 

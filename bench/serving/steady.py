@@ -56,7 +56,8 @@ class Result:
 
     `late`: how long after its time the generator itself got to send a request although a
     connection was free; `starved`: how many found none free. `unsent`: were due at the end, and
-    none became free for them even then.
+    none became free for them even then. `stolen_s`: of these seconds the host gave so many of each
+    core to others; whoever measures fills it in.
     """
 
     sent: int = 0
@@ -64,6 +65,7 @@ class Result:
     starved: int = 0
     unsent: int = 0
     seconds: float = 0.0
+    stolen_s: float = 0.0
     statuses: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     versions: dict[str, Span] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Result:
         self.starved += other.starved
         self.unsent += other.unsent
         self.seconds += other.seconds
+        self.stolen_s += other.stolen_s
         self.statuses += other.statuses
         self.reasons += other.reasons
         self.by_version += other.by_version
@@ -109,6 +112,11 @@ class Result:
     @property
     def rate(self) -> float:
         return self.sent / self.seconds if self.seconds else 0.0
+
+    @property
+    def stolen(self) -> float:
+        """The share of the cores that the host gave to others."""
+        return self.stolen_s / self.seconds if self.seconds else 0.0
 
 
 class Generator:

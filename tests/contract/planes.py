@@ -17,6 +17,8 @@ from tests.servers.process import four_letter_word
 
 TICK_MS = 500
 TIMEOUT_S = 6.0
+# For who must not lose its session although servers and machine stand still for seconds.
+STEADY_S = 30.0
 PAUSE_S = 1.0
 
 

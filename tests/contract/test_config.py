@@ -11,7 +11,7 @@ from holdfast.coordination import ABSENT, Config, Election, Session, Versioned
 from holdfast.wire.errors import Conflict, Corrupt, Usage
 from tests.contract.actors import Actor
 from tests.contract.expiring import expire
-from tests.contract.planes import Plane
+from tests.contract.planes import STEADY_S, Plane
 from tests.contract.waiting import eventually
 
 Sessions = Callable[..., Session]
@@ -63,7 +63,7 @@ def test_concurrent_updates_by_processes_are_all_counted_while_the_plane_is_dist
 def test_watchers_see_missing_made_removed_and_made_again_through_a_lost_session(
     plane: Plane, session: Session, another: Sessions
 ) -> None:
-    watching = another(10)
+    watching = another(STEADY_S)
     seen: list[Versioned] = []
     config = Config(session, "/settings")
     with Config(watching, "/settings").watch(seen.append):

@@ -17,7 +17,7 @@ from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import CheckpointPolicy, JobSpec
 from holdfast.coordination import Election, Session
 from tests.contract.field import Field, Process
-from tests.contract.planes import Plane
+from tests.contract.planes import STEADY_S, Plane
 from tests.contract.waiting import eventually
 
 Starter = Callable[..., Process]
@@ -77,7 +77,7 @@ def check_story(control: ControlPlane, field: Field) -> None:
 def test_a_job_is_placed_started_run_and_succeeds_and_its_history_says_why(
     control: ControlPlane, field: Field, start: Starter
 ) -> None:
-    start()
+    start(session_s=STEADY_S)
     control.submit(SPEC)
     job = eventually(lambda: ended(control), "it ends")
     assert job.status.phase is Phase.SUCCEEDED

@@ -4,7 +4,7 @@ one that may not act."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.coordination import Election, Session
 from holdfast.wire.errors import BugError, Fenced, Unavailable
 from holdfast.wire.reports import NodeFacts
+from tests.contract.planes import STEADY_S
 from tests.contract.waiting import eventually
 from tests.unit.control.world import World
 
@@ -103,6 +104,12 @@ class Leader:
         for _ in range(count):
             self.term.tick()
             self.agents.move(self.ledger.desired)
+
+
+@pytest.fixture
+def session(another: Callable[..., Session]) -> Session:
+    """No term ends here but by what a test does."""
+    return another(STEADY_S)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from holdfast.coordination import Config, Lock, Membership, Session, State, conn
 from holdfast.wire.errors import Refused, RetryError, SessionLost
 from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
-from tests.contract.planes import Plane
+from tests.contract.planes import STEADY_S, Plane
 from tests.contract.waiting import eventually
 
 Sessions = Callable[..., Session]
@@ -24,7 +24,7 @@ SECRET = "correct horse battery"
 def test_a_session_and_what_it_holds_survive_every_disturbance(
     plane: Plane, another: Sessions
 ) -> None:
-    session, observer = another(10), another(10)
+    session, observer = another(STEADY_S), another(STEADY_S)
     number = session.session_id
     held = Lock(session, "door", "me").acquire()
     Membership(session, "/here").join("me", {"n": 1})

@@ -12,6 +12,8 @@ from tests.servers.process import READY_S, ServerProcess, four_letter_word, free
 
 JARS = Path("/usr/share/java")
 INSTALL = "apt-get install -y --no-install-recommends zookeeper"
+# Sessions that outlive a machine that stands still; ZooKeeper's own limit is twenty ticks.
+SESSION_MAX_MS = 60_000
 
 
 def class_path() -> str:
@@ -96,7 +98,8 @@ class ZooKeeperEnsemble:
         }
         self.servers: list[ZooKeeperServer] = []
         for number, port in enumerate(clients, start=1):
-            options = {"tickTime": tick_ms, "initLimit": 20, "syncLimit": 8, **members}
+            limits = {"initLimit": 20, "syncLimit": 8, "maxSessionTimeout": SESSION_MAX_MS}
+            options = {"tickTime": tick_ms, **limits, **members}
             server = ZooKeeperServer(
                 folder / f"server-{number}", port, options, host=addresses[number - 1]
             )

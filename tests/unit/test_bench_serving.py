@@ -182,8 +182,8 @@ def test_an_answer_with_other_numbers_or_of_another_version_is_wrong() -> None:
     assert "status 500" in check(Reply(500, head, right, "1"))
 
 
-def window(*latencies_ms: float) -> Result:
-    found = Result()
+def window(*latencies_ms: float, stolen_s: float = 0.0) -> Result:
+    found = Result(seconds=20.0, stolen_s=stolen_s)
     for latency_ms in latencies_ms:
         found.sent += 1
         found.latencies.add(latency_ms / 1000)
@@ -207,6 +207,22 @@ def test_windows_with_loads_are_compared_with_the_quiet_ones_beside_them_and_tho
     assert (found["quiet"]["requests"], found["busy"]["requests"]) == (300, 200)
     assert [row["noise"] for row in found["rounds"]] == [first.noise, second.noise]
     assert "ratio 0.75, noise 2.0" in str(first)
+
+
+def test_a_round_whose_cores_were_stolen_is_shown_and_left_out_unless_there_is_no_other() -> None:
+    turns = Turns([window(*[2.0] * 100)])
+    turns.busy.append(window(*[90.0] * 100, stolen_s=2.0))
+    turns.quiet.append(window(*[4.0] * 100))
+    assert (turns.counting, turns.ratio) == (0, pytest.approx(90 / 4, rel=0.02))
+    turns.busy.append(window(*[6.0] * 100, stolen_s=0.2))
+    turns.quiet.append(window(*[4.0] * 100))
+    assert (turns.counting, turns.ratio) == (1, pytest.approx(6 / 4, rel=0.02))
+    assert turns.noise == pytest.approx(1.0, rel=0.02)
+    found = turns.document()
+    assert (found["quiet"]["requests"], found["busy"]["requests"]) == (200, 100)
+    assert [row["stolen"] for row in found["rounds"]] == pytest.approx([0.1, 0.01])
+    assert str(turns.rounds[0]).endswith("10.0% of the cores stolen: left out")
+    assert str(turns.rounds[1]).endswith("1.0% of the cores stolen")
 
 
 def test_what_wrk_says_is_read_with_its_units_and_its_errors() -> None:
