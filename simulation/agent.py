@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.events import (
+    NOBODY,
     Action,
     Answer,
     Bury,
@@ -133,6 +134,8 @@ class Agent(Being):
         host = self.host
         if key in host.processes:
             return ProcessAdopted(key, host.started[key])
+        if host.started.get(key) == NOBODY:
+            return NeverStarted(key, called_off=True)
         if key in host.started:
             return ProcessExited(key, host.endings.get(key, Ending()))
         return NeverStarted(key, prepared=key in host.folders)

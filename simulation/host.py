@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from holdfast.agent.events import Ending, Identity, Key, ProcessExited
+from holdfast.agent.events import NOBODY, Ending, Identity, Key, ProcessExited
 from holdfast.wire.room import Resources
 from simulation.agent import LOCAL_S, Agent
 from simulation.births import Births
@@ -14,9 +14,6 @@ from simulation.worker import Worker
 
 if TYPE_CHECKING:
     from simulation.world import World
-
-# Whose claim a folder has from which nothing is to be started.
-NOBODY: Final = Identity(0, 0, "")
 
 
 class Host:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.wire.orders import (
     GiveSettings,
@@ -43,6 +43,10 @@ class Identity(NamedTuple):
     pid: int
     start_ticks: int  # since the machine was started, as the kernel counts
     boot: str
+
+
+# Whom a claim names that was made so that no shim can make one.
+NOBODY: Final = Identity(0, 0, "")
 
 
 class Slots(NamedTuple):
@@ -163,13 +167,15 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """After a restart: nobody has claimed this worker. `prepared`: its folder is there, so it was
+    """After a restart: no shim has claimed this worker. `prepared`: its folder is there, so it was
     not started, or its shim has not come so far yet. Without one it has ended: a folder is made
     before the worker is in the journal, and removed after its end is there. The journal has lost
-    that end again, as it may lose its last batch."""
+    that end again, as it may lose its last batch. `called_off`: it is claimed for nobody, so no
+    shim can come any more; that stays true though the journal has lost why."""
 
     key: Key
     prepared: bool = True
+    called_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

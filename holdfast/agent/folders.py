@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agent.events import Ending, Identity, Key
+from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
 from holdfast.wire.disk import NO_ROOM
@@ -102,7 +102,8 @@ class Folders:
         return found
 
     def claim(self, key: Key) -> Identity | None:
-        """The shim that this worker was started by; None: it was never started."""
+        """The shim that this worker was started by; None: it was never started. `NOBODY`: nor can
+        it be any more."""
         fields = _read(self.worker(key) / "claim")
         return None if fields is None else Identity(**fields)
 
@@ -110,7 +111,7 @@ class Folders:
         """Make a claim for nobody, so that no shim can come any more; False: there is one."""
         folder = os.open(self.worker(key), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            write_durably(folder, "claim", Identity(0, 0, "")._asdict(), once=True)
+            write_durably(folder, "claim", NOBODY._asdict(), once=True)
         except FileExistsError:
             return False
         finally:

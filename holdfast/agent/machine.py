@@ -275,7 +275,7 @@ class AgentMachine(AgentState):
                 return actions
             case NeverStarted(prepared=False):
                 end = _end(worker, Ending())
-            case NeverStarted() if worker.kill_at_s is None:
+            case NeverStarted() if worker.kill_at_s is None and not event.called_off:
                 worker.progress_s = now_s
                 return [StartProcess(worker.order, worker.slots)]
             case NeverStarted():

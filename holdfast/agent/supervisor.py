@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from holdfast.agent import cgroups, processes
 from holdfast.agent.events import (
+    NOBODY,
     Ending,
     Event,
     Examined,
@@ -146,6 +147,8 @@ class Supervisor:
         identity = self._folders.claim(key)
         if identity is None:
             return NeverStarted(key, prepared=self._folders.worker(key).is_dir())
+        if identity == NOBODY:
+            return NeverStarted(key, called_off=True)
         held = processes.hold(identity)
         if held is None:
             return ProcessExited(key, await self._ending(key))
