@@ -14,8 +14,10 @@ from typing import Any
 
 from holdfast.agent import shim
 from holdfast.agent.agent import Agent
+from holdfast.agent.leftovers import end_workers
+from holdfast.wire.errors import Unavailable
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.reports import WorkerPhase
+from holdfast.wire.reports import Exit, ExitKind, WorkerPhase
 from holdfast.wire.room import Resources
 from tests.faults.agent_process import NODE, WAIT_S, AgentProcess, machine, processes_of, until
 
@@ -154,3 +156,30 @@ def test_a_worker_that_another_agent_started_so_late_is_adopted_and_not_started_
         assert len((tmp_path / "starts").read_text().splitlines()) == 1
     until(lambda: processes_of(home), lambda found: not found)
     others[0].wait(WAIT_S)
+
+
+def test_a_worker_that_was_called_off_before_it_ran_is_no_lost_one_for_the_next_agent(
+    tmp_path: Path,
+) -> None:
+    """Its bundle could not be fetched when its agent left; then somebody ended what was there."""
+    home = tmp_path / "agent"
+
+    def not_there(_name: str) -> Path:
+        raise Unavailable("the store does not answer")
+
+    async def accepted() -> None:
+        agent = await Agent.start(home, NODE, machine(), not_there)
+        await agent.deliver(1, StartWorker(NODE, "job", 1, "b", ("true",), Resources(1.0)))
+        await agent.close()
+
+    async def found() -> Exit | None:
+        agent = await Agent.start(home, NODE, machine(), not_there)
+        (facts,) = agent.snapshot().workers
+        await agent.close()
+        return facts.exit
+
+    asyncio.run(accepted())
+    assert end_workers(home, 1.0) == 0
+    stopped = Exit(ExitKind.STOPPED, "it was stopped before it was started")
+    assert asyncio.run(found()) == stopped
+    assert asyncio.run(found()) == stopped

@@ -142,6 +142,14 @@ def test_a_stopped_worker_that_never_started_is_not_started_by_the_next_agent() 
     assert again.exit_kind() is ExitKind.STOPPED
 
 
+def test_a_worker_that_was_called_off_was_stopped_though_the_journal_has_lost_why() -> None:
+    agent = Driven()
+    agent.order(start())
+    again = agent.restarted()
+    assert starts(list(again.handle(NeverStarted(KEY, called_off=True)))) == 0
+    assert again.exit_kind() is ExitKind.STOPPED
+
+
 def test_a_worker_without_a_folder_has_ended_and_is_not_started_again() -> None:
     agent = Driven()
     agent.order(start())
