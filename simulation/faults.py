@@ -6,10 +6,10 @@ trouble finds other bugs than a world with all of them.
 
 from __future__ import annotations
 
-from random import Random
 from typing import Final
 
 from simulation.named import NamedFaults, Planned
+from simulation.sources import source
 
 # Faults of messages and of single steps: the most that a seed may draw, as a chance.
 RATES_MAX: Final = {
@@ -77,7 +77,7 @@ class Faults(NamedFaults):
             for _ in range(self.random.randint(1, most))
         ]
         self.planned = sorted(planned, key=lambda fault: (fault.at_s, fault.kind))
-        self._births = Random(f"{seed}/births")  # noqa: S311 - chance, not secrets
+        self._births = source(f"{seed}/births")
         chance = self._births.random
         # All of them or none, and rather often: each needs the others, and storms are short.
         present = chance() < _PRESENT

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from heapq import heappop, heappush
-from random import Random
 from typing import Final
+
+from simulation.sources import source
 
 Action = Callable[[], None]
 
@@ -37,7 +38,7 @@ class Kernel:
     def __init__(self, seed: int, *, traced: bool = True) -> None:
         self.traced = traced
         self.now_s = 0.0
-        self.random = Random(f"{seed}/times")  # noqa: S311 - chance, not secrets
+        self.random = source(f"{seed}/times")
         self.events = 0
         self.trace: list[tuple[float, str, str, tuple[object, ...]]] = []
         self._queue: list[tuple[float, int, Action, Being | None, int]] = []

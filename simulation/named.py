@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
+
+from simulation.sources import source
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class NamedFaults:
     rates: Mapping[str, float]
 
     def __init__(self, seed: int, off: frozenset[str]) -> None:
-        self.random = Random(f"{seed}/faults")  # noqa: S311 - chance, not secrets
+        self.random = source(f"{seed}/faults")
         self.off = off
         self.quiet = False
         self.struck: list[str] = []

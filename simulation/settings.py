@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
 from simulation.arithmetic import Undisturbed
+from simulation.sources import source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ SMALL: Final = Scale((1, 2, 2), (1, 2, 2), (1,), 4, (2, 4), (1, 1, 1, 2), (1.0, 
 LARGE: Final = Scale(
     (1, 2, 3), (1, 2, 2, 3, 3, 4), (1, 1, 2), 6, (3, 7), (1, 1, 2, 3), (1.5, 5.5), 0.5
 )
+
 _LARGE: Final = 0.15
 # After a change a leader waits for more of them: so long, or so long.
 _GATHER_S: Final = (0.02, 0.2, 0.5)
@@ -67,7 +69,7 @@ class Settings:
 
 def drawn(seed: int) -> Settings:
     """The world of a seed."""
-    random = Random(f"{seed}/world")  # noqa: S311 - chance, not secrets
+    random = source(f"{seed}/world")
     scale = LARGE if random.random() < _LARGE else SMALL
     coordinators = {
         f"boss-{n}": random.choice((0.0, 0.0, -20.0, 3.0, 45.0))
@@ -82,13 +84,13 @@ def drawn(seed: int) -> Settings:
     for number in range(random.choice(scale.trainings)):
         training = _training(random, number, room, scale)
         trainings[training.spec.name] = training
-    times = Random(f"{seed}/storms")  # noqa: S311 - chance, not secrets
+    times = source(f"{seed}/storms")
     count = times.choice(scale.storms)
     storms_s = tuple(times.uniform(*scale.storms_s) / count for _ in range(count))
     gather_s = times.choice(_GATHER_S)
     wishes = _wishes(random, list(trainings), list(hosts), sum(storms_s))
     # Of its own chance: the rest of the world is the same with it and without it.
-    more = Random(f"{seed}/serving")  # noqa: S311 - chance, not secrets
+    more = source(f"{seed}/serving")
     # What it may have is never what a training cannot do without.
     spare = room - max(training.spec.workers_min for training in trainings.values())
     if spare and more.random() < scale.serves:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from simulation.named import NamedFaults, Planned
+from simulation.sources import source
 
 # Faults of single steps: the most that a seed may draw, as a chance.
 RATES_MAX: Final = {
@@ -62,7 +63,7 @@ class Faults(NamedFaults):
         }
         kinds = {kind: most for kind, most in COUNTS_MAX.items() if chance() < present}
         planned = [_planned(self.random, kinds, length_s) for length_s in storms_s]
-        own = Random(f"{seed}/faults/later")  # noqa: S311 - chance, not secrets
+        own = source(f"{seed}/faults/later")
         later = {kind: most for kind, most in LATER_MAX.items() if own.random() < present}
         self.planned = tuple(
             [*before, *_planned(own, later, length_s)]

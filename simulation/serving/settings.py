@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.serve.gateway.state import Front
 from holdfast.serve.records import Limits, RolloutPolicy, Service
+from simulation.sources import source
 
 NAME: Final = "s"
 HOME, ABROAD = "eu", "us"
@@ -99,7 +100,7 @@ class Settings:
 
 def draw(seed: int, off: frozenset[str]) -> Settings:
     """What this seed decides. `off`: with "acts" in it, users do nothing."""
-    random = Random(f"{seed}/serving")  # noqa: S311 - chance, not secrets
+    random = source(f"{seed}/serving")
     count = random.randint(3, 6)
     natures = {1: Nature.GOOD}
     for version in range(2, count + 1):
