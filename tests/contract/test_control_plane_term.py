@@ -21,6 +21,7 @@ from holdfast.control.plane import ControlPlane
 from holdfast.control.records import apply_record
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.coordination import Election, Session
+from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import BugError, Fenced, Unavailable
 from holdfast.wire.reports import NodeFacts
 from tests.contract.planes import STEADY_S
@@ -89,15 +90,29 @@ def key(commit: CommitCheckpoint) -> str:
     return f"m/{commit.job}/{commit.attempt.step}"
 
 
+class StillClock(SystemClock):
+    """However long a tick takes, no order is due again."""
+
+    def now_s(self) -> float:
+        return 0.0
+
+
 class Leader:
     """A term in this thread."""
 
-    def __init__(self, session: Session, agents: Here, write: WriteManifest = key) -> None:
+    def __init__(
+        self,
+        session: Session,
+        agents: Here,
+        write: WriteManifest = key,
+        clock: Clock | None = None,
+    ) -> None:
         self.leadership = Election(session, filing.LEADER, "me").campaign(30)
         self.ledger = Ledger(session, self.leadership, agents.wake)
         self.manifests = ManifestWriter(write, agents.wake)
         self.agents = agents
-        self.term = Term(self.leadership, self.ledger, agents, self.manifests, session.clock)
+        clock = clock or session.clock
+        self.term = Term(self.leadership, self.ledger, agents, self.manifests, clock)
         self.ledger.read()
 
     def ticks(self, count: int) -> None:
@@ -131,7 +146,7 @@ def test_an_order_is_sent_once_while_it_is_outstanding_and_told_once(
 ) -> None:
     agents.deaf = True
     control.submit(SPEC)
-    leader = Leader(session, agents)
+    leader = Leader(session, agents, clock=StillClock())
     leader.ticks(6)
     assert [type(d.command).__name__ for _, d in agents.orders] == ["StartWorker"] * 2
     told = [entry.what for entry in control.history("train")]
@@ -143,7 +158,7 @@ def test_a_leader_that_may_not_act_sends_nothing_and_writes_nothing(
 ) -> None:
     agents.deaf = True
     control.submit(SPEC)
-    leader = Leader(session, agents)
+    leader = Leader(session, agents, clock=StillClock())
     leader.ticks(3)
     assert len(agents.orders) == 2
     agents.line += 1
