@@ -15,7 +15,7 @@ from simulation.breaking import Mutant
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict
 
 # Runs leave cycles behind. Collecting them now and then is faster than all the time.
-_RUNS_PER_COLLECTION: Final = 400
+_RUNS_PER_COLLECTION: Final = 100
 # A failing seed is run again at most so often, and for so long, to make it small: one that never
 # ends takes a second or two each time.
 SHRINK_RUNS_MAX: Final = 150

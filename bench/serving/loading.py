@@ -233,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = options.add_argument
     add("--rounds", type=int, default=3, help="each a window with loads before a quiet one")
-    add("--tries", type=int, default=6, help="rounds at most, with those that are left out")
+    add("--tries", type=int, help="rounds at most, with those left out (default: twice --rounds)")
     add("--loads", type=int, default=2, help="of a window")
     add("--every", type=float, default=10.0, help="seconds from load to load")
     add("--rate", type=float, default=150.0, help="requests a second")
@@ -241,6 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--core", type=int, default=(os.cpu_count() or 1) - 1, help="of the load generator")
     add("--json", type=Path)
     given = options.parse_args(argv)
+    given.tries = given.tries or 2 * given.rounds
     end_when_told()
     RESULTS.mkdir(exist_ok=True)
     load = load_average()

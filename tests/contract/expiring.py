@@ -7,11 +7,12 @@ import struct
 import time
 
 from holdfast.coordination import Session, State
+from holdfast.coordination.embedded.protocol import CLOSE_SESSION
 from tests.contract import framed
 
 TRIES = 20
 PATIENCE_S = 10.0
-CLOSE = struct.pack("!iii", 8, 1, -11)
+CLOSE = struct.pack("!iii", 8, 1, CLOSE_SESSION)
 
 
 def expire(session: Session) -> None:

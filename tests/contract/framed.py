@@ -1,4 +1,4 @@
-"""Whole frames over a socket, for proxies between a client and a server."""
+"""Whole frames over a socket, for whoever stands between client and server, or speaks for one."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ def test_a_session_and_what_it_holds_survive_every_disturbance(
     Membership(session, "/here").join("me", {"n": 1})
     for how in plane.disturbances:
         plane.disturb(how)
-        Config(session, "/settings").put({"after": how})
+        wanted = {"after": how}
+        Config(session, "/settings").put(wanted)
         # A leader that was paused and replaced answers from its own memory until it knows.
-        eventually(lambda: Config(observer, "/settings").get().value == {"after": how}, "seen")  # noqa: B023
+        eventually(lambda w=wanted: Config(observer, "/settings").get().value == w, "it is seen")
         eventually(lambda: session.state is State.CONNECTED, f"connected again after: {how}")
         assert session.session_id == number, f"after: {how}"
         assert list(Membership(observer, "/here").members()) == ["me"]
