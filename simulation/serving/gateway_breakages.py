@@ -32,15 +32,15 @@ def _no_bridge(_: Any) -> Any:
 
 
 def _no_retries(old: Any) -> Any:
-    return lambda timeout_s: {**old(timeout_s), "num_retries": 0}
+    return lambda *given: {**old(*given), "num_retries": 0}
 
 
 def _same_host(old: Any) -> Any:
-    return lambda timeout_s: {**old(timeout_s), "retry_host_predicate": []}
+    return lambda *given: {**old(*given), "retry_host_predicate": []}
 
 
 def _no_broken_connections(old: Any) -> Any:
-    return lambda timeout_s: {**old(timeout_s), "retry_on": "retriable-headers"}
+    return lambda *given: {**old(*given), "retry_on": "retriable-headers"}
 
 
 def _counts_draining(_: Any) -> Any:

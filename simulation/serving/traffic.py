@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.serve.gateway.routes import GRPC_PREFIX
-from holdfast.wire.limits import RETRIES
+from holdfast.serve.gateway.routes import GRPC_PREFIX, tries
 from simulation.serving.configuration import BROKEN, NOT_HERE, REFUSED, Arm, Cluster, Host, Route
 from simulation.serving.settings import NAME, Nature
 
@@ -274,9 +273,9 @@ class Followed:
             for replica, life, pauses in self._able
             if replica.life == life and replica.pauses == pauses and replica.up
         ]
-        # With several levels three tries may meet three broken ones, and the last one of them
-        # again. Two that hang take all of a request's time.
+        # All tries but one may meet broken ones, and the last one of them again. Two that hang take
+        # all of a request's time.
         hung = sum(why.endswith("hung") for why in self._why)
-        if len(set(self._hosts)) >= RETRIES or hung > 1:
+        if len(set(self._hosts)) >= tries(self._gateway.front) - 1 or hung > 1:
             return
         world.checks.lost(self._gateway, self._arm, stayed, self._why)

@@ -210,6 +210,33 @@ def test_a_request_for_a_canary_whose_only_replica_died_is_answered_by_the_stabl
     assert set(seen.versions) == {"1", "2"}
 
 
+def test_a_request_is_tried_at_home_abroad_and_where_only_the_other_version_is(
+    world: World, gateway: GatewayProcess, name: str
+) -> None:
+    """The canary's replicas die in two regions at once. Envoy draws anew after every second try: if
+    it finds out in between that nobody is left abroad, the request is lost. So: not each time."""
+    world.service(name)
+    canaries = [
+        world.replica(number, (1, 2), service=name, region=region)
+        for number, region in ((1, "eu"), (2, "us"))
+    ]
+    for number in (3, 4):
+        world.replica(number, (1,), service=name, region="eu")
+    world.applied(world.course(name, (1, 6_700), (2, 3_300)), name)
+    gateway.served(infer(name))
+    statuses = []
+    for _ in range(4):
+        eventually(lambda: _share(gateway, name, "2") > 0, "the canary has a share")
+        for one in canaries:
+            one.kill()
+        replies = (gateway.ask(infer(name)) for _ in range(100))
+        tried = next(one for one in replies if one.headers.get("x-holdfast-arm") != "stable")
+        statuses.append(tried.status)
+        for one in canaries:
+            one.start()
+    assert statuses.count(200) > 1, statuses
+
+
 def test_a_draining_replica_ends_its_requests_and_gets_no_new_ones(
     world: World, gateway: GatewayProcess, name: str
 ) -> None:

@@ -64,7 +64,7 @@ def part(known: Known, front: Front, before: Part | None = None) -> Part:
     if before is not None and before.divided == divided and before.sources.keys() == sources.keys():
         paths = before.routes
     else:
-        paths = service_routes(known)
+        paths = service_routes(known, front)
     return Part(known, front, clusters, paths, sources, divided)
 
 

@@ -27,15 +27,14 @@ from holdfast.serve.gateway.clusters import (
     seconds,
 )
 from holdfast.serve.gateway.sane import literal
-from holdfast.serve.gateway.state import Known, State
+from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.protocol import marks
 from holdfast.serve.records import Limits
 from holdfast.wire.limits import (
-    RETRIES,
     RETRY_BASE_S,
     RETRY_BASE_S_MAX,
     RETRY_DRAWS,
-    RETRY_SAME_REGION,
+    TRIES_OF_LEVEL,
     TRY_FRACTION,
 )
 
@@ -67,15 +66,15 @@ class ServiceRoutes:
     answers: bool
 
 
-def service_routes(known: Known) -> ServiceRoutes:
+def service_routes(known: Known, front: Front) -> ServiceRoutes:
     divided = shares(known)
     own = [_header_is(SERVICE_HEADER, known.name)]
     called = sorted({known.name, known.service.model})
     anywhere = [{"path_separated_prefix": path} for path in ("/v2", "/predict")]
     by_header = [
-        _service(known, _match({"prefix": GRPC_PREFIX}, own), divided, GRPC),
-        *(route for name in called for route in _named(known, name, own)),
-        *(_service(known, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
+        _service(known, front, _match({"prefix": GRPC_PREFIX}, own), divided, GRPC),
+        *(route for name in called for route in _named(known, front, name, own)),
+        *(_service(known, front, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
     ]
     by_name = {}
     for name in called:
@@ -83,12 +82,12 @@ def service_routes(known: Known) -> ServiceRoutes:
             {"path_separated_prefix": f"{path}/{name}"} for path in ("/v2/models", "/predict")
         ]
         by_name[name] = (
-            *_named(known, name, []),
-            *(_service(known, prefix, divided) for prefix in prefixes),
+            *_named(known, front, name, []),
+            *(_service(known, front, prefix, divided) for prefix in prefixes),
         )
     alone = (
-        _service(known, {"prefix": GRPC_PREFIX}, divided, GRPC),
-        _service(known, OPENAPI, divided),
+        _service(known, front, {"prefix": GRPC_PREFIX}, divided, GRPC),
+        _service(known, front, OPENAPI, divided),
     )
     return ServiceRoutes(tuple(by_header), by_name, alone, bool(divided))
 
@@ -101,7 +100,7 @@ def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
         "routes": list(_routes(state, made)),
         # What services have in common stands here once: with many of them, routes stay small, and
         # are read fast.
-        "retry_policy": _retries(USUAL.timeout_s),
+        "retry_policy": _retries(USUAL.timeout_s, tries(state.front)),
         "request_body_buffer_limit": USUAL.body_bytes_max,
         "typed_per_filter_config": {BODY_FILTER: _body(USUAL.body_bytes_max), **_rates(state)},
     }
@@ -160,15 +159,17 @@ def names(state: State) -> dict[str, Known]:
 # --- a service -----------------------------------------------------------------------------------
 
 
-def _named(known: Known, name: str, headers: list[Json]) -> Iterator[Json]:
+def _named(known: Known, front: Front, name: str, headers: list[Json]) -> Iterator[Json]:
     """Paths that name a version themselves."""
     for version in known.versions():
         path = {"path_separated_prefix": f"/v2/models/{name}/versions/{version}"}
-        yield _route(known, _match(path, headers), (Share(NAMED, version, 1),), HTTP)
+        yield _route(known, front, _match(path, headers), (Share(NAMED, version, 1),), HTTP)
 
 
-def _service(known: Known, match: Json, divided: tuple[Share, ...], protocol: str = HTTP) -> Json:
-    return _route(known, match, divided, protocol) if divided else _not_yet(known, match)
+def _service(
+    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str = HTTP
+) -> Json:
+    return _route(known, front, match, divided, protocol) if divided else _not_yet(known, match)
 
 
 def _not_yet(known: Known, match: Json) -> Json:
@@ -176,14 +177,16 @@ def _not_yet(known: Known, match: Json) -> Json:
     return _direct(match, 503, text, {"retry-after": "1"})
 
 
-def _route(known: Known, match: Json, divided: tuple[Share, ...], protocol: str) -> Json:
+def _route(
+    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str
+) -> Json:
     limits = known.service.limits
     action: Json = {
         "weighted_clusters": {"clusters": [_arm(known, one, protocol) for one in divided]},
         "timeout": seconds(limits.timeout_s),
     }
     if limits.timeout_s != USUAL.timeout_s:
-        action["retry_policy"] = _retries(limits.timeout_s)
+        action["retry_policy"] = _retries(limits.timeout_s, tries(front))
     if known.service.sticky_header:
         action["hash_policy"] = [{"header": {"header_name": known.service.sticky_header}}]
         action["weighted_clusters"]["use_hash_policy"] = True
@@ -233,12 +236,19 @@ def _body(most: int) -> Json:
     return {"@type": TYPE + _BODY, "buffer": {"max_request_bytes": most}}
 
 
+def tries(front: Front) -> int:
+    """How often a request may be tried: some times on each level that a cluster may have. Those are
+    home, each other region, and those that have only another version; a gateway in a region expects
+    another one even if none was named."""
+    return TRIES_OF_LEVEL * (2 + max(len(front.regions), bool(front.region)))
+
+
 @lru_cache(maxsize=256)
-def _retries(timeout_s: float) -> Json:
+def _retries(timeout_s: float, tries: int) -> Json:
     return {
         "retry_on": RETRY_ON,
         "retriable_headers": [{"name": marks.NOT_HERE, "present_match": True}],
-        "num_retries": RETRIES,
+        "num_retries": tries - 1,
         "per_try_timeout": seconds(timeout_s * TRY_FRACTION),
         "host_selection_retry_max_attempts": RETRY_DRAWS,
         "retry_host_predicate": [
@@ -255,7 +265,7 @@ def _retries(timeout_s: float) -> Json:
             "typed_config": {
                 "@type": TYPE
                 + "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
-                "update_frequency": RETRY_SAME_REGION,
+                "update_frequency": TRIES_OF_LEVEL,
             },
         },
         "retry_back_off": {

@@ -204,10 +204,10 @@ PANIC_PERCENT: Final = 1.0
 SPILL_PERCENT: Final = 140
 # A canary's users stay with it while one of its replicas is healthy. (Envoy has no "always".)
 STAY_PERCENT: Final = 1_000_000
-# A request is tried so often after the first try: twice where it was to go, then elsewhere. Each
-# time a replica that was not tried yet is looked for, so often: they are drawn by lot.
-RETRIES: Final = 3
-RETRY_SAME_REGION: Final = 2
+# A request is tried so often on each level: where it was to go, then elsewhere, and last where only
+# another version is. Each time a replica that was not tried yet is looked for, so often: they are
+# drawn by lot.
+TRIES_OF_LEVEL: Final = 2
 RETRY_DRAWS: Final = 20
 RETRY_BASE_S: Final = 0.005
 RETRY_BASE_S_MAX: Final = 0.1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.serve.gateway.resources import parts, resources, routed
 from holdfast.serve.gateway.routes import names
 from holdfast.serve.gateway.state import Front, Known, Seen, Tls
+from holdfast.serve.records import Limits
 from tests.unit.serve.gateway.golden import FOLDER, spelled, states
 from tests.unit.serve.gateway.making import FRONT, SERVICES, course, known, seen, state
 
@@ -57,6 +58,20 @@ def test_parts_that_are_kept_are_those_that_would_be_made(
     services[-1:] = [known(changed.course, *changed.replicas, name=f"service-{len(many)}")]
     after = state(*services)
     assert resources(after, parts(after, before)) == resources(after)
+
+
+def test_a_request_is_tried_twice_on_each_level_that_a_gateway_may_have() -> None:
+    slow = known(STEADY, seen(1), limits=Limits(timeout_s=3.0))
+
+    def tries(region: str, *others: str) -> set[int]:
+        front = replace(FRONT, region=region, regions=others)
+        (host,) = route_config(resources(state(slow, front=front)))["virtual_hosts"]
+        own = [one.get("route", {}).get("retry_policy") for one in host["routes"]]
+        return {one["num_retries"] + 1 for one in (host["retry_policy"], *own) if one}
+
+    assert tries("") == {4}  # here, and second choice
+    assert tries("eu") == tries("eu", "us") == {6}
+    assert tries("eu", "us", "asia") == {8}
 
 
 def test_a_model_that_two_services_serve_has_no_path_of_its_own() -> None:
