@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -33,7 +34,8 @@ class Followed(Protocol):
 
 class Follow(Generic[T]):
     """Runs until `close`, through SUSPENDED and LOST. A failing callback is logged, and called
-    again with the next state."""
+    again with the next state. `pause_s`: how long it waits before it reads what has changed, drawn
+    anew each time; many that follow the same thing need not all read it in the same moment."""
 
     def __init__(
         self,
@@ -41,11 +43,13 @@ class Follow(Generic[T]):
         what: str,
         read: Callable[[Wake], T],
         callback: Callable[[T], None],
+        pause_s: Callable[[], float] | None = None,
     ) -> None:
         self._session = session
         self._what = what
         self._read = read
         self._callback = callback
+        self._pause_s = pause_s
         self._wake = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"follow {what}", daemon=True)
@@ -88,6 +92,8 @@ class Follow(Generic[T]):
                 told = [present]
                 self._tell(present)
             self._wake.wait()
+            if self._pause_s is not None and not self._closed:
+                time.sleep(self._pause_s())
 
     def _tell(self, present: T) -> None:
         try:

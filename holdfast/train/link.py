@@ -125,10 +125,11 @@ class Link:
     # --- what the worker says ------------------------------------------------------------------
 
     def ready(self) -> None:
-        """It can take a view."""
+        """It can take a view. Saying it again costs nothing."""
         with self._changed:
-            self._ready = True
-            self._say()
+            if not self._ready:
+                self._ready = True
+                self._say()
 
     def adopted(self, view: int, step: int | None) -> None:
         """It works in this view, and holds the state of `step` (None: none yet)."""

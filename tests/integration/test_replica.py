@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,21 @@ def test_what_a_replica_is_to_hold_is_read_once_for_each_change(
         found = wanted.read(rung.set)
         assert found == (documents.to_bytes(stage.service), documents.to_bytes(course))
         assert asked == [("digits", True), ("course", True)]
+
+
+def test_the_threads_of_the_plane_let_those_go_first_that_answer(stage: ReplicaStage) -> None:
+    stage.hold(stage.publish_times(2.0))
+    replica = stage.start()
+    replica.await_ready()
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, replica.pid) == usual
+
+    def behind() -> int:
+        threads = [int(task.name) for task in Path(f"/proc/{replica.pid}/task").iterdir()]
+        return sum(os.getpriority(os.PRIO_PROCESS, one) > usual for one in threads)
+
+    # One loads, one shows; the session has its own, and one follows the course.
+    assert behind() > 3
 
 
 def test_replicas_of_one_machine_try_a_new_version_once_and_each_loads_it(

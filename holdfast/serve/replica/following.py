@@ -8,6 +8,7 @@ soon as it can be.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from holdfast.coordination import Doubts, Facts, Follow, Member, Membership, Ses
 from holdfast.coordination.waits import Wake
 from holdfast.models.catalogue import Catalogue
 from holdfast.models.records import Version
+from holdfast.serve.priority import step_back_alone
 from holdfast.serve.records import (
     Course,
     Replica,
@@ -28,7 +30,12 @@ from holdfast.serve.records import (
 from holdfast.serve.replica.aside import Aside
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import HoldfastError, RetryError, SessionLost, Unavailable
-from holdfast.wire.limits import LEAVE_PLANE_S, RECONNECT_DELAY_S_MAX, REPLICA_TURNS_KEPT
+from holdfast.wire.limits import (
+    COURSE_PAUSE_S,
+    LEAVE_PLANE_S,
+    RECONNECT_DELAY_S_MAX,
+    REPLICA_TURNS_KEPT,
+)
 
 T = TypeVar("T")
 
@@ -84,7 +91,8 @@ class Following:
         self._session: Session | None = None
         self._member: Member | None = None
         self._follow: Follow[tuple[bytes, bytes]] | None = None
-        self._aside = Aside()
+        # Whoever answers goes first, also before the threads of the session, which start there.
+        self._aside = Aside(step_back_alone)
         self._changed = asyncio.Event()
         self._shown = asyncio.Event()
         self._tell: Callable[[Wish], None] = lambda _: None
@@ -98,7 +106,9 @@ class Following:
         while True:
             try:
                 wanted = Wanted(self._session, self._service)
-                self._follow = Follow(self._session, self._service, wanted.read, self._read)
+                self._follow = Follow(
+                    self._session, self._service, wanted.read, self._read, _pause_s
+                )
                 await self._go_on_showing(show)
             except HoldfastError as error:
                 log.warning("the plane is of no use; going on without it", reason=str(error))
@@ -208,3 +218,7 @@ class Following:
         except HoldfastError as error:
             log.warning("what this replica is to do cannot be read", path=path, reason=str(error))
             return None
+
+
+def _pause_s() -> float:
+    return random.uniform(*COURSE_PAUSE_S)  # noqa: S311

@@ -29,6 +29,9 @@ STUCK_END_S: Final = 60.0
 # since a process that was paused finds everything late, once.
 STUCK_LOOK_S: Final = 0.5
 STUCK_LOOKS: Final = 4
+# A replica reads a course so long after it has changed, drawn anew each time: when conductor and
+# gateways have done what is to be done at once, and not all replicas of a machine together.
+COURSE_PAUSE_S: Final = (0.06, 0.15)
 # Seconds after which a client may try again when a queue was full, or a version is not loaded.
 RETRY_AFTER_S: Final = 1
 # By how much the thread and the process that load a version step back, as `nice` has it: they take

@@ -105,6 +105,27 @@ def test_what_either_side_says_arrives_at_the_other(tmp_path: Path) -> None:
     play(story())
 
 
+def test_a_worker_that_is_ready_and_says_so_again_wakes_nobody(tmp_path: Path) -> None:
+    async def story() -> None:
+        ear = Ear()
+        channel = Channel(ear, ear.lost)
+        await channel.open(KEY, tmp_path)
+        link = Link(tmp_path, "job", 1)
+        await ear.until(lambda events: Connected(KEY) in events)
+        link.ready()
+        await ear.until(lambda events: said(ready=True) in events)
+        for _ in range(20):
+            link.ready()
+            await asyncio.sleep(0.002)
+        link.adopted(3, 40)
+        await ear.until(lambda events: said(True, 3, 40) in events)
+        assert ear.events.count(said(ready=True)) == 1
+        link.close()
+        channel.close_all()
+
+    play(story())
+
+
 def test_everything_is_said_again_to_the_agent_that_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         first = Ear()

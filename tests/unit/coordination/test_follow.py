@@ -1,0 +1,46 @@
+"""Following: what has changed meanwhile is read once."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.coordination.follow import Follow
+from holdfast.coordination.waits import Wake
+
+WAIT_S = 120.0
+
+
+class Line:
+    """A session that is never over."""
+
+    over = False
+
+    def on_change(self, wake: Wake) -> None: ...
+
+    def forget(self, wake: Wake) -> None: ...
+
+
+def test_what_changes_again_during_the_pause_is_read_once() -> None:
+    present, reads = [1], list[int]()
+    wakes: list[Wake] = []
+    told, paused, go_on = threading.Semaphore(0), threading.Event(), threading.Event()
+
+    def read(wake: Wake) -> int:
+        wakes.append(wake)
+        reads.append(present[0])
+        return present[0]
+
+    def pause_s() -> float:
+        paused.set()
+        go_on.wait(WAIT_S)
+        return 0.0
+
+    with Follow(Line(), "a number", read, lambda _: told.release(), pause_s):
+        assert told.acquire(timeout=WAIT_S), "the first state is told at once"
+        for number in (2, 3, 4):
+            present[0] = number
+            wakes[0]()
+            assert paused.wait(WAIT_S)
+        go_on.set()
+        assert told.acquire(timeout=WAIT_S)
+    assert reads == [1, 4]
