@@ -1,14 +1,14 @@
 """What a new version costs the requests of the old one: `python -m bench.serving.loading`.
 
-    python -m bench.serving.loading                  # about 3 minutes
-    python -m bench.serving.loading --rounds 1       # half of it
-    python -m bench.serving.loading --tries 12       # up to 9 minutes, on a host that takes cores
+    python -m bench.serving.loading                  # about 4 minutes
+    python -m bench.serving.loading --rounds 2       # half of it
+    python -m bench.serving.loading --tries 24       # up to 9 minutes, on a host that takes cores
 
 A torch model of 109 MB on two replicas behind the gateway, under requests at a constant rate. Quiet
 windows take turns with windows in which a new version is rolled out every 10 s: fetched, verified,
 loaded, tried, and given all requests. The p99 of the latter beside the former, goal: at most 1.2;
 and the p99 of quiet windows beside each other, which is the noise. One version is loaded before the
-measurement: a replica that was just started still imports torch for its trials. A round in which
+measurement: a replica that was just started still imports torch for its trials. A window in which
 the host gave our cores to others is shown, left out, and tried again (`bench/serving/rounds.py`).
 
 Then `rollback`, several times: from the call until the last request that was sent and got the
@@ -40,7 +40,7 @@ from bench.serving.checks import outputs
 from bench.serving.contestants import RESULTS, SCRIPTS, end_when_told
 from bench.serving.house import QUICK, SMALL_SHARE, House
 from bench.serving.replies import Reply, Shot, anything
-from bench.serving.rounds import Turns
+from bench.serving.rounds import Turns, described
 from bench.serving.scripts.experts import EXPERTS, INPUTS, Experts
 from bench.serving.steady import Result, Steady
 from holdfast.models.records import WEIGHTS, Kind
@@ -173,11 +173,14 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             time.sleep(WARM_S)
             trial.move(2)  # by then each replica has imported torch for its trials
             took: list[float] = []
-            turns = Turns([trial.window(False, took)])
+            turns = Turns()
+            turns.quiet.append(trial.window(False, took))
+            print(f"   quiet       {described(turns.quiet[-1])}", flush=True)
             while len(turns.busy) < given.tries and turns.counting < given.rounds:
                 turns.busy.append(trial.window(True, took))
+                print(f"{len(turns.busy):2} with loads  {described(turns.busy[-1])}", flush=True)
                 turns.quiet.append(trial.window(False, took))
-                print(f"round {len(turns.busy)}: {turns.rounds[-1]}", flush=True)
+                print(f"   quiet       {described(turns.quiet[-1])}", flush=True)
             backs = []
             for _ in range(given.rollbacks):
                 backs.append(trial.rollback())
@@ -204,9 +207,10 @@ def show(found: Mapping[str, Any]) -> None:
         )
     word = "reached" if found["ratio"] <= GOAL else "MISSED"
     if not found["counting"]:
-        word = "says nothing: the host took the cores in every round"
+        word = "says nothing: the host took the cores in every window"
     print(f"p99 with loads to p99 without: {found['ratio']:.2f}  goal at most {GOAL}  {word}")
-    print(f"p99 of quiet windows beside each other, worst: {found['noise']:.2f} (noise)")
+    print(f"p99 of every second quiet window to the others: {found['noise']:.2f} (noise)")
+    print(f"windows of each kind that count: {found['counting']}")
     print(f"a rollout took {statistics.median(found['rollout_s']):.2f} s (median)")
     show_rollbacks(found["rollback_ms"])
     print(f"{found['requests']:,} requests, {found['failed']} failed {found['reasons'] or ''}")
@@ -232,9 +236,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = options.add_argument
-    add("--rounds", type=int, default=3, help="each a window with loads before a quiet one")
-    add("--tries", type=int, help="rounds at most, with those left out (default: twice --rounds)")
-    add("--loads", type=int, default=2, help="of a window")
+    add("--rounds", type=int, default=6, help="windows of each kind that must count")
+    add(
+        "--tries",
+        type=int,
+        help="windows with loads at most, also left out (default: twice --rounds)",
+    )
+    add("--loads", type=int, default=1, help="of a window")
     add("--every", type=float, default=10.0, help="seconds from load to load")
     add("--rate", type=float, default=150.0, help="requests a second")
     add("--rollbacks", type=int, default=5)

@@ -2,11 +2,12 @@
 
     quiet | busy | quiet | busy | quiet
 
-Each busy window is compared with the quiet ones beside it; those two with each other say what two
-windows differ by when nothing was done in either: a ratio that is no larger than that says nothing.
+All busy windows are compared with all quiet ones. The noise is what quiet windows differ by though
+nothing was done: every second one of them beside the others. A ratio that is no larger says
+nothing.
 
-A round in which the host gave more than STOLEN_MAX of our cores to others measures the host: it is
-shown, and left out of the whole, unless there is no other.
+A window in which the host gave more than STOLEN_MAX of our cores to others measures the host: it is
+shown, and left out, unless there is no other of its kind.
 """
 
 from __future__ import annotations
@@ -31,80 +32,32 @@ def pooled(results: Iterable[Result]) -> Result:
     return whole
 
 
-@dataclass(frozen=True)
-class Round:
-    """A busy window between two quiet ones."""
+def counts(window: Result) -> bool:
+    """Whether it says something about us, and not about the host."""
+    return window.stolen <= STOLEN_MAX
 
-    before: Result
-    busy: Result
-    after: Result
 
-    @property
-    def ratio(self) -> float:
-        """p99 of the busy window to that of the quiet ones together."""
-        return ratio(self.busy.p_ms(99), pooled([self.before, self.after]).p_ms(99))
-
-    @property
-    def noise(self) -> float:
-        """p99 of the worse quiet window to that of the better one."""
-        low, high = sorted([self.before.p_ms(99), self.after.p_ms(99)])
-        return ratio(high, low)
-
-    @property
-    def stolen(self) -> float:
-        """The share of the cores that the host took, in the worst of the three."""
-        return max(self.before.stolen, self.busy.stolen, self.after.stolen)
-
-    @property
-    def counts(self) -> bool:
-        return self.stolen <= STOLEN_MAX
-
-    def document(self) -> dict[str, float]:
-        return {
-            "before_p99_ms": self.before.p_ms(99),
-            "busy_p99_ms": self.busy.p_ms(99),
-            "after_p99_ms": self.after.p_ms(99),
-            "ratio": self.ratio,
-            "noise": self.noise,
-            "stolen": self.stolen,
-        }
-
-    def __str__(self) -> str:
-        return (
-            f"p99 {self.before.p_ms(99):.2f} ms quiet, {self.busy.p_ms(99):.2f} busy, "
-            f"{self.after.p_ms(99):.2f} quiet: ratio {self.ratio:.2f}, noise {self.noise:.2f}, "
-            f"{self.stolen:.1%} of the cores stolen" + ("" if self.counts else ": left out")
-        )
+def described(window: Result) -> str:
+    left_out = "" if counts(window) else ": left out"
+    return f"p99 {window.p_ms(99):.2f} ms, {window.stolen:.1%} of the cores stolen{left_out}"
 
 
 @dataclass
 class Turns:
-    """The windows in their order: one quiet more than busy ones."""
+    """The windows of each kind, in their order: one quiet more than busy ones."""
 
     quiet: list[Result] = field(default_factory=list)
     busy: list[Result] = field(default_factory=list)
 
     @property
-    def rounds(self) -> Sequence[Round]:
-        beside = zip(self.quiet, self.busy, self.quiet[1:], strict=False)
-        return [Round(*windows) for windows in beside]
-
-    @property
-    def counted(self) -> Sequence[Round]:
-        """Those of which the whole is made: all of them if none has had its cores."""
-        return [one for one in self.rounds if one.counts] or self.rounds
-
-    @property
     def counting(self) -> int:
-        """How many rounds say something about us, and not about the host."""
-        return sum(one.counts for one in self.rounds)
+        """How many of each kind count, at least."""
+        return min(sum(map(counts, self.quiet)), sum(map(counts, self.busy)))
 
     @property
     def whole(self) -> tuple[Result, Result]:
-        """All quiet windows of the rounds that count, and all busy ones."""
-        counted = self.counted
-        quiet = {id(window): window for one in counted for window in (one.before, one.after)}
-        return pooled(quiet.values()), pooled(one.busy for one in counted)
+        """All quiet windows that count, and all busy ones."""
+        return pooled(_counted(self.quiet)), pooled(_counted(self.busy))
 
     @property
     def ratio(self) -> float:
@@ -114,8 +67,10 @@ class Turns:
 
     @property
     def noise(self) -> float:
-        """The largest of the rounds."""
-        return max((one.noise for one in self.counted), default=float("nan"))
+        """p99 of every second quiet window to that of the others, the worse to the better."""
+        quiet = _counted(self.quiet)
+        halves = [pooled(half).p_ms(99) for half in (quiet[::2], quiet[1::2]) if half]
+        return ratio(max(halves), min(halves)) if len(halves) > 1 else float("nan")
 
     def document(self) -> dict[str, Any]:
         quiet, busy = self.whole
@@ -125,7 +80,10 @@ class Turns:
             "ratio": self.ratio,
             "noise": self.noise,
             "counting": self.counting,
-            "rounds": [one.document() for one in self.rounds],
+            "windows": {
+                name: [{"p99_ms": one.p_ms(99), "stolen": one.stolen} for one in windows]
+                for name, windows in (("quiet", self.quiet), ("busy", self.busy))
+            },
         }
 
 
@@ -139,3 +97,7 @@ def figures(result: Result) -> dict[str, float]:
         "longest_ms": result.latencies.longest_s * 1000,
         "generator_late_p99_ms": result.late.percentile_ms(0.99),
     }
+
+
+def _counted(windows: Sequence[Result]) -> Sequence[Result]:
+    return [one for one in windows if counts(one)] or windows

@@ -20,7 +20,7 @@ from bench.serving.contestants import Broken, MLServer, RayServe
 from bench.serving.histogram import Histogram
 from bench.serving.ours import FixedGateway, Gateway
 from bench.serving.replies import Garbled, Reply, Shot, take
-from bench.serving.rounds import Turns
+from bench.serving.rounds import Turns, described
 from bench.serving.steady import Result, Steady, run
 from bench.serving.throughput import Row, verdicts
 from tests.contract.waiting import eventually
@@ -190,39 +190,34 @@ def window(*latencies_ms: float, stolen_s: float = 0.0) -> Result:
     return found
 
 
-def test_windows_with_loads_are_compared_with_the_quiet_ones_beside_them_and_those_are_noise() -> (
-    None
-):
+def test_windows_with_loads_are_compared_with_the_quiet_ones_and_those_with_each_other() -> None:
     turns = Turns([window(*[2.0] * 100)])
+    assert math.isnan(turns.noise)
     turns.busy.append(window(*[3.0] * 100))
     turns.quiet.append(window(*[4.0] * 100))
     turns.busy.append(window(*[3.0] * 97, *[8.0] * 3))
-    turns.quiet.append(window(*[4.0] * 100))
-    first, second = turns.rounds
-    assert (first.ratio, first.noise) == pytest.approx((3 / 4, 2.0), rel=0.02)
-    assert (second.ratio, second.noise) == pytest.approx((2.0, 1.0), rel=0.02)
-    # Of all together: 3 of 200 took 8 ms, and 200 of 300 took 4.
+    turns.quiet.append(window(*[2.0] * 100))
+    # Of all together: 3 of 200 took 8 ms, and 100 of 300 took 4: the second window, not the others.
     assert (turns.ratio, turns.noise) == pytest.approx((2.0, 2.0), rel=0.02)
     found = turns.document()
     assert (found["quiet"]["requests"], found["busy"]["requests"]) == (300, 200)
-    assert [row["noise"] for row in found["rounds"]] == [first.noise, second.noise]
-    assert "ratio 0.75, noise 2.0" in str(first)
+    assert [row["p99_ms"] for row in found["windows"]["busy"]] == pytest.approx([3, 8], rel=0.02)
 
 
-def test_a_round_whose_cores_were_stolen_is_shown_and_left_out_unless_there_is_no_other() -> None:
+def test_a_window_whose_cores_were_stolen_is_shown_and_left_out_unless_there_is_no_other() -> None:
     turns = Turns([window(*[2.0] * 100)])
     turns.busy.append(window(*[90.0] * 100, stolen_s=2.0))
     turns.quiet.append(window(*[4.0] * 100))
     assert (turns.counting, turns.ratio) == (0, pytest.approx(90 / 4, rel=0.02))
     turns.busy.append(window(*[6.0] * 100, stolen_s=0.2))
-    turns.quiet.append(window(*[4.0] * 100))
+    turns.quiet.append(window(*[70.0] * 100, stolen_s=5.0))
     assert (turns.counting, turns.ratio) == (1, pytest.approx(6 / 4, rel=0.02))
-    assert turns.noise == pytest.approx(1.0, rel=0.02)
+    assert turns.noise == pytest.approx(2.0, rel=0.02)
     found = turns.document()
     assert (found["quiet"]["requests"], found["busy"]["requests"]) == (200, 100)
-    assert [row["stolen"] for row in found["rounds"]] == pytest.approx([0.1, 0.01])
-    assert str(turns.rounds[0]).endswith("10.0% of the cores stolen: left out")
-    assert str(turns.rounds[1]).endswith("1.0% of the cores stolen")
+    assert [row["stolen"] for row in found["windows"]["busy"]] == pytest.approx([0.1, 0.01])
+    assert described(turns.busy[0]).endswith("10.0% of the cores stolen: left out")
+    assert described(turns.busy[1]).endswith("1.0% of the cores stolen")
 
 
 def test_what_wrk_says_is_read_with_its_units_and_its_errors() -> None:
