@@ -84,10 +84,9 @@ class Link:
         self._given: View | None = None
         self._settings: tuple[tuple[str, str, int], ...] = ()
         self._share: Share | None = None
-        self._stopping = False
+        self._stopping = self._closed = False
         self._unsent: set[int] = set()  # attempts whose answer was not sent on this connection
         self._state_waits = self._step_waits = False
-        self._closed = False
         self._news: Callable[[], None] = lambda: None
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
