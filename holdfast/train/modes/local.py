@@ -150,8 +150,13 @@ class LocalRounds(Rounds):
                 why="where a run is in its data is counted in rounds",
                 fix="run it with the same local_steps, or start a new job",
             )
-        self._outer.adopt(state, self.tracked.parameters())
         super().adopt(state)
+        self._outer.adopt(state, self._named())
+
+    def _named(self) -> dict[str, nn.Parameter]:
+        """All parameters of the models, frozen ones too, by their names in a state."""
+        names, models = self.tracked.parameter_names(), self.tracked.models.values()
+        return {names[id(each)]: each for model in models for each in model.parameters()}
 
     # --- a lane of a round ---------------------------------------------------------------------
 
@@ -206,8 +211,9 @@ class LocalRounds(Rounds):
         stepping.end(lane)
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
+        names = self.tracked.parameter_names()
         self._outer.step(
-            self._at_step().parameters,
+            {names[id(each)]: each for each in self._at_step().parameters},
             gradients,
             step.untouched(),
             lr=float(self.settings.get("outer_lr", OUTER_LR)),
