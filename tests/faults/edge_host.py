@@ -2,8 +2,8 @@
 
     {"scenario", "kills": [[worker, step, lane], ...], "hold": [step, file]}
 
-Worker W is killed in the body of that step and lane. Whoever comes to `hold` waits, in a hook of that
-step, until the file is there. What a worker has to say goes to its output as one JSON line.
+Worker W is killed in the body of that step and lane. Whoever comes to `hold` waits, in a hook of
+that step, until the file is there. What a worker has to say goes to its output as one JSON line.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _adam(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def average(run: train.Run, body: Body) -> dict[str, nn.Module]:
-    """torch's average, updated in a hook, with the buffers of its batch norm; evaluated there too."""
+    """torch's average, updated in a hook, with its batch norm's buffers; evaluated there too."""
     model = _net()
     mean = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     run.track(model=model, optimizer=_adam(model), mean=mean)
@@ -145,7 +145,7 @@ def noise(run: train.Run, body: Body) -> dict[str, nn.Module]:
 
 
 def thaw(run: train.Run, body: Body) -> dict[str, nn.Module]:
-    """Only the head is trained at first; a hook thaws a layer, another adds one to the optimizer."""
+    """Only the head is trained at first; a hook thaws a layer, then adds one to the optimizer."""
     model = _net()
     for layer in (model[1], model[2]):
         layer.requires_grad_(False)

@@ -329,7 +329,8 @@ class Rounds:
         stepping.buffers.take(step.buffers)
         gradients = stepping.gradients(step.count / source.step_samples)
         metrics = step.means()
-        seed_everything(self.seed_of("update", self.member.step))
+        if updating.may_draw(self.tracked):
+            seed_everything(self.seed_of("update", self.member.step))
         norm = self._update(gradients, step)
         if norm is not None:
             metrics["gradient_norm"] = norm

@@ -23,6 +23,17 @@ def scaled(tracked: Tracked, loss: torch.Tensor) -> torch.Tensor:
     return loss if scaler is None else scaler.scale(loss)
 
 
+def may_draw(tracked: Tracked) -> bool:
+    """Whether an update may draw random numbers. torch's own optimizers never do, and seeding takes
+    a part of a small step that can be noticed."""
+    return any(
+        not type(each).__module__.startswith("torch.optim.")
+        or each._optimizer_step_pre_hooks
+        or each._optimizer_step_post_hooks
+        for each in tracked.optimizers.values()
+    )
+
+
 def update(
     tracked: Tracked,
     parameters: Sequence[nn.Parameter],
