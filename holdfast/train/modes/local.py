@@ -151,12 +151,7 @@ class LocalRounds(Rounds):
                 fix="run it with the same local_steps, or start a new job",
             )
         super().adopt(state)
-        self._outer.adopt(state, self._named())
-
-    def _named(self) -> dict[str, nn.Parameter]:
-        """All parameters of the models, frozen ones too, by their names in a state."""
-        names, models = self.tracked.parameter_names(), self.tracked.models.values()
-        return {names[id(each)]: each for model in models for each in model.parameters()}
+        self._outer.adopt(state)
 
     # --- a lane of a round ---------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from holdfast.train.states.memory import entry, fill
+from holdfast.train.states.memory import entry, tensor_of
 from holdfast.train.states.state import Entry, State
 
 # No tracked object can have this name: theirs have no slash.
@@ -41,7 +41,7 @@ class Outer:
         for number, ((name, parameter), difference) in enumerate(pairs):
             if number in untouched:
                 continue
-            buffer = self._momenta[name]
+            buffer = self._momenta[name] = self._momenta[name].to(parameter.device)
             found = difference.to(buffer.dtype)
             buffer.mul_(momentum).add_(found)
             parameter.sub_((found + momentum * buffer).mul_(lr))
@@ -50,15 +50,10 @@ class Outer:
         """Its part of the state; nothing before the first round."""
         return [entry(f"{_NAME}/{name}", each) for name, each in self._momenta.items()]
 
-    def adopt(self, state: State, parameters: Mapping[str, nn.Parameter]) -> None:
+    def adopt(self, state: State) -> None:
         """Take over what `entries` has said."""
-        start = f"{_NAME}/"
-        mine = [each for each in state.entries if each.name.startswith(start)]
-        found = {each.name.removeprefix(start): each for each in mine}
-        self._momenta = {}
-        self._prepare({name: it for name, it in parameters.items() if name in found})
-        for name, buffer in self._momenta.items():
-            fill(buffer, found[name])
+        mine = [each for each in state.entries if each.name.startswith(f"{_NAME}/")]
+        self._momenta = {it.name.removeprefix(f"{_NAME}/"): tensor_of(it).clone() for it in mine}
 
     def _prepare(self, parameters: Mapping[str, nn.Parameter]) -> None:
         for name, each in parameters.items():

@@ -101,16 +101,19 @@ class Rounds:
     # --- tracked objects -----------------------------------------------------------------------
 
     def track(self, objects: Mapping[str, object], every: str) -> None:
-        if self._joined:
+        if not self._may_track():
             raise Usage(
-                "run.track after the first batch",
-                why="what a run keeps is part of its state from the beginning",
-                fix="track everything before the first loop",
+                "run.track in a loop, in a hook, or behind the first loop of a run that compresses",
+                why="what a run keeps is part of its state from the loop's beginning",
+                fix="track everything before the loop that uses it",
             )
         for name, thing in objects.items():
             self.tracked.add(name, thing)
             if is_scheduler(thing):
                 self._every[name] = every
+
+    def _may_track(self) -> bool:
+        return not self._joined or (self._where is Where.OUTSIDE and self._code is None)
 
     # --- the state (Holder) --------------------------------------------------------------------
 
@@ -126,11 +129,14 @@ class Rounds:
     def state(self) -> State:
         if self._stepping is not None:
             self._stepping.buffers.before_lane()
-        entries, skeletons = self._resuming.offered or self.tracked.entries()
+        entries, skeletons, applied = self._resuming.offered or (
+            *self.tracked.entries(),
+            self._applied,
+        )
         notes = {
             "objects": skeletons,
             "position": self.position.notes(),
-            "applied": self._applied,
+            "applied": applied,
             "lanes": self.lanes,
         }
         return State.of(self.member.step, entries, notes)
@@ -147,7 +153,8 @@ class Rounds:
         self._adopted = self._moved = True
         self._resuming.adopted(state, self.position, inside=self._where is not Where.OUTSIDE)
         self.member.unsettled = not self.position.settled
-        self._fill(state)
+        if self._where is not Where.OUTSIDE or not self.position.begun:
+            self._fill(state)
         if self._stepping is not None:
             self._stepping.clear()
             self._unfit = True
@@ -179,13 +186,13 @@ class Rounds:
     def enter(self, loop: int, epochs: int | None) -> None:
         """The script has come to this loop."""
         self._not_in_a_loop()
-        given = self._resuming.again
         self.join()
+        given = self._resuming.again
         if self.position.loop < loop:
             self.settle()
             self.position.enter(loop)
         elif given is not None and self.position.loop == loop and self.position.begun:
-            self._fill(given)  # without what the script did on its way here: that was long ago
+            self._fill(given)  # what the script did on its way here was done before that
         self._epochs = epochs
         if self.position.loop == loop:
             self.position.begun = True
@@ -242,7 +249,7 @@ class Rounds:
         by each that begins anew; it begins with what the loop has left behind."""
         self._close_stepping()
         if self._where is Where.BODY and self.member.is_shared:
-            self._resuming.keep(self.tracked)
+            self._resuming.keep(self.tracked, self._applied)
         self._where = Where.OUTSIDE
         self._resuming.leave()
         seed_everything(self.seed_of("after", loop))
@@ -469,7 +476,7 @@ class Rounds:
             label: tuple[int | str, ...] = ("asked in a hook", self.member.step, number)
         else:
             if self._resuming.offered is None and self.member.is_shared:
-                self._resuming.keep(self.tracked)
+                self._resuming.keep(self.tracked, self._applied)
             number, found = self._resuming.ask(self.position)
             label = ("asked", self._resuming.region, number)
             if found is not None:

@@ -9,12 +9,14 @@ again. It comes to the same as it did before, by three rules:
 - Outside of loops a worker offers others the state as the loop before has left it (or, before the
   first loop, as it was made), not as the code that runs now has changed it: whoever takes it runs
   that code too.
-- Whoever was given the state of a later place takes it once more when the script has come there. In
-  a hook that is the first question which nobody has answered yet: whoever gave it stood there.
+- Whoever was given the state of a loop takes it over when the script has come to that loop. In a
+  hook it does so once more at the first question which nobody has answered yet: whoever gave it
+  stood there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.train.position import Position
@@ -22,7 +24,8 @@ from holdfast.train.states.state import Entry, State
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
 
-Offered = tuple[list[Entry], dict[str, Any]]
+# Arrays and the rest of the tracked objects, and the settings that these know.
+Offered = tuple[list[Entry], dict[str, Any], dict[str, str]]
 
 
 class Resuming:
@@ -32,7 +35,7 @@ class Resuming:
         self.region = 0  # loops that the script has left behind
         self._asked = 0  # in this region
         self.offered: Offered | None = None  # while the script is outside of its loop
-        self.again: State | None = None  # to be taken once more at the loop that it is of
+        self.again: State | None = None  # to be taken over at the loop that it is of
         self.middle: State | None = None  # the same in the middle of hooks
 
     def adopted(self, state: State, position: Position, *, inside: bool) -> None:
@@ -42,13 +45,13 @@ class Resuming:
             self.again = state
             # What begins with a slash belongs to the mode, not to what the script tracks.
             mine = [each for each in state.entries if not each.name.startswith("/")]
-            self.offered = mine, dict(state.notes["objects"])
+            self.offered = mine, dict(state.notes["objects"]), dict(state.notes["applied"])
 
-    def keep(self, tracked: Tracked) -> None:
+    def keep(self, tracked: Tracked, applied: Mapping[str, str]) -> None:
         """Offer what there is now, whatever the code that follows makes of it."""
         entries, skeletons = tracked.entries()
         copies = [Entry(it.name, it.dtype, it.shape, _copied(it.data)) for it in entries]
-        self.offered = copies, skeletons
+        self.offered = copies, skeletons, dict(applied)
 
     def inside(self) -> None:
         """The script is in the loop that the state is of."""

@@ -91,6 +91,9 @@ class AsyncRounds(Rounds):
         self._names = dict(self._part.traffic.names.parameters)
         self._catch_up()
 
+    def _may_track(self) -> bool:
+        return not self._joined
+
     def enter(self, loop: int, epochs: int | None) -> None:
         self.join()
         _, steps, _ = self._loops[loop]
