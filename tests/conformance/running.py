@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +86,10 @@ def on_workers(
         if not failed:
             stage.end(stage.step)
         outputs = [worker.output for worker in stage.workers.values()]
-        if failed:  # the first that failed has the reason; the others wait for it in vain
+        if failed:  # whoever has failed says why; the others wait for it in vain
+            ended = [worker for worker in stage.workers.values() if not worker.alive]
             outputs = [
-                w.output for w in stage.workers.values() if w.process.poll() not in (None, -9)
+                worker.output for worker in ended if worker.process.poll() != -signal.SIGKILL
             ]
         return _outcome(outputs, failed=failed)
 
@@ -108,8 +110,8 @@ def _disturb(stage: TrainingStage, members: list[int], chance: random.Random) ->
         step = stage.step + chance.randint(1, 6)
         stage.wait(
             f"somebody is at step {step}, or at the end",
-            lambda step=step: (
-                stage.step >= step or _failed(stage, members) or _at_end(stage, members)
+            lambda step=step, on=tuple(members): (
+                stage.step >= step or _failed(stage, on) or _at_end(stage, on)
             ),
             RUN_S,
         )

@@ -1,14 +1,12 @@
 """The best weights kept in a second tracked model, which a hook overwrites; published beside the last ones."""
-
 # expect: same
-import copy
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from holdfast import train
+import copy
 
 
 def main(run: train.Run) -> None:
@@ -22,13 +20,9 @@ def main(run: train.Run) -> None:
     run.track(model=model, best=best, optimizer=optimizer)
 
     def epoch_end(run):
-        found = run.evaluate(
-            lambda b: {"loss": F.cross_entropy(model(b.x), b.y, reduction="sum")}, valid
-        )
+        found = run.evaluate(lambda b: {"loss": F.cross_entropy(model(b.x), b.y, reduction="sum")}, valid)
         if found["loss"] < best.loss.item():
-            best.load_state_dict(
-                model.state_dict() | {"loss": torch.tensor(found["loss"], dtype=torch.float64)}
-            )
+            best.load_state_dict(model.state_dict() | {"loss": torch.tensor(found["loss"], dtype=torch.float64)})
 
     run.every_epoch(epoch_end)
     for x, y in run.batches(data, lane_batch=4, epochs=8):

@@ -1,5 +1,4 @@
 """A plain `break` out of the loop's body when the mean loss is low enough, then code after the loop."""
-
 # expect: same or refused: break
 import torch
 from torch import nn

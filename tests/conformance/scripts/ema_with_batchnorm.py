@@ -1,13 +1,12 @@
 """An exponential average with torch's AveragedModel, buffers included, updated in a hook after every step."""
-
 # expect: same
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
 from holdfast import train
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
 def main(run: train.Run) -> None:

@@ -1,14 +1,12 @@
 """ULMFiT: a hook thaws one more layer each epoch with add_param_group; checked beside a plain full-batch loop."""
-
 # expect: same
-import copy
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from holdfast import train
+import copy
 
 
 def main(run: train.Run) -> None:

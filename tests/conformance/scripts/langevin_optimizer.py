@@ -1,5 +1,4 @@
 """Stochastic gradient Langevin dynamics: the optimizer's step() draws noise with torch.randn_like."""
-
 # expect: same
 import torch
 from torch import nn

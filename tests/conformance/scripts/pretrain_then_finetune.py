@@ -1,5 +1,4 @@
 """An autoencoder is pretrained, then a new head (random, made between the loops) is finetuned with another optimizer."""
-
 # expect: same
 import torch
 from torch import nn
@@ -19,9 +18,7 @@ def main(run: train.Run) -> None:
         run.step(F.mse_loss(decoder(torch.relu(encoder(a + 0.1 * torch.randn_like(a)))), a))
     assert run.completed == 10 or run.completed == 25
     head = nn.Linear(4, 3)
-    second = torch.optim.SGD(
-        [{"params": encoder.parameters(), "lr": 1e-3}, {"params": head.parameters()}], lr=0.1
-    )
+    second = torch.optim.SGD([{"params": encoder.parameters(), "lr": 1e-3}, {"params": head.parameters()}], lr=0.1)
     run.track(head=head, second=second)
     frozen = decoder.weight.detach().clone()
     for a, b in run.batches(TensorDataset(x, y), lane_batch=4, epochs=3):

@@ -1,14 +1,12 @@
 """A hook decays the learning rate by seconds that have passed: every worker has another clock."""
-
 # expect: same or refused: differ
-import time
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from holdfast import train
+import time
 
 
 def main(run: train.Run) -> None:
