@@ -8,7 +8,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class Position:
-    """The next step takes `index` of `epoch` of the script's loop number `loop`.
+    """The next step takes `index` of `epoch` of the script's loop number `loop`, and is update
+    number `update` on those batches.
 
     `ended`: an epoch ended with the last step. `settled`: the hooks of the last step have run.
     `results`: what members have agreed on since the last step, in the order in which they were
@@ -18,6 +19,7 @@ class Position:
     loop: int = 0
     epoch: int = 0
     index: int = 0
+    update: int = 0
     stop: bool = False
     ended: bool = False
     settled: bool = True
@@ -27,18 +29,24 @@ class Position:
 
     def enter(self, loop: int) -> None:
         """The script has come to a later loop."""
-        self.loop, self.epoch, self.index, self.stop, self.ended = loop, 0, 0, False, False
+        self.loop, self.epoch, self.index, self.update = loop, 0, 0, 0
+        self.stop, self.ended = False, False
 
-    def forward(self, *, more: bool, stop: bool) -> None:
-        """A step is complete."""
-        self.ended = not more
-        self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
+    def forward(self, *, more: bool, stop: bool, updates: int = 1) -> None:
+        """A step is complete: one of so many updates on the same batches."""
+        self.update = (self.update + 1) % updates
+        self.ended = not more and not self.update
+        if not self.update:
+            self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
         self.stop = self.stop or stop
         self.settled, self.asked = False, 0
         self.results = []
 
     def over(self, epochs: int | None) -> bool:
-        """Whether the loop has nothing more to do."""
+        """Whether the loop has nothing more to do. It ends with the last update on a batch: what
+        the first has left (weights that were only tried) is not what anybody wants."""
+        if self.update:
+            return False
         return self.stop or (epochs is not None and self.epoch >= epochs)
 
     def settle(self) -> None:
@@ -50,6 +58,7 @@ class Position:
             "loop": self.loop,
             "epoch": self.epoch,
             "index": self.index,
+            "update": self.update,
             "stop": self.stop,
             "ended": self.ended,
             "settled": self.settled,

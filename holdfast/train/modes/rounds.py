@@ -11,14 +11,18 @@ from typing import Any
 
 import torch
 
+from holdfast.train import refusals
 from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import SampleLog, Source
+from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
 from holdfast.train.members.replacing import Replaced, left_behind
 from holdfast.train.modes import adjusting, updating
+from holdfast.train.modes.update_hooks import UpdateHooks
 from holdfast.train.pace import Pace
 from holdfast.train.position import Position
 from holdfast.train.settings import Settings
@@ -37,7 +41,9 @@ class Rounds:
     """The machinery of one `Run`; also the holder of the state for its member."""
 
     member: Membership  # set by whoever makes the run, before anything else
+    mode = "sync"
     local_steps = 1  # steps of the data in one round; see `local`
+    updates = 1  # on each batch of the loop under way
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Rounds:
         self.tracked = Tracked()
         self.position = Position()
         self.hooks: list[tuple[int | None, Hook, Any]] = []
+        self.update_hooks = UpdateHooks()
         self.outlook: Callable[[], Mapping[str, float]] = dict  # for people: the way ahead
         self.clip: float | None = None
         # What the job began with: all members have to do the same, also those that join later.
@@ -74,6 +81,7 @@ class Rounds:
         self._count = 0  # samples of the batch that is with the user; 0: none is
         self._source: Source | None = None
         self._asked = 0  # results that the code running now has asked for
+        self._body = Body(self.tracked)
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
@@ -140,10 +148,15 @@ class Rounds:
 
     def join(self) -> None:
         if not self._joined:
+            self._check()
             self._joined = True
             self._code = codes.of(self.compress, self.tracked)
             self.member.join()
             self._after_meeting()
+
+    def _check(self) -> None:
+        refusals.check(self.tracked, replaces_update=self.update_hooks.replaces_update)
+        make_compiler_deterministic()
 
     def met(self) -> None:
         """The member calls this at the end of every meeting: there is a new mesh."""
@@ -155,12 +168,15 @@ class Rounds:
 
     def enter(self, loop: int) -> None:
         """The script has come to this loop."""
+        self._check()
         self.join()
         self._close_stepping()
         if self.position.loop < loop:
             self.settle()
             self.position.enter(loop)
         self._stepping = self._new_stepping()
+        self._body.open()
+        self._stepping.on_stray = self._body.stray_gradient
         self._after_meeting()
 
     def _new_stepping(self) -> Stepping:
@@ -175,6 +191,7 @@ class Rounds:
         self.member.finish()
 
     def _close_stepping(self) -> None:
+        self._body.close()
         if self._stepping is not None:
             self.computed += self._stepping.sums.computed
             self._stepping.close()
@@ -240,6 +257,7 @@ class Rounds:
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
+        self._body.give()
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         """The user's code has the loss of the batch."""
@@ -249,9 +267,10 @@ class Rounds:
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take()
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
-        record.count, record.only = record.count + count, only
+        record.take_part(count, only)
         self._left -= 1
         self._descend(loss, count, only)
         if not self._left and not stepping.missing():
@@ -262,6 +281,7 @@ class Rounds:
         loss = updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
         lane, final, step = self._lane_number, not self._left, self.member.step
         self._at_step().backward(lane, loss, final=final, step=step, notes=self._known())
+        self._body.after_backward()
 
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
@@ -284,16 +304,24 @@ class Rounds:
             metrics["gradient_norm"] = norm
         stepping.clear()
         self.position.metrics = metrics
-        self.position.forward(more=step.more, stop=step.stop)
+        self.position.forward(more=step.more, stop=step.stop, updates=self.updates)
         self.member.count()
         self.settle()
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
         parameters, untouched = self._at_step().parameters, step.untouched()
         norm = updating.update(
-            self.tracked, parameters, gradients, untouched, only=step.only, clip=self.clip
+            self.tracked,
+            parameters,
+            gradients,
+            untouched,
+            only=step.only,
+            clip=self.clip,
+            script=self.update_hooks.at(self.seed, self.member.step),
+            look=self._body.looks_closely,
         )
-        self._step_schedulers("step")
+        if self.position.update + 1 == self.updates:
+            self._step_schedulers("step")
         return norm
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
@@ -364,6 +392,7 @@ class Rounds:
                 why="the body runs once a lane, so workers would ask for it at different times",
                 fix="do it in a hook: run.every_epoch(hook) or run.every(steps, hook)",
             )
+        self.update_hooks.refuse_question()
         self.join()
         number, self._asked = self._asked, self._asked + 1
         done: dict[int, Any] = {}

@@ -48,6 +48,7 @@ class Stepping:
         self._mesh: Mesh | None = None  # the one that the exchange is over
         self._begun = False
         self._folding = False
+        self.on_stray: Callable[[], None] | None = None  # for a gradient outside of `backward`
         self._handles = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._hook(number)
@@ -212,6 +213,8 @@ class Stepping:
         def taken(parameter: torch.Tensor) -> None:
             if self._folding:
                 self._take(number, parameter)
+            elif self.on_stray is not None:
+                self.on_stray()
 
         return taken
 
