@@ -7,8 +7,9 @@ worker. Lines that are left over from a loop without Holdfast do just that:
 - calls of tracked objects (`optimizer.step`, `zero_grad`, `scheduler.step`, a scaler's methods),
   `loss.backward()` and `clip_grad_norm_` are refused where they are called, with their line;
 - weights, gradients, `requires_grad` and an optimizer's groups are compared when `run.step` is
-  called with what they were when the batch was given. A change through `.data` leaves no trace
-  here: the members' digests show it.
+  called with what they were when the batch was given. A change of a weight through `.data` leaves
+  no trace here: the members' digests show it. Of buffers, which a lane may change, one that does
+  not count its changes (through `.data`, or by a kernel) is found in the first batches.
 
 All of it is refused, since none of it can be right. A number in a module that the body changes is
 only worth a warning: whether the forward pass depends on it nobody knows (see `attributes`).
@@ -28,6 +29,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from holdfast.train.attributes import Attributes
+from holdfast.train.uncounted import Uncounted
 from holdfast.train.calling import calling_line
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
@@ -50,6 +52,7 @@ class Body:
         self._names: dict[int, str] = {}  # of parameters, by their identity
         self._parameters: list[nn.Parameter] = []
         self._attributes = Attributes()
+        self._buffers = Uncounted()
         self._batches = 0
         self._versions: list[int] = []
         self._addresses: list[int] = []
@@ -68,6 +71,7 @@ class Body:
         self._names = {each: name for each, (name, _) in found.items()}
         self._parameters = [parameter for _, parameter in found.values()]
         self._attributes = Attributes(self._tracked.models)
+        self._buffers = Uncounted(self._tracked.models)
         for name, thing in self._tracked.objects.items():
             if isinstance(thing, (Optimizer, LRScheduler, torch.amp.GradScaler)):
                 _watch(thing, name, self)
@@ -86,6 +90,7 @@ class Body:
         self._batches += 1
         if self.looks_closely:
             self._attributes.before()
+            self._buffers.before()
             self._addresses = self._where_weights_lie()
         parameters = self._parameters
         self._versions = list(map(_version, parameters))
@@ -108,6 +113,7 @@ class Body:
         self._compare_groups()
         if self.looks_closely:
             self._attributes.after()
+            self._buffers.after()
             if (now := self._where_weights_lie()) != self._addresses:
                 self._refuse_change(self._addresses, now)
 
@@ -228,7 +234,7 @@ _bodies: WeakSet[Body] = WeakSet()
 
 _INSTEAD: Final[Mapping[str, str]] = {
     "zero_grad": "run.step begins with no gradients",
-    "scheduler": "run.step steps what is tracked: every=\"step\", \"epoch\" or \"never\" says when",
+    "scheduler": 'run.step steps what is tracked: every="step", "epoch" or "never" says when',
     "scaler": "run.step scales, unscales and updates",
     "step": "run.step updates when the gradient of all lanes is there",
 }

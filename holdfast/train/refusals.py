@@ -27,6 +27,11 @@ _WRAPPER: Final = Refusal(
     "Holdfast divides the lanes over workers and sums their gradients itself",
     "track the plain model: run.track(model=Net().to(run.device), ...)",
 )
+_OBSERVER: Final = Refusal(
+    "its kernels write what they observe without counting it as a change, so each worker would "
+    "come to ranges of its own",
+    "quantize after training, or with fake quantization that is computed from the weights alone",
+)
 _CLASSES: Final[dict[str, Refusal]] = {
     "DistributedDataParallel": _WRAPPER,
     "DataParallel": _WRAPPER,
@@ -36,6 +41,7 @@ _CLASSES: Final[dict[str, Refusal]] = {
         "it averages over the processes of torch.distributed, and there are none",
         "use BatchNorm, which is of a lane's batch, or GroupNorm",
     ),
+    **dict.fromkeys(("FakeQuantizeBase", "ObserverBase"), _OBSERVER),
     "SparseAdam": Refusal(
         "gradients are summed over lanes as dense tensors, and it takes only sparse ones",
         "use Adam, and nn.Embedding without sparse=True",

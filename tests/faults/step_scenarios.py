@@ -249,13 +249,12 @@ def zoo() -> dict[str, nn.Module]:
     """Models with something uncommon in them."""
     old_norm, power = nn.Linear(24, 2), nn.Linear(24, 2)
     cut = nn.Linear(24, 2)
-    norms, quantized = mlp(), mlp()
+    norms = mlp()
     nn.utils.parametrizations.weight_norm(norms[1])
     nn.utils.parametrizations.spectral_norm(norms[4])
     prune.random_unstructured(cut, "weight", 0.5)
     nn.utils.weight_norm(old_norm)
     nn.utils.spectral_norm(power)
-    quantized.qconfig = torch.ao.quantization.get_default_qat_qconfig("qnnpack")
     square = nn.Sequential(nn.Flatten(), nn.Linear(24, 24), nn.Linear(24, 2))
     nn.utils.parametrizations.orthogonal(square[1])
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
@@ -265,7 +264,6 @@ def zoo() -> dict[str, nn.Module]:
         "old_norm": nn.Sequential(nn.Flatten(), old_norm),
         "power": nn.Sequential(nn.Flatten(), power),
         "pruned": nn.Sequential(nn.Flatten(), cut),
-        "quantized": torch.ao.quantization.prepare_qat(quantized.train()),
         "orthogonal": square,
         "complex": Complex(),
         "tied": Tied(),
@@ -279,9 +277,7 @@ def zoo() -> dict[str, nn.Module]:
             nn.Flatten(),
             nn.Linear(32, 2),
         ),
-        "averages": nn.Sequential(
-            nn.BatchNorm2d(1, momentum=None), nn.Flatten(), nn.Linear(24, 2)
-        ),
+        "averages": nn.Sequential(nn.BatchNorm2d(1, momentum=None), nn.Flatten(), nn.Linear(24, 2)),
         "scripted": torch.jit.script(mlp()),
         "double": nn.Sequential(nn.Flatten(), nn.Linear(24, 2)).double(),
     }
