@@ -20,10 +20,12 @@ from holdfast.wire.errors import Usage
 
 
 class Turn(NamedTuple):
-    """It is this lane's turn in this step (counted from 0)."""
+    """It is this lane's turn in this step (counted from 0); with `run.accumulate(k)` with part
+    number `part` of `k`."""
 
     step: int
     lane: int
+    part: int = 0
 
 
 class _Places:
@@ -40,14 +42,16 @@ class _Places:
 
 
 def turns(run: Run, steps: int) -> Iterator[Turn]:
-    """The turns of the lanes that this worker holds; call `run.step(loss)` once for each.
+    """The turns of the lanes that this worker holds; call `run.step(loss)` once for each. With
+    `run.accumulate(k)` each lane has `k` turns in a step, one for each part of its loss's mean.
 
-    What a turn computes must depend on its step and lane alone: after a death another worker gets
-    the same turn.
+    What a turn computes must depend on its step, lane and part alone: after a death another worker
+    gets the same turn.
     """
-    places = _Places(steps * run.lanes)
+    parts = run.parts
+    places = _Places(steps * run.lanes * parts)
     for batch in run.batches(places, lane_batch=1, shuffle=False, collate=lambda rows: rows[0]):
-        yield Turn(batch.data // run.lanes, batch.lane)
+        yield Turn(batch.data // (run.lanes * parts), batch.lane, batch.data % parts)
 
 
 def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:

@@ -29,7 +29,7 @@ class Loop(Iterator[Batch]):
         rounds = self._rounds
         if not self._entered:
             self._entered = True
-            rounds.outlook = self._outlook
+            rounds.outlook, rounds.updates = self._outlook, self._source.updates
             rounds.enter(self._number, self._epochs)
         rounds.between_batches()
         while not self._left and not self._over():
@@ -53,7 +53,7 @@ class Loop(Iterator[Batch]):
         raise StopIteration
 
     def _give(self, ticket: Ticket | Read) -> Batch:
-        batch = self._source.get(ticket)
+        batch = self._source.get(ticket, self._rounds.position.update)
         self._rounds.before_batch(ticket)
         return batch
 
@@ -62,7 +62,8 @@ class Loop(Iterator[Batch]):
         position, steps = self._rounds.position, self._source.steps
         if steps is None or self._epochs is None:
             return {}
-        left = steps * (self._epochs - position.epoch) - position.index
+        batches = steps * (self._epochs - position.epoch) - position.index
+        left = batches * self._source.updates - position.update
         total = float(self._rounds.member.step + left)
         return {TOTAL_METRIC: total, SAMPLES_METRIC: float(self._source.samples)}
 

@@ -8,7 +8,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class Position:
-    """The next step takes `index` of `epoch` of the script's loop number `loop`.
+    """The next step takes `index` of `epoch` of the script's loop number `loop`, and is update
+    number `update` on those batches.
 
     `begun`: the script has come to that loop; only before the first loop it has not. `ended`: an
     epoch ended with the last step. `settled`: the hooks of the last step have run.
@@ -20,6 +21,7 @@ class Position:
     loop: int = 0
     epoch: int = 0
     index: int = 0
+    update: int = 0
     stop: bool = False
     begun: bool = False
     ended: bool = False
@@ -31,21 +33,27 @@ class Position:
 
     def enter(self, loop: int) -> None:
         """The script has come to a later loop."""
-        self.loop, self.epoch, self.index, self.stop, self.ended = loop, 0, 0, False, False
+        self.loop, self.epoch, self.index, self.update = loop, 0, 0, 0
+        self.stop, self.ended = False, False
 
-    def forward(self, *, more: bool, stop: bool) -> None:
-        """A step is complete."""
+    def forward(self, *, more: bool, stop: bool, updates: int = 1) -> None:
+        """A step is complete: one of so many updates on the same batches."""
         if len(self.before) <= self.loop:
             self.before += [[]] * (self.loop - len(self.before))
             self.before.append(self.results[self.asked :])
-        self.ended = not more
-        self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
+        self.update = (self.update + 1) % updates
+        self.ended = not more and not self.update
+        if not self.update:
+            self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
         self.stop = self.stop or stop
         self.settled, self.asked = False, 0
         self.results = []
 
     def over(self, epochs: int | None) -> bool:
-        """Whether the loop has nothing more to do."""
+        """Whether the loop has nothing more to do. It ends with the last update on a batch: what
+        the first has left (weights that were only tried) is not what anybody wants."""
+        if self.update:
+            return False
         return self.stop or (epochs is not None and self.epoch >= epochs)
 
     def settle(self) -> None:
@@ -57,6 +65,7 @@ class Position:
             "loop": self.loop,
             "epoch": self.epoch,
             "index": self.index,
+            "update": self.update,
             "stop": self.stop,
             "begun": self.begun,
             "ended": self.ended,

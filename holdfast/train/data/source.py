@@ -40,7 +40,10 @@ class Source:
         device: torch.device,
         held: Callable[[], Sequence[int]],
         local_steps: int = 1,
+        updates: int = 1,
     ) -> None:
+        self.updates = updates  # how often each batch is given, one update after the other
+        self._update = 0  # the one that batches are given for now
         self.step_samples = lane_batch * parts * local_steps  # of one lane
         self._together = local_steps  # steps of the data that are one of the run's
         self._device = device
@@ -99,21 +102,24 @@ class Source:
         assert self._streams is not None
         return self._streams.more(lane)
 
-    def get(self, ticket: Ticket | Read) -> Batch:
+    def get(self, ticket: Ticket | Read, update: int = 0) -> Batch:
+        """The ticket's batch, the same for each of its updates."""
+        self._update = update
         data = (
             self._fetcher.get(ticket)
             if isinstance(ticket, Ticket)
             else self._collate(list(ticket.items))
         )
         data = moved(data, self._device) if self._device.type != "cpu" else data
-        return Batch(data, count=ticket.count, lane=ticket.lane, epoch=ticket.epoch)
+        place = {"lane": ticket.lane, "epoch": ticket.epoch, "update": update}
+        return Batch(data, count=ticket.count, **place)
 
     def _upcoming(self, first: Ticket) -> Iterator[Ticket]:
         """The tickets from this one on, if nothing disturbs us. Loader processes take from it only
         as far as they fetch ahead."""
         assert self.steps is not None
         held, steps = sorted(self._held()), self.steps
-        epoch, index = first.epoch, first.index // self._together
+        epoch, index, update = first.epoch, first.index // self._together, self._update
         place = attrgetter("lane", "index", "part")
         for number in count():
             for lane in held:
@@ -121,7 +127,9 @@ class Source:
                     if number or place(ticket) >= place(first):
                         assert isinstance(ticket, Ticket)
                         yield ticket
-            epoch, index = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
+            update = (update + 1) % self.updates
+            if not update:
+                epoch, index = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
 
 
 class SampleLog:

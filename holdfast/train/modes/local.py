@@ -125,6 +125,8 @@ class LaneState(Buffers):
 class LocalRounds(Rounds):
     """The rounds of a run in the local mode."""
 
+    mode = "local"
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         # How many it begins with is part of where the data is: a later change has no effect.

@@ -12,14 +12,18 @@ from typing import Any
 
 import torch
 
+from holdfast.train import refusals
 from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import SampleLog, Source
+from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
 from holdfast.train.members.replacing import Replaced, left_behind
 from holdfast.train.modes import adjusting, updating
+from holdfast.train.modes.update_hooks import UpdateHooks
 from holdfast.train.pace import Pace
 from holdfast.train.position import Position
 from holdfast.train.settings import Settings
@@ -50,7 +54,9 @@ class Rounds:
     """The machinery of one `Run`; also the holder of the state for its member."""
 
     member: Membership  # set by whoever makes the run, before anything else
+    mode = "sync"
     local_steps = 1  # steps of the data in one round; see `local`
+    updates = 1  # on each batch of the loop under way
 
     def __init__(
         self,
@@ -69,6 +75,7 @@ class Rounds:
         self.tracked = Tracked()
         self.position = Position()
         self.hooks: list[tuple[int | None, Hook, Any]] = []
+        self.update_hooks = UpdateHooks()
         self.outlook: Callable[[], Mapping[str, float]] = dict  # for people: the way ahead
         self.clip: float | None = None
         # What the job began with: all members have to do the same, also those that join later.
@@ -91,6 +98,7 @@ class Rounds:
         self._resuming = Resuming()
         self._epochs: int | None = None  # of the loop under way
         self._unfit = False  # whether what is trained may have changed
+        self._body = Body(self.tracked)
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
@@ -170,10 +178,15 @@ class Rounds:
 
     def join(self) -> None:
         if not self._joined:
+            self._check()
             self._joined = True
             self._code = codes.of(self.compress, self.tracked)
             self.member.join()
             self._after_meeting()
+
+    def _check(self) -> None:
+        refusals.check(self.tracked, replaces_update=self.update_hooks.replaces_update)
+        make_compiler_deterministic()
 
     def met(self) -> None:
         """The member calls this at the end of every meeting: there is a new mesh."""
@@ -186,6 +199,7 @@ class Rounds:
     def enter(self, loop: int, epochs: int | None) -> None:
         """The script has come to this loop."""
         self._not_in_a_loop()
+        self._check()
         self.join()
         given = self._resuming.again
         if self.position.loop < loop:
@@ -199,10 +213,13 @@ class Rounds:
             self._resuming.inside()
             self._where = Where.BODY
             self._stepping = self._new_stepping()
+            self._body.open()
             self._after_meeting()
 
     def _new_stepping(self) -> Stepping:
-        return Stepping(self.tracked, self.lanes, self.member, self._code)
+        found = Stepping(self.tracked, self.lanes, self.member, self._code)
+        found.on_stray = self._body.stray_gradient
+        return found
 
     def finish(self) -> None:
         """The script is through: stay until that is committed."""
@@ -214,6 +231,7 @@ class Rounds:
         self.member.finish()
 
     def _close_stepping(self) -> None:
+        self._body.close()
         if self._stepping is not None:
             self.computed += self._stepping.sums.computed
             self._stepping.close()
@@ -295,6 +313,7 @@ class Rounds:
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
+        self._body.give()
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         """The user's code has the loss of the batch."""
@@ -304,9 +323,10 @@ class Rounds:
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take()
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
-        record.count, record.only = record.count + count, only
+        record.take_part(count, only)
         self._left -= 1
         self._descend(loss, count, only)
         if not self._left and not stepping.missing():
@@ -317,6 +337,7 @@ class Rounds:
         loss = updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
         lane, final, step = self._lane_number, not self._left, self.member.step
         self._at_step().backward(lane, loss, final=final, step=step, notes=self._known())
+        self._body.after_backward()
 
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
@@ -336,23 +357,34 @@ class Rounds:
         stepping.buffers.take(step.buffers)
         gradients = stepping.gradients(step.count / source.step_samples)
         metrics = step.means()
-        if updating.may_draw(self.tracked):
+        own = bool(self.update_hooks) or updating.may_draw(self.tracked)
+        if own:
             seed_everything(self.seed_of("update", self.member.step))
         norm = self._update(gradients, step)
+        if own:
+            self._absorb()
         if norm is not None:
             metrics["gradient_norm"] = norm
         stepping.clear()
         self.position.metrics = metrics
-        self.position.forward(more=step.more, stop=step.stop)
+        self.position.forward(more=step.more, stop=step.stop, updates=self.updates)
         self.member.count()
         self.settle()
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
         parameters, untouched = self._at_step().parameters, step.untouched()
         norm = updating.update(
-            self.tracked, parameters, gradients, untouched, only=step.only, clip=self.clip
+            self.tracked,
+            parameters,
+            gradients,
+            untouched,
+            only=step.only,
+            clip=self.clip,
+            script=self.update_hooks.at(self.seed, self.member.step),
+            look=self._body.looks_closely,
         )
-        self._step_schedulers("step")
+        if self.position.update + 1 == self.updates:
+            self._step_schedulers("step")
         return norm
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
@@ -428,7 +460,7 @@ class Rounds:
             verifying.verify(self, when, state)
 
     def _absorb(self) -> None:
-        """What the hook has made of buffers stays."""
+        """What the script has made of buffers, on every worker, stays."""
         if self._stepping is not None:
             self._stepping.buffers.absorb()
 
@@ -445,6 +477,7 @@ class Rounds:
             )
         self._close_stepping()
         self._stepping = self._new_stepping()
+        self._body.open()
         assert self._talk is not None
         self._stepping.connect(self._talk)
 
@@ -470,6 +503,7 @@ class Rounds:
                 why="the body runs once a lane, so workers would ask for it at different times",
                 fix="do it in a hook: run.every_epoch(hook) or run.every(steps, hook)",
             )
+        self.update_hooks.refuse_question()
         self.join()
         if self._where is Where.HOOK:
             number, self._asked = self._asked, self._asked + 1

@@ -51,6 +51,7 @@ class Stepping:
         self._folding = False
         for parameter in self.parameters:
             parameter.grad = None  # one that was thawed may have what nobody has summed
+        self.on_stray: Callable[[], None] | None = None  # for a gradient outside of `backward`
         self._handles = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._hook(number)
@@ -222,6 +223,8 @@ class Stepping:
         def taken(parameter: torch.Tensor) -> None:
             if self._folding:
                 self._take(number, parameter)
+            elif self.on_stray is not None:
+                self.on_stray()
 
         return taken
 

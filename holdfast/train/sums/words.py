@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.wire.errors import BugError
+from holdfast.wire.errors import BugError, Usage
 
 
 @dataclass(slots=True)
@@ -24,6 +24,12 @@ class Lane:
     only: list[str] | None = None  # the optimizers that step; None: all
     stop: bool = False
     more: bool = True
+
+    def take_part(self, count: int, only: list[str] | None) -> None:
+        """So many more samples of it are computed, for these optimizers."""
+        if self.count and self.only != only:
+            raise _disagree()
+        self.count, self.only = self.count + count, only
 
     def add(self, name: str, value: float, count: int) -> None:
         self.values[name] = self.values.get(name, 0.0) + value * count
@@ -51,7 +57,11 @@ class Step:
 
     @property
     def only(self) -> list[str] | None:
-        return next((lane.only for lane in self.lanes.values() if lane.count), None)
+        """The optimizers that step, as the lanes that have samples say: all the same."""
+        said = [lane.only for lane in self.lanes.values() if lane.count]
+        if any(each != said[0] for each in said):
+            raise _disagree()
+        return said[0] if said else None
 
     def untouched(self) -> set[int]:
         """The parameters that had a gradient in no lane."""
@@ -103,3 +113,11 @@ def gather(everyone: Iterable[bytes], lanes: int) -> Step:
 def _typed(row: list[Any]) -> list[Any]:
     count, values, *rest = row
     return [int(count), {name: float(value) for name, value in values.items()}, *rest]
+
+
+def _disagree() -> Usage:
+    return Usage(
+        "the batches of one step named different optimizers in run.step(only=...)",
+        why="a step is one update, made from all of its lanes",
+        fix="choose by what all lanes share: batch.update, or run.completed",
+    )

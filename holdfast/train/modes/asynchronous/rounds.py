@@ -34,6 +34,7 @@ from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
 class AsyncRounds(Rounds):
     """The machinery of one `Run` in the asynchronous mode."""
 
+    mode = "async"
     _part: AsyncMember  # the same as `member`
 
     def __init__(self, **options: Any) -> None:
@@ -78,6 +79,7 @@ class AsyncRounds(Rounds):
     def join(self) -> None:
         if self._joined:
             return
+        self._check()
         self._joined = True
         if self.compress not in ("none", "bf16"):
             raise Usage(
@@ -95,11 +97,13 @@ class AsyncRounds(Rounds):
         return not self._joined
 
     def enter(self, loop: int, epochs: int | None) -> None:
+        self._check()
         self.join()
         _, steps, _ = self._loops[loop]
         if self.position.loop < loop:
             self.position.enter(loop)
         self._stepped[1] = 0
+        self._body.open()
         self._part.tickets.enter(loop, steps, epochs)
 
     def finish(self) -> None:
@@ -109,6 +113,7 @@ class AsyncRounds(Rounds):
 
     def leave(self, loop: int) -> None:
         """The loop is over; `next_lane` has done what there was to do."""
+        self._body.close()
 
     def settle(self) -> None:
         """There is no common boundary of a step: hooks run where `next_lane` finds that they are
@@ -224,6 +229,7 @@ class AsyncRounds(Rounds):
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
+        self._body.give()
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         count, self._count = self._count, 0
@@ -232,6 +238,7 @@ class AsyncRounds(Rounds):
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take()
         self._add("loss", float(loss.detach()), count)
         (loss * count).backward()  # type: ignore[no-untyped-call]
         self._samples += count
