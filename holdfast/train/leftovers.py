@@ -225,7 +225,7 @@ def _at(line: str) -> str:
     return f" ({line})" if line else ""
 
 
-# --- calls -----------------------------------------------------------------------------------------
+# --- calls --------------------------------------------------------------------------------------
 
 # Which loop's body a tracked object belongs to, and what it is tracked as. What is wrapped asks
 # here; for anything else it costs a look into this table.

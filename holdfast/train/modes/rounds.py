@@ -43,6 +43,7 @@ class Where(Enum):
 
     OUTSIDE = "outside of loops"
     BODY = "the loop's body"
+    UPDATE = "an update, or a hook before it"
     HOOK = "a hook"
 
 
@@ -356,17 +357,18 @@ class Rounds:
         self._moved = True
         stepping.buffers.take(step.buffers)
         gradients = stepping.gradients(step.count / source.step_samples)
-        metrics = step.means()
+        metrics = self.position.metrics = step.means()
+        self._where = Where.UPDATE
         own = bool(self.update_hooks) or updating.may_draw(self.tracked)
         if own:
             seed_everything(self.seed_of("update", self.member.step))
         norm = self._update(gradients, step)
         if own:
             self._absorb()
+        self._where = Where.BODY
         if norm is not None:
             metrics["gradient_norm"] = norm
         stepping.clear()
-        self.position.metrics = metrics
         self.position.forward(more=step.more, stop=step.stop, updates=self.updates)
         self.member.count()
         self.settle()
@@ -497,13 +499,13 @@ class Rounds:
 
         What is returned must be JSON. When a worker dies, others do its lanes again.
         """
+        self.update_hooks.refuse_question()
         if self._where is Where.BODY:
             raise Usage(
                 "something for all workers was asked for in the loop's body",
                 why="the body runs once a lane, so workers would ask for it at different times",
                 fix="do it in a hook: run.every_epoch(hook) or run.every(steps, hook)",
             )
-        self.update_hooks.refuse_question()
         self.join()
         if self._where is Where.HOOK:
             number, self._asked = self._asked, self._asked + 1
