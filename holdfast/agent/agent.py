@@ -15,6 +15,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -263,7 +264,7 @@ class Agent:
         async with self._changed:
             self._changed.notify_all()
         if self._journal.wants_compaction:
-            await self._on_disk(lambda: self._journal.compact(self._machine.entries()))
+            await self._compact()
 
     async def _write_down(self, actions: list[Action]) -> None:
         """Make the entries durable, and first the folders of those who are to be started: whoever
@@ -285,6 +286,14 @@ class Agent:
                 await asyncio.sleep(JOURNAL_RETRY_S)
             else:
                 return
+
+    async def _compact(self) -> None:
+        """Without room for both the journal goes on as it is: it is longer than it need be."""
+        work = partial(self._journal.compact, list(self._machine.entries()))
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._disk, work)
+        except Full as error:
+            log.warning("the journal is not written anew for want of room", reason=str(error))
 
     async def _do(self, action: Action) -> None:
         match action:
