@@ -45,10 +45,11 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock, SystemClock
-from holdfast.wire.errors import Cancelled, Full
+from holdfast.wire.errors import BugError, Cancelled, Full
 from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
 from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
+from holdfast.wire.tasks import unexpected
 
 log = logs.get(__name__)
 
@@ -84,10 +85,11 @@ class Agent:
         # One thread: the journal has one writer, and its order is the order of events.
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
         self._launcher = launcher
-        self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher)
+        self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher, self._died)
         self._channel = Channel(self._heard, self._tell)
         self._lock = -1
         self._loop: asyncio.Task[None] | None = None
+        self._failure: BugError | None = None
 
     @classmethod
     async def start(
@@ -209,6 +211,13 @@ class Agent:
 
     # --- events ----------------------------------------------------------------------------------
 
+    def _died(self, error: BaseException) -> None:
+        """A task of ours is gone, and with it perhaps the news of a worker's end: only a new agent
+        finds out."""
+        log.error("a task of the agent has died", exc_info=error)
+        self._failure = self._failure or unexpected("a task of the agent", error)
+        self._wake.set()
+
     def _tell(self, event: Event) -> None:
         self._waiting.append(_Waiting(event))
         self._wake.set()
@@ -229,6 +238,8 @@ class Agent:
         try:
             while True:
                 await self._sleep()
+                if self._failure is not None:
+                    raise self._failure
                 batch, self._waiting = [*self._waiting, _Waiting(Timer())], []
                 await self._deal_with(batch)
         finally:

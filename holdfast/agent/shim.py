@@ -37,7 +37,7 @@ from typing import Any
 if __name__ == "__main__":  # executed by its path, with nothing to import from but Python's own
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from holdfast.agent import footprint  # noqa: E402
+from holdfast.agent import footprint
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ import pytest
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.events import Key
-from holdfast.wire.errors import Occupied
+from holdfast.wire.errors import BugError, Occupied
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import ExitKind, WorkerFacts, WorkerPhase
 from tests.faults.agent_process import (
     NODE,
     WAIT_S,
     AgentProcess,
+    machine,
     open_agent,
     processes_of,
     start_order,
@@ -335,5 +337,42 @@ def test_one_folder_has_one_agent(tmp_path: Path) -> None:
     async def story(_agent: Agent, folder: Path) -> None:
         with pytest.raises(Occupied, match="in use"):
             await open_agent(folder / "agent")
+
+    play(tmp_path, story)
+
+
+def test_a_worker_whose_bundle_fails_in_a_way_that_nobody_foresaw_ends_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """It would be starting for ever: nobody asks what became of its start."""
+
+    def broken(_name: str) -> Path:
+        raise ValueError("nobody foresaw it")
+
+    async def story() -> None:
+        agent = await Agent.start(tmp_path / "agent", NODE, machine(), broken)
+        try:
+            await agent.deliver(1, replace(start_order(1, "true"), bundle="b"))
+            async with asyncio.timeout(WAIT_S):
+                kind, detail = exit_of(await ended(agent))
+        finally:
+            await agent.close()
+        assert kind is ExitKind.ERROR
+        assert "ValueError('nobody foresaw it')" in detail
+
+    with AgentProcess(tmp_path / "agent"):
+        asyncio.run(story())
+
+
+def test_an_agent_that_cannot_find_out_how_a_worker_ended_ends_and_says_so(tmp_path: Path) -> None:
+    """The worker has spoilt what its shim wrote: the next look at it fails."""
+    script = (
+        "import os, pathlib; pathlib.Path(os.environ['HOLDFAST_SCRATCH'], 'claim').write_text('[]')"
+    )
+
+    async def story(agent: Agent, _folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script))
+        with pytest.raises(BugError, match="a task of the agent has ended unexpectedly"):
+            await agent.failed()
 
     play(tmp_path, story)

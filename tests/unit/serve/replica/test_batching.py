@@ -318,7 +318,6 @@ def test_how_long_a_computation_runs_can_be_asked_by_another_thread() -> None:
     asyncio.run(run())
 
 
-
 def test_a_computation_that_hangs_is_watched_though_the_one_before_it_is_delivered_late() -> None:
     """The event loop is busy while the thread ends one batch and begins the next, which hangs."""
 
