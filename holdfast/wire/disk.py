@@ -54,6 +54,28 @@ def replace_durably(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
+def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Give `path` these bytes, for its owner alone: durably, all of them or none.
+
+    `replace` False: `FileExistsError` if it is there already.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if replace:
+        unfinished.replace(path)
+    else:
+        try:
+            os.link(unfinished, path)
+        finally:
+            unfinished.unlink()
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -136,17 +136,16 @@ class Disk:
                 self._may_be_written_back(arguments[0])
             return plain(*arguments, **named)
 
-        def syncing(handle: Any) -> Any:
+        def syncing(handle: Any) -> None:
             number = handle if isinstance(handle, int) else handle.fileno()
             with self._lock:
                 self.syncs += 1
                 count = self.syncs
             self._note(f"before sync {count} of {_name(number)}")
             self._ask(count, number)
-            answer = plain(handle)
+            # The real disk is not asked: this one is lost with the test anyway.
             self._synced(number)
             self._note(f"after sync {count} of {_name(number)}")
-            return answer
 
         return syncing if name in _SYNCS else changing
 
@@ -208,7 +207,7 @@ class Disk:
             node.live = path.read_bytes()
             return
         node.live = {}
-        for entry in sorted(os.listdir(path)):
+        for entry in sorted(child.name for child in path.iterdir()):
             try:
                 found = self._node(path / entry)
                 if found is not None:

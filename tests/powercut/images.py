@@ -7,7 +7,9 @@ ones, or zeros where the length was kept and the data was not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +102,7 @@ def write(image: Image, folder: Path) -> None:
             (folder / name).write_bytes(content)
 
 
-def survives(
-    disk: Disk, scratch: Path, check: Callable[[Path, tuple[Any, ...]], None]
-) -> int:
+def survives(disk: Disk, scratch: Path, check: Callable[[Path, tuple[Any, ...]], None]) -> int:
     """`check(folder, promised)` for each thing that the disk may hold after each cut; how many.
 
     What it raises is raised with words for the cut.
@@ -117,7 +117,8 @@ def survives(
             folder = scratch / f"cut-{len(done)}"
             write(image, folder)
             try:
-                check(folder, moment.promised)
+                with _without_real_syncs():
+                    check(folder, moment.promised)
             except Exception as error:
                 there = ", ".join(
                     name if content is None else f"{name}: {len(content)} bytes"
@@ -129,6 +130,19 @@ def survives(
                 ) from error
             _remove(folder)
     return len(done)
+
+
+@contextmanager
+def _without_real_syncs() -> Iterator[None]:
+    """What is looked at is thrown away: it need not come to a real disk, and costs no time."""
+    kept = {name: getattr(os, name) for name in ("fsync", "fdatasync")}
+    try:
+        for name in kept:
+            setattr(os, name, os.fstat)
+        yield
+    finally:
+        for name, plain in kept.items():
+            setattr(os, name, plain)
 
 
 def _remove(folder: Path) -> None:

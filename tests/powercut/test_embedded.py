@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.coordination.embedded.appender import Appender
 from holdfast.coordination.embedded.compact import Compactor, compact
 from holdfast.coordination.embedded.log import read_mark
 from holdfast.coordination.embedded.recovery import recover
 from holdfast.coordination.embedded.store import Store
 from holdfast.wire import limits
-from holdfast.wire.errors import Corrupt, DiskFailed, Full, HoldfastError
-from tests.powercut.disk import Disk, Killed
+from holdfast.wire.errors import Corrupt, DiskFailed, Full
+from tests.powercut.disk import Disk
 from tests.powercut.images import images, survives, write
+from tests.powercut.scenes import failing, new_disk, restarts
 from tests.unit.embedded.histories import commit, digests, flipped
 
 DIGESTS = digests(40)
@@ -82,8 +82,7 @@ def holds(folder: Path, promised: tuple[Any, ...]) -> None:
 
 
 def test_acknowledged_writes_are_lost_by_a_power_cut(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    disk = Disk(tmp_path / "disk")
+    disk = new_disk(tmp_path / "disk")
     with disk:
         serve(disk)
     names = {name.rpartition("/")[2][:4] for m in disk.moments for _, i in images(m) for name in i}
@@ -93,55 +92,30 @@ def test_acknowledged_writes_are_lost_by_a_power_cut(tmp_path: Path) -> None:
 
 def test_what_a_restarted_server_shows_is_lost_by_a_power_cut(tmp_path: Path) -> None:
     """The old process was killed at a sync: the new one reads what was written and not synced."""
-    number, ended = 0, False
-    while not ended:
-        number += 1
-        (tmp_path / f"{number}").mkdir()
-        disk = Disk(tmp_path / f"{number}")
-        disk.at_sync = killing(number)
+    lives = 0
+    for disk in restarts(tmp_path, lambda disk: serve(disk, 4)):
+        lives += 1
         with disk:
-            serve(disk, 4)
-        ended = disk.syncs < number
-        if not ended:
-            again = disk.restarted(tmp_path / f"{number}-again")
-            with again:
-                store = Store.open(again.folder / "deep" / "data", **OPTIONS)
-                again.acknowledge(store.last_zxid)
-                again.moments[:-1] = []
-            survives(again, tmp_path, holds)
-            store.close()
-    assert number > 20
-
-
-def killing(at: int) -> Callable[[int], None]:
-    def ask(number: int) -> None:
-        if number == at:
-            raise Killed
-
-    return ask
-
-
-def failing(first: int, last: int, code: int) -> Callable[[int], None]:
-    def ask(number: int) -> None:
-        if first <= number <= last:
-            raise OSError(code, os.strerror(code))
-
-    return ask
+            store = Store.open(disk.folder / "deep" / "data", **OPTIONS)
+            disk.acknowledge(store.last_zxid)
+        disk.moments[:] = [moment for moment in disk.moments if "acknowledged" in moment.what]
+        survives(disk, tmp_path, holds)
+        store.close()
+    assert lives > 20
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_refused_write_comes_back_with_a_power_cut(tmp_path: Path, code: int) -> None:
     """Its bytes had been written, and only their sync failed: they may be on the disk."""
-    (tmp_path / "disk").mkdir()
-    disk = Disk(tmp_path / "disk")
+    disk = new_disk(tmp_path / "disk")
     with disk:
         store = Store.open(disk.folder / "data")
         commit(store, EACH)
-        disk.at_sync = failing(disk.syncs + 1, disk.syncs + 1, code)
+        disk.at_sync = failing(disk.syncs + 1, code)
         with pytest.raises((Full, DiskFailed)):
             commit(store, EACH)
+        disk.moments.clear()
         disk.acknowledge("refused")
-        disk.moments[:-1] = []
 
     def has_none_of_it(folder: Path, promised: tuple[Any, ...]) -> None:
         assert recover(folder / "data").tree.last_zxid == EACH
@@ -154,8 +128,7 @@ def test_damage_looks_torn_after_a_power_cut_since_the_mark_was_not_synced(
     tmp_path: Path,
 ) -> None:
     """The mark tells a batch that was durable, and is damaged now, from one that never was."""
-    (tmp_path / "disk").mkdir()
-    disk = Disk(tmp_path / "disk")
+    disk = new_disk(tmp_path / "disk")
     with disk:
         store = Store.open(disk.folder / "data")
         commit(store, EACH)
@@ -185,19 +158,32 @@ def test_damage_looks_torn_after_a_power_cut_since_the_mark_was_not_synced(
 
 def test_a_folder_that_a_power_cut_left_is_refused_while_it_is_made(tmp_path: Path) -> None:
     """Nothing was acknowledged yet: it must open, as a new one or as what it was to be."""
-    (tmp_path / "disk").mkdir()
-    disk = Disk(tmp_path / "disk")
+    disk = new_disk(tmp_path / "disk")
     with disk:
         store = Store.open(disk.folder / "deep" / "data")
     store.close()
     assert survives(disk, tmp_path, holds) > 5
 
 
-def test_an_appender_that_cannot_sync_its_segment_says_so(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    with Disk(tmp_path / "disk") as disk:
-        appender = Appender.create(disk.folder, 1, 10)
-        appender.close()
-        disk.at_sync = failing(disk.syncs + 1, disk.syncs + 1, errno.EIO)
-        with pytest.raises((OSError, HoldfastError)):
-            Appender(appender.path, appender.header, appender.end, appender.chain, 0)
+def test_a_torn_tail_that_was_cut_comes_back_with_a_power_cut(tmp_path: Path) -> None:
+    disk = new_disk(tmp_path / "disk")
+    with disk:
+        store = Store.open(disk.folder / "data")
+        commit(store, EACH)
+        store.close()
+        with store._appender.path.open("ab") as segment:
+            segment.write(b"torn")
+            segment.flush()
+            os.fsync(segment.fileno())
+        again = Store.open(disk.folder / "data")
+        assert again.recovery.bytes_cut == 4
+        disk.moments.clear()
+        disk.acknowledge("cut")
+
+    def has_no_tail(folder: Path, promised: tuple[Any, ...]) -> None:
+        store = Store.open(folder / "data")
+        store.close()
+        assert (store.last_zxid, store.recovery.bytes_cut) == (EACH, 0)
+
+    assert survives(disk, tmp_path, has_no_tail) > 0
+    again.close()
