@@ -155,21 +155,19 @@ _WATCHES: Final = (
     Mutant(
         "watch-of-several-after-the-read",
         _NODES,
-        '            lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),\n',
-        """            lambda: (
+        """lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),""",
+        """lambda: (
                 Together([get(at) for at, _ in full]),
                 [get(at, watch=hang(("data", at), wake)) for at, wake in full],
-            )[0],
-""",
+            )[0],""",
         _ORDER,
     ),
     Mutant(
         "watch-for-the-end-after-the-look",
         _NODES,
-        "            self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)\n",
-        """            self.persist(lambda: get(full), doing, deadline, life, missing)
-            self._client.exists_async(full, watch=watch)
-""",
+        "self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)",
+        """self.persist(lambda: get(full), doing, deadline, life, missing)
+            self._client.exists_async(full, watch=watch)""",
         _ORDER,
     ),
     Mutant(

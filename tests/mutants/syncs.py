@@ -20,7 +20,10 @@ _FOLDER: Final = "holdfast/storage/folder.py"
 _DISK: Final = "holdfast/wire/disk.py"
 
 # Files with a sync that keeps nothing safe, and why.
-NEEDLESS: Final = {"holdfast/cli/machine.py": "measures how long one takes"}
+NEEDLESS: Final = {
+    "holdfast/cli/doctor.py": "measures how long one takes",
+    "holdfast/cli/machine.py": "measures how long one takes",
+}
 
 _SERVER: Final = (
     without(
@@ -309,4 +312,62 @@ _OF_FILES: Final = (
     ),
 )
 
-MUTANTS: Final = (*_SERVER, *_OF_AGENTS, *_OF_STORES, *_OF_FILES)
+_MAKE: Final = ".mkdir(parents=True, exist_ok=True)"
+_OF_FOLDERS: Final = (
+    Mutant(
+        "server-folder-not-synced",
+        "holdfast/coordination/embedded/store.py",
+        "make_folder(folder, 0o700)",
+        f"folder{_MAKE}",
+        _EMBEDDED,
+    ),
+    Mutant(
+        "agent-folder-not-synced",
+        "holdfast/agent/folders.py",
+        "make_folder(folder, 0o700)",
+        f"folder{_MAKE}",
+        _AGENT,
+    ),
+    Mutant(
+        "store-folder-not-synced", _FOLDER, "make_folder(self._folder)", f"directory{_MAKE}", _STORE
+    ),
+    Mutant(
+        "cluster-folder-not-synced",
+        "holdfast/launch/seen.py",
+        "make_folder(cluster.run_folder, 0o700)",
+        f"cluster.run_folder{_MAKE}",
+        _CLUSTER,
+    ),
+    Mutant(
+        "authority-folder-not-synced",
+        "holdfast/wire/certificates.py",
+        "make_folder(folder, 0o700)\n        key",
+        f"folder{_MAKE}\n        key",
+        _CLUSTER,
+    ),
+    Mutant(
+        "lent-folder-not-synced",
+        "holdfast/wire/certificates.py",
+        "make_folder(folder, 0o700)\n        write_private",
+        f"folder{_MAKE}\n        write_private",
+        _CLUSTER,
+    ),
+    Mutant(
+        "wallet-folder-not-synced",
+        "holdfast/agent/wallet.py",
+        "make_folder(self._path.parent, 0o700)",
+        f"self._path.parent{_MAKE}",
+        _CLUSTER,
+    ),
+    Mutant(
+        "gateways-not-durable",
+        "holdfast/launch/serving.py",
+        """    disk.replace_durably(_path(cluster), (json.dumps(fields, indent=2) + "\\n").encode())
+""",
+        """    _path(cluster).write_text(json.dumps(fields, indent=2))
+""",
+        _CLUSTER,
+    ),
+)
+
+MUTANTS: Final = (*_OF_FOLDERS, *_SERVER, *_OF_AGENTS, *_OF_STORES, *_OF_FILES)
