@@ -72,10 +72,37 @@ def test_what_a_restarted_agent_reads_is_lost_by_a_power_cut(tmp_path: Path) -> 
             folders.make()
             journal, recovery = Journal.open(folders.home)
             disk.acknowledge(tuple(recovery.entries))
+            journal.append([TermSeen(99)])
+            disk.acknowledge((*recovery.entries, TermSeen(99)))
         journal.close()
         disk.moments[:] = [moment for moment in disk.moments if "acknowledged" in moment.what]
         survives(disk, tmp_path, holds)
     assert lives > 10
+
+
+def test_a_journal_whose_name_was_not_synced_takes_entries_that_are_lost(tmp_path: Path) -> None:
+    """Its maker was killed before; no agent's folders are made anew here, which would sync it."""
+
+    def made(disk: Disk) -> None:
+        journal, _ = Journal.open(disk.folder)
+        journal.append(BATCHES[0])
+        journal.compact(BATCHES[0])
+        journal.close()
+
+    for disk in restarts(tmp_path, made):
+        with disk:
+            journal, _ = Journal.open(disk.folder)
+            journal.append([TermSeen(99)])
+            disk.moments.clear()
+            disk.acknowledge("appended")
+        journal.close()
+
+        def has_it(folder: Path, promised: tuple[Any, ...]) -> None:
+            journal, recovery = Journal.open(folder)
+            journal.close()
+            assert recovery.entries[-1:] == [TermSeen(99)]
+
+        survives(disk, tmp_path, has_it)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
