@@ -79,7 +79,7 @@ proof-fuzz: setup ## ten million hostile bytes
 proof-linearizability: setup ## registers under concurrent clients and kills
 	$(PY) -m tests.proofs.linearizability --seconds 60 --clients 6 --kills --seed $(SEED)
 
-# KILLS=300 SEED=… PLANE=embedded|ensemble STORE=folder|moto|rclone
+# KILLS=300 SEED=… PLANE=embedded|ensemble STORE=folder|moto|rclone|minio
 proof-control: setup services ## kill a whole cluster everywhere, 300 times, and check its history
 	$(PY) -m tests.proofs.control --kills $(or $(KILLS),300) --seed $(SEED) \
 		--plane $(or $(PLANE),embedded) --store $(or $(STORE),folder)

@@ -49,6 +49,30 @@ _GARBAGE: Final = (
     ),
 )
 
+_REMOVING: Final = (
+    Mutant(
+        "removal-in-the-middle-of-a-commit",
+        "holdfast/storage/claims.py",
+        "            free = not self._needed[key]\n",
+        "            free = True\n",
+        "tests/unit/storage/test_removals.py",
+    ),
+    Mutant(
+        "commit-in-the-middle-of-a-removal",
+        "holdfast/control/manifests.py",
+        "with claims.needing({manifest_key(manifest), *(part.key for _, part in manifest.parts())})",
+        "if True",
+        "tests/unit/storage/test_removals.py",
+    ),
+    Mutant(
+        "old-part-not-written-again",
+        "holdfast/storage/parts.py",
+        "if there is None or there.size_bytes != part.size_bytes or not young:",
+        "if there is None or there.size_bytes != part.size_bytes:",
+        "tests/unit/storage/test_garbage.py",
+    ),
+)
+
 _JOBS: Final = (
     Mutant(
         "job-node-replaced-at-any-version",
@@ -243,4 +267,4 @@ _LEADERS: Final = (
     ),
 )
 
-MUTANTS: Final = (*_GARBAGE, *_JOBS, *_MODELS, *_WATCHES, *_LEADERS)
+MUTANTS: Final = (*_GARBAGE, *_REMOVING, *_JOBS, *_MODELS, *_WATCHES, *_LEADERS)

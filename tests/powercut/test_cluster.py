@@ -60,6 +60,25 @@ def test_papers_of_a_node_are_lost_or_half_there_after_a_power_cut(tmp_path: Pat
     assert survives(disk, tmp_path, is_whole) > 5
 
 
+def test_an_authority_that_was_made_is_lost_or_half_there_after_a_power_cut(
+    tmp_path: Path,
+) -> None:
+    disk = new_disk(tmp_path / "disk")
+    with disk:
+        lent = Authority.make(disk.folder / "deep" / "authority", "c").lent()
+        disk.acknowledge("made")
+
+    def is_whole(folder: Path, promised: tuple[Any, ...]) -> None:
+        try:
+            found = Authority.open(folder / "deep" / "authority")
+        except Missing:
+            assert not promised
+        else:
+            assert found.lent() == lent
+
+    assert survives(disk, tmp_path, is_whole) > 5
+
+
 def test_a_lent_authority_is_lost_or_half_there_after_a_power_cut(tmp_path: Path) -> None:
     lent = Authority.make(tmp_path / "authority", "c").lent()
     disk = new_disk(tmp_path / "disk")

@@ -1,7 +1,7 @@
 """Engines that lie beside the checkout: unpacked once, and only those built for this machine.
 
-They are parts of the test bench and never of the repository: `$HOLDFAST_PARTS`, or `../shared/parts`
-beside the checkout.
+They are parts of the test bench and never of the repository. They lie in `$HOLDFAST_PARTS`, which
+is `../shared/parts` beside the checkout where it is not set.
 """
 
 from __future__ import annotations
