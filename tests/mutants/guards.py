@@ -60,8 +60,8 @@ _REMOVING: Final = (
     Mutant(
         "commit-in-the-middle-of-a-removal",
         "holdfast/control/manifests.py",
-        "with claims.needing({manifest_key(manifest), *(part.key for _, part in manifest.parts())})",
-        "if True",
+        "claims.needing({manifest_key(manifest), *(part.key for _, part in manifest.parts())})",
+        "Claims().needing(())",
         "tests/unit/storage/test_removals.py",
     ),
     Mutant(
