@@ -30,7 +30,7 @@ from typing import Any, Final
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
@@ -49,7 +49,7 @@ class Folders:
 
     def make(self) -> None:
         for folder in (self.home, self.workers, self.logs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder, 0o700)
 
     def worker(self, key: Key) -> Path:
         return self.workers / str(key)

@@ -31,6 +31,7 @@ from holdfast.cluster import Cluster, Registration, opened, register, ties
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
@@ -214,7 +215,7 @@ class _Main:
         except (FileNotFoundError, ValueError, TypeError):
             before = None
         first, last = holding.ports(before)
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._home, 0o700)
         note.write_text(json.dumps(first))
         return first, last
 

@@ -16,8 +16,9 @@ from typing import Final, Self
 import grpc.aio
 
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Authority, Identity, peer_of, request_for, write_private
+from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
 from holdfast.wire.convert import parsed
+from holdfast.wire.disk import make_folder, write_private
 from holdfast.wire.errors import Corrupt, Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
 
@@ -70,7 +71,7 @@ class Wallet:
         return self.papers.identity.peer.renewal_s()
 
     def store(self, papers: Papers) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._path.parent, 0o700)
         identity = papers.identity
         body = {key: base64.b64encode(getattr(identity, key)).decode() for key in _KEYS}
         write_private(self._path, json.dumps(body | {"token": papers.token}).encode())

@@ -28,6 +28,7 @@ from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
+from holdfast.wire import disk
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
@@ -164,7 +165,7 @@ def create(folder: Path, **given: str) -> Cluster:
     """
     made = described(folder, **given)
     for part in (made.folder, made.run_folder, made.logs_folder, made.nodes_folder):
-        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_folder(part, 0o700)
     # It may lie within a project: it is no part of its code.
     (made.folder / ".gitignore").write_text("*\n")
     fields = {
@@ -175,13 +176,14 @@ def create(folder: Path, **given: str) -> Cluster:
         "listen": made.listen,
     }
     draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    draft.write_text(json.dumps(fields, indent=2) + "\n")
+    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
     try:
         os.link(draft, made.folder / _FILE)
     except FileExistsError as error:
         raise occupied(made.folder) from error
     finally:
         draft.unlink()
+    disk.sync_folder(made.folder)
     return made
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from holdfast.coordination.address import EmbeddedAddress, parse
 from holdfast.wire import talk
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
 from holdfast.wire.process import PART_VARIABLE
@@ -173,7 +174,7 @@ class _Turn:
         if self._handle >= 0:
             return True
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder, 0o700)
             handle = os.open(self._folder / "starting", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
             return True  # starting one says what is wrong with the folder
@@ -223,7 +224,7 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
         *("--linger", f"{address.linger_s:g}", "--tick-ms", str(address.tick_ms)),
     ]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder, 0o700)
         with (folder / "server.log").open("ab") as log:
             # A session of its own: Ctrl-C in the terminal of its starter must not end it.
             child = subprocess.Popen(

@@ -22,6 +22,7 @@ from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
 from holdfast.wire import calls, tokens
 from holdfast.wire.certificates import checked_name
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Missing, Refused, RetryError, Unavailable
 from holdfast.wire.limits import JOIN_TOKEN_S
 from holdfast.wire.tokens import Kind, Place, Token
@@ -58,7 +59,7 @@ def token(
     store = parse_store(cluster.store)
     if kind is Kind.STANDBY and isinstance(store, FolderAddress):
         # It is made when something is first kept; the other machine looks whether it sees it.
-        store.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(store.folder)
     place = Place(doors, cluster.coordination_for_others, cluster.store)
     return tokens.join_token(cluster.authority(), life_s, node, place, kind)
 

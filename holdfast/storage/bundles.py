@@ -88,6 +88,8 @@ def push(blobs: Blobs, folder: Path) -> Bundle:
         with translated(f"packing {folder}"):
             pieces = _Again(folder, bundle.members)
             blobs.put(bundle.key, pieces, expect_digest=bundle.digest)
+    else:
+        blobs.confirm(bundle.key)
     return bundle
 
 
@@ -100,6 +102,8 @@ def renew(blobs: Blobs, digest: str) -> bool:
         return False
     if not _young(blobs, there):
         blobs.put(key, blobs.get(key, expect_digest=digest), expect_digest=digest)
+    else:
+        blobs.confirm(key)
     return True
 
 

@@ -1,11 +1,11 @@
-"""What the system says of a disk, and writing a file whole, in one place."""
+"""What the system says of a disk, and making files and folders durable, in one place."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +51,54 @@ def replace_durably(path: Path, data: bytes) -> None:
     draft(unfinished, data, durably=True)
     with room_for(path):
         unfinished.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        sync_folder(path.parent)
+
+
+def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Give `path` these bytes, for its owner alone: durably, all of them or none.
+
+    `replace` False: `FileExistsError` if it is there already.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if replace:
+        unfinished.replace(path)
+    else:
         try:
-            os.fsync(folder)
+            os.link(unfinished, path)
         finally:
-            os.close(folder)
+            unfinished.unlink()
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make the folder, with this mode, and those above it that are missing: they are there after
+    a crash too.
+
+    Each is durable before the next is made, and the one that was there is made so: whoever made it
+    may have been killed before. So a process that finds a folder need look no further up.
+    """
+    missing = [folder]
+    while not missing[-1].is_dir():
+        missing.append(missing[-1].parent)
+    there = missing.pop()
+    # Nobody but its owner can have made a folder where we may not look.
+    with suppress(PermissionError):
+        sync_folder(there.parent)
+    for path in reversed(missing):
+        path.mkdir(mode if path is folder else 0o777, exist_ok=True)
+        sync_folder(path.parent)

@@ -35,6 +35,7 @@ from holdfast.coordination.embedded.recovery import (
 from holdfast.coordination.embedded.snapshot import publish_snapshot, read_snapshot
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire import limits
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Corrupt, HoldfastError, Occupied, Usage
 
 # How often a folder in use is read before what looks like damage is believed.
@@ -313,7 +314,7 @@ def _replay_damaged(reader: SegmentReader, state: Replay) -> None:
 def _write_target(report: SalvageReport, state: Replay) -> None:
     target = report.target
     nodes_max = state.tree.nodes_max
-    files.make_folder(target)
+    make_folder(target, 0o700)
     try:
         secret = files.read_secret(report.source)
     except (FileNotFoundError, Corrupt):
