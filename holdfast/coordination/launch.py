@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.coordination.address import EmbeddedAddress, parse
@@ -63,6 +64,11 @@ def holder(folder: Path) -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return pid if _alive(pid) and _held(folder / "lock") else None
+
+
+def user_of(folder: Path) -> Callable[[], int]:
+    """Gives the user whose process the server over `folder` is; `OSError`: there is none now."""
+    return lambda: (folder / "server.json").stat().st_uid
 
 
 def forbid(folder: Path, fix: str, timeout_s: float) -> None:
