@@ -22,6 +22,7 @@ import hmac
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -129,23 +130,22 @@ def kept(path: Path) -> Access:
     return read(path)
 
 
-def keep(path: Path, access: Access) -> None:
-    """Keep it there durably, for this user only, unless something is kept there already."""
+def keep(path: Path, access: Access, *, anew: bool = False) -> None:
+    """Keep it there durably, for this user only. What is kept there already stays, unless it is
+    another one and `anew` is said; then one takes the other's place, and none is ever missing."""
+    if anew and path.exists() and path.read_bytes() == access.document():
+        return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    with disk.room_for(path):
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(access.document())
-                file.flush()
-                os.fsync(file.fileno())
-            try:
+    disk.draft(draft, access.document(), durably=True)
+    try:
+        if anew:
+            draft.replace(path)
+        else:
+            with suppress(FileExistsError):
                 os.link(draft, path)
-            except FileExistsError:
-                return
-        finally:
-            draft.unlink()
-        disk.sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    disk.sync_folder(path.parent)
 
 
 def shown_to(address: Address, secret_file: Path | None = None) -> Access | None:

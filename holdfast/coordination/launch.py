@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.coordination.address import EmbeddedAddress, parse
-from holdfast.wire import talk
+from holdfast.wire import disk, talk
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
 from holdfast.wire.process import PART_VARIABLE
@@ -66,6 +66,14 @@ def holder(folder: Path) -> int | None:
     return pid if _alive(pid) and _held(folder / "lock") else None
 
 
+def closed(folder: Path) -> int:
+    """How many nodes the server over `folder` found open to everybody when it started."""
+    try:
+        return int(json.loads((folder / "server.json").read_bytes()).get("closed", 0))
+    except (OSError, ValueError, TypeError):
+        return 0
+
+
 def user_of(folder: Path) -> Callable[[], int]:
     """Gives the user whose process the server over `folder` is; `OSError`: there is none now."""
     return lambda: (folder / "server.json").stat().st_uid
@@ -78,7 +86,7 @@ def forbid(folder: Path, fix: str, timeout_s: float) -> None:
     `fix`: the command with which it is allowed again, for those who want one.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / _ENDED).write_text(fix)
+    disk.draft(folder / _ENDED, fix.encode())
     # Who has the turn looks for the mark before it starts anything.
     deadline_s = time.monotonic() + timeout_s
     turn = _Turn(folder)
@@ -230,7 +238,7 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
     ]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (folder / "server.log").open("ab") as log:
+        with disk.private(folder / "server.log", "ab") as log:
             # A session of its own: Ctrl-C in the terminal of its starter must not end it.
             child = subprocess.Popen(
                 command,

@@ -8,6 +8,7 @@ connection breaks before the reply, whether it was done is found out, not guesse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kazoo import exceptions as kz
@@ -37,7 +38,7 @@ class Nodes:
     ) -> None:
         self._gate = gate
         self._access = access
-        self._client = client
+        self.client = client
         self._root = root
         self._bells = Bells()
         self.fences = Fences(gate, client, root)
@@ -49,6 +50,10 @@ class Nodes:
     def waiting(self) -> int:
         """How many wakes hang on watches now."""
         return len(self._bells)
+
+    def full(self, path: str) -> str:
+        """A path of ours as the servers know it."""
+        return (self._root + path).rstrip("/") or "/"
 
     def deadline(self, deadline: Deadline | None) -> Deadline:
         """The end of one operation within a longer wait."""
@@ -115,7 +120,7 @@ class Nodes:
         watch = self._bells.hang(("data", full), wake)
 
         def get() -> Any:
-            return self._client.get_async(full, watch=watch)
+            return self.client.get_async(full, watch=watch)
 
         ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"read {path}", (kz.NoNodeError,)
@@ -124,7 +129,7 @@ class Nodes:
                 data, stat = self.persist(ask, doing, deadline, life, missing)
             except kz.NoNodeError:
                 if wake is None or not self.persist(
-                    lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
+                    lambda: self.client.exists_async(full, watch=watch), doing, deadline, life
                 ):
                     return None
             else:
@@ -133,7 +138,7 @@ class Nodes:
     def read_all(self, wanted: Sequence[tuple[str, Wake | None]]) -> list[Znode | None]:
         """Several nodes in one round trip. Nobody is woken for one that is not there."""
         full = [(self._root + path, wake) for path, wake in wanted]
-        hang, get = self._bells.hang, self._client.get_async
+        hang, get = self._bells.hang, self.client.get_async
         answers = self.persist(
             lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),
             f"read {len(wanted)} nodes",
@@ -159,7 +164,7 @@ class Nodes:
         watch = self._bells.hang(("children", full), wake)
 
         def get() -> Any:
-            return self._client.get_children_async(full, watch=watch)
+            return self.client.get_children_async(full, watch=watch)
 
         ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"list {path}", (kz.NoNodeError,)
@@ -186,7 +191,7 @@ class Nodes:
         """
         full = self._root + path
         watch = self._bells.hang(("children", full), wake)
-        get, doing, missing = self._client.get_children_async, f"watch {path}", (kz.NoNodeError,)
+        get, doing, missing = self.client.get_children_async, f"watch {path}", (kz.NoNodeError,)
         try:
             self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
         except kz.NoNodeError:
@@ -198,26 +203,22 @@ class Nodes:
     def ensure(self, path: str, deadline: Deadline | None = None) -> None:
         """Make the node, and those above it, where missing."""
         deadline = self.deadline(deadline)
-        full = (self._root + path).rstrip("/")
+        full = self.full(path).rstrip("/")
         doing, passing = f"make {path}", (kz.NodeExistsError, kz.NoNodeError)
         missing = [full] if full else []
         while missing:
             here = missing[-1]
-
-            def make(here: str = here) -> Any:
-                return self._client.create_async(here, b"", acl=self._acl(here))
-
-            if self.persist(lambda here=here: self._client.exists_async(here), doing, deadline):
-                missing.pop()
-                continue
+            find = partial(self.client.exists_async, here)
+            make = partial(self.client.create_async, here, b"", acl=self._acl(here))
             try:
-                self.persist(make, doing, deadline, None, passing, writes=True)
-            except kz.NodeExistsError:
-                missing.pop()
+                if not self.persist(find, doing, deadline):
+                    self.persist(make, doing, deadline, None, passing, writes=True)
             except kz.NoNodeError:
                 missing.append(parent_of(here))
-            else:
-                missing.pop()
+                continue
+            except kz.NodeExistsError:
+                pass  # somebody else made it
+            missing.pop()
 
     def create(
         self,
@@ -286,7 +287,7 @@ class Nodes:
         deadline: Deadline | None = None,
     ) -> bool:
         """Remove the node. False if there was none (or a lost reply's attempt removed it)."""
-        full, delete = self._root + path, self._client.delete_async
+        full, delete = self._root + path, self.client.delete_async
         doing, missing = f"remove {path}", (kz.NoNodeError,)
         try:
             self.persist(lambda: delete(full, version), doing, deadline, life, missing, writes=True)
@@ -339,7 +340,7 @@ class Nodes:
         return entries(self._access.acl(full[len(self._root) :] or "/"))
 
     def _commit(self, ops: Sequence[Op]) -> Any:
-        request = self._client.transaction()
+        request = self.client.transaction()
         for op in ops:
             full = self._root + op.path
             if op.kind == "create":
@@ -360,7 +361,7 @@ class Nodes:
         full = self._root + path
 
         def send() -> Any:
-            return self._client.create_async(
+            return self.client.create_async(
                 full,
                 data,
                 self._acl(full),

@@ -73,13 +73,14 @@ class Session:
             self._target = ZooKeeperAddress(hosts=(), timeout_s=address.timeout_s)
         else:
             self._hosts, self._target = address.host_list, address
-        access = accesses.shown_to(address, secret_file)
+        self.access = accesses.shown_to(address, secret_file)
+        self.chroot = self._target.chroot
         user = launch.user_of(address.folder) if isinstance(address, EmbeddedAddress) else None
         self._client = kazoo_client.make(
-            self._target, self._hosts, self._on_granted, access=access, user=user
+            self._target, self._hosts, self._on_granted, access=self.access, user=user
         )
         self._client.add_listener(self._on_kazoo)
-        self.nodes = Nodes(self, self._client, self._target.chroot, access)
+        self.nodes = Nodes(self, self._client, self.chroot, self.access)
         self._keeper_wake = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="holdfast-keeper", daemon=True)
 
@@ -91,7 +92,7 @@ class Session:
         self._keeper.start()
         try:
             self.await_connected(Deadline(timeout_s))
-            if self._target.chroot:
+            if self.chroot:
                 self.nodes.ensure("/")
         except BaseException:
             self.close()

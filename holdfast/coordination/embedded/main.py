@@ -89,6 +89,7 @@ def serve(options: Options) -> int:
     host, port = split_address(options.listen)
     context = tls_context(options)
     process.raise_file_limit()
+    os.umask(process.PRIVATE_MASK)
     store = Store.open(
         options.data,
         snapshot_transactions=options.snapshot_every,
