@@ -145,22 +145,7 @@ async def _serve(
         tells_all=options.open,
         on_broken=broken,
     )
-    try:
-        listener = await loop.create_server(
-            lambda: Connection(server),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
-            backlog=1024,
-        )
-    except OSError as error:
-        server.pipeline.close()
-        raise Occupied(
-            f"cannot listen on {options.listen}",
-            why=error.strerror or str(error),
-            fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
-        ) from error
+    listener = await _listen(server, host, port, context)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, 0)
     address = _address_of(listener)
@@ -184,6 +169,27 @@ async def _serve(
     (options.data / SERVER_FILE).unlink(missing_ok=True)
     log.info("stopped", zxid=hex(server.tree.last_zxid))
     return code
+
+
+async def _listen(
+    server: Server, host: str, port: int, context: ssl.SSLContext | None
+) -> asyncio.Server:
+    try:
+        return await server.loop.create_server(
+            lambda: Connection(server),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
+            backlog=1024,
+        )
+    except OSError as error:
+        server.pipeline.close()
+        raise Occupied(
+            f"cannot listen on {f'[{host}]' if ':' in host else host}:{port}",
+            why=error.strerror or str(error),
+            fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
+        ) from error
 
 
 async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int], None]) -> None:
