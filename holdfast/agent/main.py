@@ -28,6 +28,8 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder
 from holdfast.agent.uplink import Uplink
 from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.coordination import access
+from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
@@ -142,7 +144,7 @@ class _Main:
                 machine,
                 _bundles(cluster),
                 store=cluster.store,
-                coordination=cluster.coordination_for_others,
+                coordination=await asyncio.to_thread(_coordination, cluster, self._home),
                 region=options.region,
                 warm=options.warm,
                 bounds=_bounds(options),
@@ -254,6 +256,18 @@ def _bounds(options: Options) -> Bounds:
 def _bundles(cluster: Cluster) -> BundleFolder:
     blobs = cluster.blobs()
     return lambda digest: bundles.unpack(blobs, digest, cluster.bundles_folder)
+
+
+def _coordination(cluster: Cluster, home: Path) -> str:
+    """The plane as workers reach it: with a credential of their own, for what they need there, in a
+    file. The secret of the cluster is not for them."""
+    ours = cluster.access()
+    if ours is None:
+        return cluster.coordination_for_others
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / access.NAME
+    access.keep(path, ours.for_workers(), anew=True)
+    return with_secret_file(cluster.coordination_for_others, path)
 
 
 def _papers(cluster: Cluster, node: str) -> wallet.Wallet:

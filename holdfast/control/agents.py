@@ -274,7 +274,7 @@ class GrpcAgents:
     async def _listen(
         self, identity: ServerIdentity, port: int, door_port: int
     ) -> list[grpc.aio.Server]:
-        door = Door(self._authority, self._listening.certificate_s)
+        door = Door(self._session, self._authority, self._listening.certificate_s)
         people = People(self._lines, self._authority)
         agents = {
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),

@@ -23,7 +23,7 @@ from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.coordinator import Coordinator
 from holdfast.control.housekeeping import Housekeeping
 from holdfast.control.manifests import manifests_in
-from holdfast.coordination import Election, Leader, Session
+from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.storage.claims import Claims
 from holdfast.wire import logs, process
 from holdfast.wire.certificates import Authority, checked_name
@@ -89,6 +89,7 @@ def serve(options: Options, tell: Tell | None = None) -> int:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
+        protection.ready_for_workers(session)
         deaths: list[BaseException] = []
 
         def died(error: BaseException) -> None:

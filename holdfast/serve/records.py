@@ -21,10 +21,10 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from holdfast.wire import documents
-from holdfast.wire.places import GATEWAYS_PATH
+from holdfast.wire.places import GATEWAYS_PATH, SERVICES_PATH
 from holdfast.wire.room import Resources
 
-SERVICES: Final = "/holdfast/services"
+SERVICES: Final = SERVICES_PATH
 GATEWAYS: Final = GATEWAYS_PATH
 CONDUCTOR: Final = "/holdfast/conductor"  # election of the process that advances rollouts
 WEIGHT_TOTAL: Final = 10_000  # weights of arms are parts of it

@@ -28,7 +28,7 @@ from typing import Final
 from holdfast.storage.backend import Listed
 from holdfast.storage.deadline import Deadline
 from holdfast.storage.sources import Watched
-from holdfast.wire.disk import NO_ROOM, make_folder, sync_folder
+from holdfast.wire.disk import NO_ROOM, make_folder, private_folder, sync_folder
 from holdfast.wire.errors import (
     DiskFailed,
     Full,
@@ -154,7 +154,7 @@ class FolderBackend:
         self._make_durable(target.parent)
         self._make_durable(self._temporary)
         path = self._temporary / secrets.token_hex(16)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for chunk in chunks:
@@ -185,8 +185,8 @@ class FolderBackend:
         with self._known_lock:
             if directory in self._known:
                 return
-        make_folder(self._folder)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder, 0o700)
+        private_folder(directory)
         above = directory
         while above != self._folder:
             above = above.parent
@@ -199,8 +199,8 @@ class FolderBackend:
     @contextmanager
     def _locked(self, how: int, deadline: Deadline) -> Iterator[None]:
         """Hold the folder's lock: shared by those who publish, alone for a guarded removal."""
-        self._lock_file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        private_folder(self._lock_file.parent)
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while True:
                 try:

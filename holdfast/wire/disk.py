@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from holdfast.wire.errors import Full
 
@@ -29,12 +30,41 @@ def room_for(path: Path) -> Iterator[None]:
         ) from error
 
 
+def private(path: Path, mode: str) -> IO[bytes]:
+    """`open`, of a file that only its owner may read if it is made now."""
+    return open(path, mode, opener=_for_the_owner)
+
+
+def private_folder(folder: Path) -> None:
+    """Make the folder, and those above it that are missing, for their owner only."""
+    missing = [folder]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def tighten(top: Path) -> int:
+    """Take from everybody but its owner what lies in this folder, itself last: whoever was killed
+    in the middle is followed by another one. How much was open. What belongs to another user stays
+    as it is."""
+    loose = 0
+    for here, _, names in os.walk(top, topdown=False):
+        for path in (*(Path(here, name) for name in names), Path(here)):
+            with suppress(FileNotFoundError, PermissionError):
+                mode = path.lstat().st_mode
+                if not stat.S_ISLNK(mode) and mode & 0o077:
+                    path.chmod(stat.S_IMODE(mode) & 0o700)
+                    loose += 1
+    return loose
+
+
 def draft(path: Path, data: bytes, *, durably: bool = False) -> None:
     """Write these bytes to `path`, whence a move brings them to their place. All of them, or
     nothing is left there; `Full`: there is no room for them."""
     with room_for(path):
         try:
-            with path.open("wb") as file:
+            with private(path, "wb") as file:
                 file.write(data)
                 if durably:
                     file.flush()
@@ -102,3 +132,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
     for path in reversed(missing):
         path.mkdir(mode if path is folder else 0o777, exist_ok=True)
         sync_folder(path.parent)
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

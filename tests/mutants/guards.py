@@ -155,11 +155,11 @@ _WATCHES: Final = (
     Mutant(
         "watch-after-the-read",
         _NODES,
-        "            return self._client.get_async(full, watch=watch)\n",
-        """            answer = self._client.get_async(full)
+        "            return self.client.get_async(full, watch=watch)\n",
+        """            answer = self.client.get_async(full)
             answer.wait()
             if watch:
-                self._client.exists_async(full, watch=watch)
+                self.client.exists_async(full, watch=watch)
             return answer
 """,
         _ORDER,
@@ -192,20 +192,20 @@ _WATCHES: Final = (
         _NODES,
         "self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)",
         """self.persist(lambda: get(full), doing, deadline, life, missing)
-            self._client.exists_async(full, watch=watch)""",
+            self.client.exists_async(full, watch=watch)""",
         _ORDER,
     ),
     Mutant(
         "node-made-before-the-watch-not-read",
         _NODES,
         """                    if wake is None or not self.persist(
-                        lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
+                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, life
                     ):
                         return None
 """,
         """                    if wake is not None:
                         self.persist(
-                            lambda: self._client.exists_async(full, watch=watch), doing
+                            lambda: self.client.exists_async(full, watch=watch), doing
                         )
                     return None
 """,

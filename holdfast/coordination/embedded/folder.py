@@ -4,6 +4,7 @@
     compacting            held by the process that makes a snapshot, also when its server has died
     trimming              held by whoever removes old files, or needs that nobody does
     secret                32 random bytes and their crc32: session passwords are made from it
+    access                what clients show to be let in (`holdfast.coordination.access`)
     durable               how much of the log is known to be on disk (`log`)
     log-<zxid>            a segment of the log that begins with this zxid
     snapshot-<zxid>       the whole tree as it was after this zxid
