@@ -11,14 +11,14 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from holdfast.control.commands import Decision
+from holdfast.control.commands import Decision, StartWorker
 from holdfast.control.door import (
     Context,
     Door,
@@ -38,6 +38,7 @@ from holdfast.coordination.membership import Members
 from holdfast.wire import logs, rpc
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Fenced, Occupied, Refused, RetryError, Unavailable
+from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import (
     CERTIFICATE_S,
     HELLO_S,
@@ -69,6 +70,7 @@ class GrpcAgents:
     def __init__(self, session: Session, authority: Authority, listening: Listening) -> None:
         self._session = session
         self._authority = authority
+        self._secrets = JobSecrets(authority)
         self._listening = listening
         self._lines = Lines()
         self._term: int | None = None
@@ -147,6 +149,10 @@ class GrpcAgents:
         return self._lines.connection(node)
 
     def order(self, term: int, decision: Decision) -> None:
+        order = decision.command
+        if isinstance(order, StartWorker):
+            secret = self._secrets.of(order.job)
+            decision = replace(decision, command=replace(order, secret=secret))
         self._lines.order(term, decision)
 
     def wait(self, timeout_s: float) -> bool:
