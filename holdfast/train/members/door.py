@@ -188,7 +188,7 @@ class Door:
             elif caller.hello is not None:
                 stays = self._wait(caller, event)
             else:
-                stays = self._hear(caller)
+                stays = self._hear(caller) if event else time.monotonic() < caller.until_s
         except (OSError, EOFError, Refused) as error:
             if isinstance(error, Refused):
                 log.warning("a caller was sent away", job=self.job, why=error.why)
