@@ -41,7 +41,6 @@ from holdfast.wire.errors import HoldfastError, Missing, NotHere, Occupied, TooL
 from holdfast.wire.limits import (
     GRPC_CALLS_MAX,
     GRPC_ERROR_CHARACTERS_MAX,
-    GRPC_MESSAGE_BYTES_MAX,
     RPC_KEEPALIVE_S,
 )
 from holdfast.wire.proto import inference_pb2 as pb
@@ -91,8 +90,9 @@ async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server
             # Envoy and clients keep connections for hours; a peer that is gone is noticed.
             ("grpc.keepalive_time_ms", int(RPC_KEEPALIVE_S * 1000)),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", int(RPC_KEEPALIVE_S * 500)),
-            # The service's own limit may change at any time, and is checked with each message.
-            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+            # Refused at its length, before it is read. The limit may change at any time: whoever
+            # listens then makes a new server, and until then each message is compared.
+            ("grpc.max_receive_message_length", engine.service.limits.body_bytes_max),
             ("grpc.max_send_message_length", -1),
             # Two replicas on one port would share its requests by chance.
             ("grpc.so_reuseport", 0),

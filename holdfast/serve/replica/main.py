@@ -13,10 +13,10 @@ from typing import Final
 import uvloop
 
 from holdfast.models.records import Version
-from holdfast.serve.protocol.grpc_server import serve_grpc
 from holdfast.serve.records import Replica, Service
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.following import Following, Wish
+from holdfast.serve.replica.grpc_listening import GrpcListener
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
 from holdfast.serve.replica.options import Options, parsed
@@ -33,7 +33,6 @@ from holdfast.wire.limits import (
     DRAIN_S_MAX,
     DRAIN_S_MIN,
     DRAIN_SHOWN_S,
-    HTTP_STOP_S,
     STUCK_END_S,
     STUCK_LOOK_S,
     STUCK_LOOKS,
@@ -87,13 +86,15 @@ class _Main:
         self._listen_to_signals()
         listener = Listener(self._app, options.host, options.http_port)
         await listener.start()
-        grpc = await serve_grpc(self._engine, options.host, options.grpc_port)
+        self._grpc = GrpcListener(self._engine, options.host, options.grpc_port)
+        await self._grpc.start()
         log.info("a replica listens", http=f"{options.host}:{options.http_port}")
         self._following.changed()
         tasks = [
             asyncio.create_task(self._following.run(self._wish, self._shown), name="following"),
             asyncio.create_task(self._versions.run(), name="versions"),
             asyncio.create_task(self._look(), name="look"),
+            asyncio.create_task(self._grpc.run(), name="grpc"),
         ]
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         try:
@@ -104,7 +105,7 @@ class _Main:
                 task.cancel()
             await asyncio.wait(tasks)
             await self._following.leave()
-            await grpc.stop(HTTP_STOP_S)
+            await self._grpc.stop()
             await listener.stop()
             await self._engine.close()
         if self._link is not None and not self._code:
@@ -125,6 +126,7 @@ class _Main:
         """Follow it. What is not there, or cannot be read, changes nothing."""
         if wish.service is not None:
             self._engine.configure(wish.service)
+            self._grpc.changed()
         course = wish.course
         if course is not None:
             self._engine.stable = course.stable

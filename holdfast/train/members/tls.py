@@ -148,9 +148,7 @@ class TlsSocket:
             poll.poll()
 
 
-def _joined(
-    first: memoryview, others: Sequence[bytes | bytearray | memoryview]
-) -> memoryview:
+def _joined(first: memoryview, others: Sequence[bytes | bytearray | memoryview]) -> memoryview:
     """A small beginning and what follows it, as one record."""
     parts, size = [first], first.nbytes
     for other in others:

@@ -26,9 +26,7 @@ class Watch:
     """The watch of one worker, for one mesh at a time. `told(True)` is called when somebody has
     waited for peers for a while, `told(False)` when that is over."""
 
-    def __init__(
-        self, credentials: Credentials, worker: int, told: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, credentials: Credentials, worker: int, told: Callable[[bool], None]) -> None:
         self._credentials = credentials
         self._job = credentials.job
         self._worker = worker

@@ -129,9 +129,13 @@ def test_a_knock_that_is_not_for_us_is_not_answered(hello: Hello) -> None:
 def test_a_door_answers_where_its_worker_is() -> None:
     with Doors(1) as doors:
         hello = Hello("knock", JOB, 1, 0, Epoch(9, 0))
-        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {0: Epoch(0, 0)}
+        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+            0: Epoch(0, 0)
+        }
         doors.meet(0, [0], view=4)
-        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {0: Epoch(4, 0)}
+        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+            0: Epoch(4, 0)
+        }
 
 
 def test_who_does_not_answer_is_suspected_and_still_waited_for(

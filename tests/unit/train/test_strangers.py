@@ -104,7 +104,13 @@ def the_peak_of(work: Callable[[], object]) -> int:
         struct.pack("<4sHI", b"HFm\n", 1, 1024 * 1024) + b"x" * 64,
         b"\x16\x03\x01\x02\x00" + b"\x01" * 600,
     ],
-    ids=["http", "random", "a message of 4 GiB", "a hello without a proof", "no TLS, though it seems"],
+    ids=[
+        "http",
+        "random",
+        "a message of 4 GiB",
+        "a hello without a proof",
+        "no TLS, though it seems",
+    ],
 )
 def test_a_stranger_is_cut_off_before_anything_is_made_of_what_it_says(
     port_of: Callable[[], contextlib.AbstractContextManager[tuple[int, Callable[[], bool]]]],
