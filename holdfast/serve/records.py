@@ -129,6 +129,8 @@ class Service:
     asked: int = 0  # counts the changes by users: a conductor knows that it has seen them
     wishes: int = 0  # counts those of them that say which version to serve: what failed is retried
     created_s: float = 0.0
+    # What gateways show to replicas; "": one of an earlier version, which gets one soon.
+    secret: str = field(default="", repr=False)
 
 
 # --- what the conductor decides ------------------------------------------------------------------

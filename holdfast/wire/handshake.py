@@ -62,7 +62,7 @@ class Calling:
         self.answered_by: int | None = None
         self.opening: Final = _OPENING.pack(_MAGIC, _VERSION, purpose, worker, to, nonce)
 
-    def prove(self, answer: bytes) -> bytes:
+    def prove(self, answer: bytes | bytearray) -> bytes:
         """The proof to send, once the other side has proven itself. `Refused`: it has not."""
         magic, called, nonce, proof = _ANSWER.unpack(answer)
         if magic != _MAGIC:
@@ -88,7 +88,7 @@ class Called:
         self._expected = b""
         self._caller = 0
 
-    def answer(self, opening: bytes) -> bytes:
+    def answer(self, opening: bytes | bytearray) -> bytes:
         """What to answer to an opening. `Refused`: it is none, or not for us."""
         magic, version, purpose, caller, to, nonce = _OPENING.unpack(opening)
         if magic != _MAGIC:
@@ -103,7 +103,7 @@ class Called:
         proof = _proof(self._key, b"called", self._job, self._purpose, *sides)
         return _ANSWER.pack(_MAGIC, self._worker, self._nonce, proof)
 
-    def caller(self, proof: bytes) -> int:
+    def caller(self, proof: bytes | bytearray) -> int:
         """Who calls, now that it has proven itself. `Refused`: it has not."""
         if not self._expected or not hmac.compare_digest(proof, self._expected):
             raise stranger(f"it does not know the secret of job {self._job!r}")

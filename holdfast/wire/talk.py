@@ -38,7 +38,7 @@ SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
-SECRET_NAME: Final = "secret"  # the job's: `holdfast.wire.job_credentials`
+SECRET_NAME: Final = "secret"  # noqa: S105  (a file's name) see `holdfast.wire.job_credentials`
 IDENTITY_NAME: Final = "identity.pem"
 TRUST_NAME: Final = "trust.pem"
 DONE: Final = "done"

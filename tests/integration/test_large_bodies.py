@@ -73,9 +73,12 @@ def post(port: int, *, chunked: bool) -> tuple[int, Any]:
 
 def call(port: int, size: int = LARGE, **how: Any) -> grpc.RpcError:
     options = (("grpc.max_send_message_length", -1),)
-    with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-        with pytest.raises(grpc.RpcError) as refused:
-            channel.unary_unary(CALL)(bytes(size), timeout=60, **how)
+    where = f"127.0.0.1:{port}"
+    with (
+        grpc.insecure_channel(where, options=options) as channel,
+        pytest.raises(grpc.RpcError) as refused,
+    ):
+        channel.unary_unary(CALL)(bytes(size), timeout=60, **how)
     return refused.value
 
 

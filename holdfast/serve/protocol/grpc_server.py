@@ -16,6 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.models.records import TensorSpec, Version
+from holdfast.serve.guard import Guard, unknown
 from holdfast.serve.protocol.errors import code_of, sentence
 from holdfast.serve.protocol.marks import (
     ARM,
@@ -27,6 +28,7 @@ from holdfast.serve.protocol.marks import (
     NOT_HERE,
     REGION,
     REPLICA,
+    SECRET,
     VERSION,
     number_of,
     platform_of,
@@ -46,6 +48,7 @@ from holdfast.wire.limits import (
 from holdfast.wire.proto import inference_pb2 as pb
 
 SERVICE: Final = "inference.GRPCInferenceService"
+_PUBLIC: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Pairs = list[tuple[str, str]]
@@ -79,6 +82,8 @@ class Answering(Protocol):
     def held(self, version: int | None) -> Held: ...
     def ready(self, version: int | None = None) -> bool: ...
     def live(self) -> bool: ...
+    @property
+    def guard(self) -> Guard: ...
     async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
 
 
@@ -97,6 +102,7 @@ async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server
             # Two replicas on one port would share its requests by chance.
             ("grpc.so_reuseport", 0),
         ),
+        interceptors=(_Guarding(engine),),
         maximum_concurrent_rpcs=GRPC_CALLS_MAX,
     )
     server.add_generic_rpc_handlers((_handlers(Servicer(engine)),))
@@ -110,6 +116,26 @@ async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server
         ) from error
     await server.start()
     return server
+
+
+class _Guarding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Nobody without the service's secret gets as far as a message."""
+
+    def __init__(self, engine: Answering) -> None:
+        self._engine = engine
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        shown = dict(details.invocation_metadata or ()).get(SECRET)
+        text = shown.encode() if isinstance(shown, str) else shown
+        if details.method in _PUBLIC or self._engine.guard.admits(text):
+            return await continuation(details)
+        # As a stream: of a single message gRPC would read all before it called us.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_requests: AsyncIterator[bytes], context: Context) -> None:
+    error = unknown()
+    await context.abort(code_of(error), sentence(error))
 
 
 def _handlers(servicer: Servicer) -> grpc.GenericRpcHandler[Any, Any]:

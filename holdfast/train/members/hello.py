@@ -1,6 +1,7 @@
 """What workers say to each other at the door, before a connection is a mesh's.
 
-First both prove that they are of the job (`admission`). Then frames of JSON behind a magic word, a version and a length. A caller begins:
+First both prove that they are of the job (`admission`). Then frames of JSON behind a magic word, a
+version and a length. A caller begins:
 
     meet    I am worker W of job J and want to meet in view V, round R; this is what I bring
     knock   are you there, and where are you?

@@ -113,6 +113,9 @@ class TlsSocket:
     def setblocking(self, flag: bool) -> None:
         self._blocks = flag
 
+    def getsockopt(self, level: int, name: int) -> int:
+        return self._ssl.getsockopt(level, name)
+
     def setsockopt(self, level: int, name: int, value: int) -> None:
         self._ssl.setsockopt(level, name, value)
 

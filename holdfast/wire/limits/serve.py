@@ -289,6 +289,11 @@ GATEWAY_LOG_FLUSH_S: Final = 1.0
 
 # --- protocols and the cache -------------------------------------------------------------------
 
+# What gateways show to replicas: nobody guesses it.
+SERVICE_SECRET_BYTES: Final = 32
+# A service that gets a secret while it is served: gateways and replicas hear of it within a second,
+# or as soon as the plane is back for them.
+SERVICE_SECRET_GRACE_S: Final = 30.0
 # A gRPC server whose limit has changed lets go of its port for the next one: within so long, and it
 # is tried so often.
 GRPC_PORT_S: Final = 10.0

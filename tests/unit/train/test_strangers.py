@@ -279,11 +279,14 @@ def test_the_certificate_of_another_job_is_refused_both_ways(tmp_path: Path) -> 
         lenient = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         lenient.check_hostname, lenient.verify_mode = False, ssl.CERT_NONE
         host, port = doors.doors[0].address
-        with socket.create_connection((host, port)) as sock:
-            with lenient.wrap_socket(sock) as line, pytest.raises((ssl.SSLError, OSError)):
-                line.settimeout(LIMIT_S)
-                if not line.recv(1):  # without a certificate of the job
-                    raise ConnectionResetError
+        with (
+            socket.create_connection((host, port)) as sock,
+            lenient.wrap_socket(sock) as line,
+            pytest.raises((ssl.SSLError, OSError)),
+        ):
+            line.settimeout(LIMIT_S)
+            if not line.recv(1):  # without a certificate of the job
+                raise ConnectionResetError
         assert knock({0: HELLO}, doors.addresses, lambda: True, ours) == {0: Epoch(0, 0)}
 
 
