@@ -225,6 +225,7 @@ class Replica:
     draining: bool = False
     course: int = 0
     started_s: float = 0.0
+    trust: str = ""  # a certificate (PEM) by whose key its TLS is signed; "": it speaks plain text
 
 
 @dataclass(frozen=True, slots=True)

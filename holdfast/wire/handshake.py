@@ -35,6 +35,8 @@ ANSWER_BYTES: Final = _ANSWER.size
 PROOF_BYTES: Final = _PROOF_BYTES
 # Whoever answers: a caller that knows an address, and not whose it is.
 ANYBODY: Final = 2**64 - 1
+# The name in the certificates of a job's processes (`job_certificates`): none has one of its own.
+MEMBER_HOST: Final = "member.holdfast.internal"
 # The first byte of a connection that begins with TLS instead: no frame of ours begins so.
 TLS_FIRST_BYTE: Final = 0x16
 

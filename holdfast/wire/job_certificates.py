@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast.wire import talk
 from holdfast.wire.certificates import Authority
-from holdfast.wire.handshake import derived
+from holdfast.wire.handshake import MEMBER_HOST, derived
 
 # A job's certificates are good as long as its secret is. No clock of a machine says otherwise.
 _FROM: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
@@ -58,7 +58,7 @@ def equip(folder: Path, secret: str) -> None:
             file.write(data)
 
 
-def certified(secret: bytes, host: str = "member.holdfast.internal") -> tuple[bytes, bytes]:
+def certified(secret: bytes) -> tuple[bytes, bytes]:
     """A new key with its certificate, and the certificate of the secret's authority; all PEM."""
     number = int.from_bytes(derived(secret, "authority 1") + derived(secret, "authority 2"), "big")
     authority = ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1())
@@ -69,13 +69,13 @@ def certified(secret: bytes, host: str = "member.holdfast.internal") -> tuple[by
         .sign(authority, hashes.SHA256())
     )
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, MEMBER_HOST)])
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     certificate = (
         _builder(subject, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(MEMBER_HOST)]), critical=False)
         .sign(authority, hashes.SHA256())
     )
     key_pem = key.private_bytes(

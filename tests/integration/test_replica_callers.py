@@ -17,10 +17,12 @@ from holdfast.serve.conductor.polling import ask
 from holdfast.serve.protocol.grpc_server import SERVICE
 from holdfast.serve.protocol.marks import SECRET
 from holdfast.serve.records import replicas_path
-from holdfast.wire import documents
+from holdfast.wire import documents, talk
+from holdfast.wire.job_certificates import certified
 from holdfast.wire.proto import inference_pb2 as pb
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
+from tests.credentials import ANOTHER
 from tests.integration.gateway_world import World
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, infer_body
 from tests.servers.envoy import envoy_missing
@@ -133,3 +135,59 @@ def test_a_gateway_shows_the_secret_and_no_client_can_set_or_see_it(
     for log in gateway.folder.glob("*.log"):
         assert SHOWN not in log.read_text()
     assert gateway.folder.stat().st_mode & 0o077 == 0, "files with the secret are the owner's"
+
+
+def test_a_replica_that_other_machines_reach_speaks_tls_with_gateways_and_conductors(
+    world: World, stage: ReplicaStage
+) -> None:
+    number = stage.publish_times(2.0)
+    stage.hold(number)
+    replica = stage.start(**{talk.HOST_VARIABLE: "0.0.0.0"})
+    stage.await_state(1, number)
+    shown = replace(stage.shown()[1], host="127.0.0.1", course=0)
+    assert "BEGIN CERTIFICATE" in shown.trust and "PRIVATE" not in shown.trust
+    with pytest.raises((OSError, http.client.HTTPException)):
+        replica.get("/v2/health/ready")  # no plain text
+    assert ask(shown, SHOWN).worker == 1
+    Membership(world.session, replicas_path("digits")).join("1", documents.document(shown))
+    plain = stage.start(worker=2)  # and one of this machine, in the same clusters
+    stage.await_state(2, number)
+    members = Membership(world.session, replicas_path("digits"))
+    members.join("2", documents.document(stage.shown()[2]))
+    world.service(secret=SHOWN)
+    course = world.course()
+    gateway = world.gateway()
+    world.applied(course)
+    body = infer_body(ROW)
+    answered = set()
+
+    def both_answer() -> bool:
+        reply = gateway.ask(body=body)
+        answered.add((reply.status, reply.replica))
+        return {(200, "1"), (200, "2")} <= answered
+
+    eventually(both_answer, "both answer")
+    plain.kill()
+    with grpc.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ServerMetadata")
+        assert call(b"", timeout=60)
+
+
+def test_a_gateway_does_not_believe_a_replica_with_another_certificate(
+    world: World, stage: ReplicaStage, tmp_path: Path
+) -> None:
+    number = stage.publish_times(2.0)
+    stage.hold(number)
+    stage.start(**{talk.HOST_VARIABLE: "0.0.0.0"})
+    stage.await_state(1, number)
+    another = certified(bytes.fromhex(ANOTHER))[1].decode()
+    shown = replace(stage.shown()[1], host="127.0.0.1", course=0, trust=another)
+    with pytest.raises(OSError, match="certificate"):
+        ask(shown, SHOWN)
+    Membership(world.session, replicas_path("digits")).join("1", documents.document(shown))
+    world.service(secret=SHOWN)
+    course = world.course()
+    gateway = world.gateway()
+    world.applied(course)
+    for _ in range(3):
+        assert gateway.ask(body=infer_body(ROW)).status == 503

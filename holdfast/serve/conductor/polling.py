@@ -7,6 +7,7 @@ by `collect`, on the thread that decides.
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -136,12 +137,20 @@ class Poller:
             self._wake()
 
 
+def _connection(replica: Replica) -> http.client.HTTPConnection:
+    where = (replica.host, replica.http_port)
+    if not replica.trust:
+        return http.client.HTTPConnection(*where, timeout=STATS_TIMEOUT_S)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the authority is the job's own, and signs for nobody else
+    context.load_verify_locations(cadata=replica.trust)
+    return http.client.HTTPSConnection(*where, timeout=STATS_TIMEOUT_S, context=context)
+
+
 def ask(replica: Replica, secret: str = "") -> ReplicaStats:
     """`GET /holdfast/stats`. Raises if it does not answer in time, or with something else."""
     path = "/holdfast/stats"
-    connection = http.client.HTTPConnection(
-        replica.host, replica.http_port, timeout=STATS_TIMEOUT_S
-    )
+    connection = _connection(replica)
     try:
         connection.request("GET", path, headers={SECRET: secret} if secret else {})
         answer = connection.getresponse()

@@ -87,9 +87,14 @@ class Answering(Protocol):
     async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
 
 
-async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server:
-    """A server that has begun to answer there; `Occupied` if it cannot listen. The caller stops it:
-    `await server.stop(grace_s)`."""
+async def serve_grpc(
+    engine: Answering,
+    host: str,
+    port: int,
+    credentials: grpc.ServerCredentials | None = None,
+) -> grpc.aio.Server:
+    """A server that has begun to answer there, with credentials by TLS; `Occupied` if it cannot
+    listen. The caller stops it: `await server.stop(grace_s)`."""
     server = grpc.aio.server(
         options=(
             # Envoy and clients keep connections for hours; a peer that is gone is noticed.
@@ -107,7 +112,11 @@ async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server
     )
     server.add_generic_rpc_handlers((_handlers(Servicer(engine)),))
     try:
-        server.add_insecure_port(f"{host}:{port}")
+        where = f"{host}:{port}"
+        if credentials is None:
+            server.add_insecure_port(where)
+        else:
+            server.add_secure_port(where, credentials)
     except RuntimeError as error:
         raise Occupied(
             f"cannot listen on {host}:{port}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import grpc
 import grpc.aio
 
 from holdfast.serve.protocol.grpc_server import Answering, serve_grpc
@@ -24,8 +25,15 @@ log = logs.get(__name__)
 class GrpcListener:
     """Listens at one address for as long as it is not stopped."""
 
-    def __init__(self, engine: Answering, host: str, port: int) -> None:
+    def __init__(
+        self,
+        engine: Answering,
+        host: str,
+        port: int,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self._engine = engine
+        self._credentials = credentials
         self._where = (host, port)
         self._server: grpc.aio.Server | None = None
         self._most = 0
@@ -35,7 +43,7 @@ class GrpcListener:
     async def start(self) -> None:
         """Listen; `Occupied`: somebody else has the port."""
         self._most = self._engine.service.limits.body_bytes_max
-        self._server = await serve_grpc(self._engine, *self._where)
+        self._server = await serve_grpc(self._engine, *self._where, self._credentials)
 
     def changed(self) -> None:
         """The service may have another limit."""

@@ -21,6 +21,7 @@ from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
 from holdfast.serve.replica.options import Options, parsed
 from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.tls import Tls
 from holdfast.serve.replica.trial import Nest
 from holdfast.serve.replica.versions import Versions
 from holdfast.storage import Blobs
@@ -84,9 +85,13 @@ class _Main:
         shelf = Shelf(options.shelf, options.worker)
         self._versions = Versions(self._engine, shelf, self, self._nest, self._changed)
         self._listen_to_signals()
-        listener = Listener(self._app, options.host, options.http_port)
+        tls = self._tls = Tls.found(options.host, os.environ)
+        context = tls.context() if tls else None
+        listener = Listener(self._app, options.host, options.http_port, tls=context)
         await listener.start()
-        self._grpc = GrpcListener(self._engine, options.host, options.grpc_port)
+        self._grpc = GrpcListener(
+            self._engine, options.host, options.grpc_port, tls.credentials() if tls else None
+        )
         await self._grpc.start()
         log.info("a replica listens", http=f"{options.host}:{options.http_port}")
         self._following.changed()
@@ -147,6 +152,7 @@ class _Main:
             draining=self._engine.draining,
             course=self._course,
             started_s=self._started_s,
+            trust=self._tls.trust if self._tls else "",
         )
 
     def _changed(self) -> None:
