@@ -32,6 +32,7 @@ from holdfast.control.facts import Observed
 from holdfast.control.lines import Lines, OrderRefused
 from holdfast.control.observing import People
 from holdfast.control.stream import Stream, hello_of
+from holdfast.control.token_first import TokenFirst
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.membership import Members
@@ -42,6 +43,7 @@ from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import (
     CERTIFICATE_S,
     HELLO_S,
+    JOIN_MESSAGE_BYTES_MAX,
     RECONNECT_DELAY_S_MAX,
     RPC_STOP_S,
     SESSION_TIMEOUT_S,
@@ -260,7 +262,8 @@ class GrpcAgents:
             inside = {"holdfast.v1.Agents": agents, "holdfast.v1.People": people.methods()}
             self.address = _bind(servers, inside, closed, f"{host}:{port}")
             outside = {"holdfast.v1.Door": doors}
-            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}")
+            first = (TokenFirst(self._authority),)
+            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}", first)
             for server in servers:
                 await server.start()
         except BaseException:
@@ -295,8 +298,15 @@ def _bind(
     services: dict[str, dict[str, Any]],
     credentials: grpc.ServerCredentials,
     address: str,
+    interceptors: Sequence[Any] = (),
 ) -> str:
-    server = grpc.aio.server(options=rpc.SERVER_OPTIONS, maximum_concurrent_rpcs=2 * STREAMS_MAX)
+    options = rpc.SERVER_OPTIONS
+    if interceptors:  # of the port that asks for no certificate
+        most = ("grpc.max_receive_message_length", JOIN_MESSAGE_BYTES_MAX)
+        options = (*(one for one in options if one[0] != most[0]), most)
+    server = grpc.aio.server(
+        options=options, interceptors=interceptors, maximum_concurrent_rpcs=2 * STREAMS_MAX
+    )
     servers.append(server)
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
