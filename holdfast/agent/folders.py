@@ -11,6 +11,8 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     word          what the worker said last of itself: "done" or "left"
     exit          how it ended; written when nothing of it is left
     agent.sock    where it talks to its agent
+    secret        its job's, and what proves that it is of the job to workers of other machines:
+    *.pem         (`holdfast.wire.job_certificates`)
     shim.log      what went wrong with the shim
     tmp/  work/   its TMPDIR, and where it runs when it has no bundle
 serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)

@@ -21,6 +21,7 @@ from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.programs import program_of, wants_torch
 from holdfast.wire import logs, talk
+from holdfast.wire.job_certificates import equip
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
@@ -95,6 +96,8 @@ class Launcher:
         folder = self._folders.worker(key)
         for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
             path.mkdir(mode=0o700, exist_ok=True)
+        if order.secret:
+            equip(folder, order.secret)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         program = program_of(order.command, order.environment, environment["PATH"], cwd)

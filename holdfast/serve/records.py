@@ -129,6 +129,8 @@ class Service:
     asked: int = 0  # counts the changes by users: a conductor knows that it has seen them
     wishes: int = 0  # counts those of them that say which version to serve: what failed is retried
     created_s: float = 0.0
+    # What gateways show to replicas; "": one of an earlier version, which gets one soon.
+    secret: str = field(default="", repr=False)
 
 
 # --- what the conductor decides ------------------------------------------------------------------
@@ -223,6 +225,7 @@ class Replica:
     draining: bool = False
     course: int = 0
     started_s: float = 0.0
+    trust: str = ""  # a certificate (PEM) by whose key its TLS is signed; "": it speaks plain text
 
 
 @dataclass(frozen=True, slots=True)

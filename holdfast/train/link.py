@@ -71,7 +71,7 @@ class Link:
         self.worker = worker
         self.ports = ports
         self.host = host
-        self._folder = folder
+        self.folder = folder
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._ready, self._adopted = False, 0
@@ -257,9 +257,9 @@ class Link:
 
     def _leave_word(self, word: str) -> None:
         """A file, not a message: the agent may be away, and the shim reads it at the end."""
-        unfinished = self._folder / f"{talk.WORD_NAME}.tmp"
+        unfinished = self.folder / f"{talk.WORD_NAME}.tmp"
         unfinished.write_text(word)
-        unfinished.rename(self._folder / talk.WORD_NAME)
+        unfinished.rename(self.folder / talk.WORD_NAME)
 
     def _state(self) -> bytes:
         said = {"ready": self._ready, "view": self._adopted, "step": self._step}
@@ -300,7 +300,7 @@ class Link:
             self._drain_nudges()
 
     def _connect(self) -> socket.socket:
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             line.settimeout(_SEND_S)

@@ -33,11 +33,15 @@ LANES_VARIABLE: Final = "HOLDFAST_LANES"
 MODE_VARIABLE: Final = "HOLDFAST_MODE"
 REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhere in particular
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
+NETWORK_VARIABLE: Final = "HOLDFAST_NETWORK"  # "trusted": no TLS between machines
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
 SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
+SECRET_NAME: Final = "secret"  # noqa: S105  (a file's name) see `holdfast.wire.job_credentials`
+IDENTITY_NAME: Final = "identity.pem"
+TRUST_NAME: Final = "trust.pem"
 DONE: Final = "done"
 LEFT: Final = "left"
 

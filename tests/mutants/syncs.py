@@ -329,7 +329,11 @@ _OF_FOLDERS: Final = (
         _AGENT,
     ),
     Mutant(
-        "store-folder-not-synced", _FOLDER, "make_folder(self._folder, 0o700)", f"directory{_MAKE}", _STORE
+        "store-folder-not-synced",
+        _FOLDER,
+        "make_folder(self._folder, 0o700)",
+        f"directory{_MAKE}",
+        _STORE,
     ),
     Mutant(
         "cluster-folder-not-synced",

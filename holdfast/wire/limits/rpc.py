@@ -69,6 +69,8 @@ JOIN_ATTEMPTS: Final = 100
 TOKEN_CHARACTERS_MAX: Final = 8_192
 # A request for a certificate has a key and a name.
 CERTIFICATE_REQUEST_BYTES_MAX: Final = 16 * 1024
+# A message of a machine that wants to join: such a request, and some words.
+JOIN_MESSAGE_BYTES_MAX: Final = 64 * 1024
 # People who look at jobs at once, on one coordinator: each costs a look a few times a second.
 OBSERVERS_MAX: Final = 64
 # What people are shown is looked at so often; nobody reads faster.
