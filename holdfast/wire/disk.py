@@ -115,7 +115,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def make_folder(folder: Path, mode: int = 0o777) -> None:
+def make_folder(folder: Path, mode: int = 0o700) -> None:
     """Make the folder, with this mode, and those above it that are missing: they are there after
     a crash too.
 

@@ -363,6 +363,20 @@ _OF_FOLDERS: Final = (
         f"self._path.parent{_MAKE}",
         _CLUSTER,
     ),
+    without(
+        "secret-name-not-synced",
+        "holdfast/coordination/access.py",
+        "    disk.sync_folder(path.parent)\n",
+        "disk.sync_folder(path.parent)",
+        _CLUSTER,
+    ),
+    Mutant(
+        "secret-not-synced",
+        "holdfast/coordination/access.py",
+        "disk.draft(draft, access.document(), durably=True)",
+        "disk.draft(draft, access.document())",
+        _CLUSTER,
+    ),
     Mutant(
         "gateways-not-durable",
         "holdfast/launch/serving.py",

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.agent.wallet import Wallet, made_by
 from holdfast.cluster import opened
+from holdfast.coordination import access
 from holdfast.launch import local, serving
 from holdfast.wire import disk as product
 from holdfast.wire.certificates import Authority
@@ -35,6 +36,23 @@ def test_a_cluster_that_was_made_is_lost_or_half_there_after_a_power_cut(tmp_pat
         assert found.authority().cluster == "c"
 
     assert survives(disk, tmp_path, is_whole) > 10
+
+
+def test_the_secret_of_a_plane_is_lost_or_half_there_after_a_power_cut(tmp_path: Path) -> None:
+    disk = new_disk(tmp_path / "disk")
+    with disk:
+        product.make_folder(disk.folder / "plane")
+        secret = access.kept(disk.folder / "plane" / "secret").secret
+        disk.acknowledge("made")
+
+    def is_whole(folder: Path, promised: tuple[Any, ...]) -> None:
+        path = folder / "plane" / "secret"
+        if promised:
+            assert access.read(path).secret == secret, "nobody could open the plane any more"
+        elif path.parent.exists():
+            assert access.kept(path).secret
+
+    assert survives(disk, tmp_path, is_whole) > 2
 
 
 def test_papers_of_a_node_are_lost_or_half_there_after_a_power_cut(tmp_path: Path) -> None:
