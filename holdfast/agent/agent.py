@@ -16,16 +16,18 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.agent import cgroups
 from holdfast.agent.channel import Channel
+from holdfast.agent.coordination import Coordination
 from holdfast.agent.events import (
     Action,
     Answer,
     Bury,
     Event,
     Examine,
+    Key,
     OrderReceived,
     Recovered,
     Report,
@@ -84,7 +86,8 @@ class Agent:
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
         self._launcher = launcher
         self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher)
-        self._channel = Channel(self._heard, self._tell)
+        self._channel = Channel(self._heard, self._tell, self._shares)
+        self.coordination = Coordination(machine.node, self._channel.send)
         self._lock = -1
         self._loop: asyncio.Task[None] | None = None
 
@@ -201,6 +204,7 @@ class Agent:
             self._loop.cancel()
             await asyncio.wait([self._loop])
         self._channel.close_all()
+        await self.coordination.close()
         await self._supervisor.close()
         self._disk.shutdown()
         self._journal.close()
@@ -214,6 +218,11 @@ class Agent:
 
     async def _heard(self, event: Event) -> None:
         await self._submit(event)
+
+    def _shares(self, key: Key, body: Any) -> None:
+        queue = self._machine.queue_of(key)
+        if queue is not None:
+            self.coordination.heard(key, queue, body)
 
     async def _submit(self, event: Event) -> Answer | None:
         if self._loop is None or self._loop.done():
@@ -300,6 +309,7 @@ class Agent:
                 self._supervisor.examine(key)
             case Bury(key):
                 self._channel.close(key)
+                self.coordination.ended(key)
                 self._supervisor.bury(key, frozenset(self._machine.living()))
 
 

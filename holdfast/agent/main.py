@@ -151,7 +151,8 @@ class _Main:
             stack.push_async_callback(service.close)
             data = self._data(machine.capacity, service.address)
             self._registration.note(**data)
-            presence = Presence(cluster.session, options.node, data)
+            sharing = agent.coordination
+            presence = Presence(cluster.session, options.node, data, sharing.attach)
             uplink = Uplink(agent, options.node, papers, presence.session_id)
             works = [
                 asyncio.create_task(work)
@@ -159,6 +160,7 @@ class _Main:
                     presence.run(uplink.point_to),
                     uplink.run(),
                     agent.failed(),
+                    sharing.run(),
                     self._tell(uplink),
                 )
             ]

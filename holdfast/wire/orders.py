@@ -44,7 +44,7 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
-    agent's own bound."""
+    agent's own bound. `queue`: whose locks and values it may share; empty: none."""
 
     node: str
     job: str
@@ -54,6 +54,7 @@ class StartWorker:
     resources: Resources
     environment: Mapping[str, str] = field(default_factory=dict)
     silence_s: float | None = None
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

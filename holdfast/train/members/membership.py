@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from holdfast.train.members.mesh import Mesh
 from holdfast.wire.orders import View
@@ -28,5 +28,7 @@ class Membership(Protocol):
     def boundary(self, metrics: Mapping[str, float] | None = None) -> bool: ...
 
     def finish(self) -> None: ...
+
+    def leave(self) -> NoReturn: ...
 
     def close(self) -> None: ...

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from holdfast.storage import Blobs, Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
@@ -22,7 +22,7 @@ from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
 from holdfast.wire import logs
-from holdfast.wire.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Unavailable
 from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
 from holdfast.wire.orders import View
 
@@ -110,6 +110,10 @@ class Solo:
                     fix="make room there, and run the script again: it goes on where it is",
                 )
         self.close()
+
+    def leave(self) -> NoReturn:
+        """Nobody asks it to."""
+        raise BugError("a run without a job was asked to leave it")
 
     def close(self) -> None:
         self.mesh.close()

@@ -190,7 +190,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "queue")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -203,12 +203,14 @@ class Start(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     SILENCE_S_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
     environment: _containers.ScalarMap[str, str]
     silence_s: float
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ...) -> None: ...
+    queue: str
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("number", "members", "restore_step", "manifest", "settings")
