@@ -33,7 +33,7 @@ class Channel:
         self,
         heard: Callable[[Event], Awaitable[object]],
         lost: Callable[[Disconnected], object],
-        shares: Callable[[Key, Any], None],
+        shares: Callable[[Key, Any], None] = lambda _key, _body: None,
     ) -> None:
         self._heard = heard
         self._lost = lost

@@ -8,9 +8,10 @@ from holdfast.wire.errors import Usage
 from holdfast.wire.sharing import check_name
 
 
-def barrier(rounds: Rounds, name: str) -> None:
+def barrier(rounds: Rounds, name: str, loops: int) -> None:
     """Wait until every lane's worker has come here. Whoever dies is not waited for: the survivors
-    have its lanes then, and are here."""
+    have its lanes then, and are here. One that the job has passed stays open: `loops` is how many
+    loops this script has begun, and the state says how many the job has."""
     check_name("barrier", name)
     if isinstance(rounds, AsyncRounds):
         raise Usage(
@@ -18,6 +19,9 @@ def barrier(rounds: Rounds, name: str) -> None:
             why="its workers never wait for each other",
             fix="write `mode: sync`, or use run.once for what one worker has to do first",
         )
+    rounds.join()
+    if rounds.position.loop >= loops if loops else rounds.member.step > 0:
+        return
     others = set(rounds.together(lambda _lane: name).values()) - {name}
     if others:
         raise Usage(

@@ -88,6 +88,11 @@ def launch(
         member.on_meeting = rounds.met
         rounds.member = member
     seed_everything(seed_of(rounds.seed, "fresh"))
+    return _carried_out(main, rounds, link)
+
+
+def _carried_out(main: Callable[[Run], T], rounds: Rounds, link: Link | None) -> T:
+    """The script's own code, and the stay until its last step is committed."""
     shared = Alone() if link is None else InCluster(link, rounds.member.leave)
     try:
         result = main(Run(rounds, shared))

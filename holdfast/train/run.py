@@ -244,9 +244,9 @@ class Run:
 
     def barrier(self, name: str) -> None:
         """Wait until all workers of the job's present view are here. Call it in a hook or outside
-        the loop, on every worker. Whoever dies is not waited for; whoever joins after it has
-        opened passes."""
-        barrier(self._rounds, name)
+        the loop, on every worker. Whoever dies is not waited for; whoever joins, or resumes the
+        job, after it has opened passes."""
+        barrier(self._rounds, name, self._loops)
 
     def config(
         self, name: str, default: Any = None, *, on_change: OnChange | None = None
