@@ -244,8 +244,8 @@ class Run:
 
     def barrier(self, name: str) -> None:
         """Wait until all workers of the job's present view are here. Call it in a hook or outside
-        the loop, on every worker. Whoever dies is not waited for; whoever joins, or resumes the
-        job, after it has opened passes."""
+        the loop, after `track`, on every worker. Whoever dies is not waited for; whoever joins, or
+        resumes the job, after it has opened passes."""
         barrier(self._rounds, name, self._loops)
 
     def config(
