@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.agent import cgroups
 from holdfast.agent.channel import Channel
@@ -42,6 +42,7 @@ from holdfast.agent.folders import Folders
 from holdfast.agent.journal import Journal
 from holdfast.agent.launching import Bounds, Launcher, Place
 from holdfast.agent.machine import AgentMachine
+from holdfast.agent.privacy import Privacy
 from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
@@ -52,6 +53,7 @@ from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
 
 log = logs.get(__name__)
+_NO_PRIVACY: Final = Privacy("", "it was not asked for")
 
 
 class _Waiting(NamedTuple):
@@ -105,12 +107,15 @@ class Agent:
         warm: bool = False,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
+        privacy: Privacy = _NO_PRIVACY,
+        keep: tuple[str, ...] = (),
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
         `store` and `coordination` are the addresses of the blobs and of the plane, `region` is
         where this machine is: workers are told all of it. `warm`: torch is imported for them from
-        now on, not only when the first wants it.
+        now on, not only when the first wants it. `privacy`: how workers get a /tmp of their own;
+        they see the folders `keep` though these lie in it.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -130,7 +135,8 @@ class Agent:
         state.validate()
         found = cgroups.find()
         log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
-        place = Place(machine.host, store, warm, region, coordination)
+        log.info("whether workers have a /tmp of their own", **privacy._asdict())
+        place = Place(machine.host, store, warm, region, coordination, privacy, keep)
         launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
         agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock

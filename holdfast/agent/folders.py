@@ -12,7 +12,8 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     exit          how it ended; written when nothing of it is left
     agent.sock    where it talks to its agent
     shim.log      what went wrong with the shim
-    tmp/  work/   its TMPDIR, and where it runs when it has no bundle
+    tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
+    var-tmp/      these as /tmp and /var/tmp (`sandbox`)
 serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent import devices, wallet
+from holdfast.agent import devices, privacy, wallet
 from holdfast.agent.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.agent.launching import Bounds
@@ -145,6 +145,8 @@ class _Main:
                 region=options.region,
                 warm=options.warm,
                 bounds=_bounds(options),
+                privacy=await asyncio.to_thread(_privacy, options),
+                keep=(str(cluster.folder), *privacy.store_folder(cluster.store)),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -250,6 +252,17 @@ def _bounds(options: Options) -> Bounds:
     """One that was told how long workers go on without it means replicas too."""
     replicas_s = REPLICA_AWAY_S if options.away_s == AGENT_AWAY_S else options.away_s
     return Bounds(options.away_s, replicas_s, options.away_notice_s)
+
+
+def _privacy(options: Options) -> privacy.Privacy:
+    """A tied agent has the one job of the person whom it is tied to: what that puts into /tmp is
+    meant to be found there."""
+    if options.tied:
+        return privacy.Privacy("", "the one job here is the person's own")
+    found = privacy.found()
+    if not found.kind:
+        log.warning("workers share /tmp with others", reason=found.reason, fix=privacy.FIX)
+    return found
 
 
 def _bundles(cluster: Cluster) -> BundleFolder:

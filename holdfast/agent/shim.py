@@ -3,8 +3,8 @@
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
 Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
-nursery has imported. It imports nothing of Holdfast and little of Python: there is one for each
-worker, it starts in milliseconds and stays small. It
+nursery has imported. It imports nothing of Holdfast but `sandbox`, and little of Python: there is
+one for each worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
   Whoever comes second, started by an agent that could not know, ends with `RACE_LOST`;
@@ -18,7 +18,7 @@ worker, it starts in milliseconds and stays small. It
 """
 
 # pathlib is a third of what this program would load.
-# ruff: noqa: PTH104, PTH116, PTH123, PTH208
+# ruff: noqa: PTH100, PTH104, PTH116, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import ctypes
@@ -31,6 +31,14 @@ import sys
 import time
 from contextlib import suppress
 from typing import Any
+
+if __package__:
+    from holdfast.agent import sandbox
+else:  # executed alone: its neighbour is found beside it
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import sandbox  # type: ignore[import-not-found, no-redef]
+
+    sys.path.pop()
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -212,6 +220,12 @@ class Shim:
         os.dup2(err, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.setsid()
+        if launch.get("tmp"):
+            try:
+                sandbox.enter(sandbox.Plan(**launch["tmp"]))
+            except OSError as error:
+                os.write(2, f"holdfast: /tmp is shared with others: {error}\n".encode())
+        # After it: whoever enters a namespace of users loses the wish.
         self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)

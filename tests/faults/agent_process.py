@@ -4,7 +4,7 @@
 
 It reads orders as JSON lines from its standard input and answers each with a line: the snapshot
 after it. The orders are the few that the tests need. With an address of a coordination plane in
-TEST_PLANE its workers share locks there.
+TEST_PLANE its workers share locks there; with TEST_PRIVATE each has a /tmp of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from holdfast.agent import privacy
 from holdfast.agent.agent import Agent
 from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import Bounds
@@ -92,7 +93,15 @@ def _order(kind: str, fields: dict[str, Any]) -> Order | None:
 
 async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
     bounds = Bounds(away_s=away_s, away_notice_s=1.0)
-    agent = await Agent.start(folder, NODE, machine(ports), no_bundle, warm=warm, bounds=bounds)
+    agent = await Agent.start(
+        folder,
+        NODE,
+        machine(ports),
+        no_bundle,
+        warm=warm,
+        bounds=bounds,
+        privacy=privacy.found() if os.environ.get("TEST_PRIVATE") else privacy.Privacy(""),
+    )
     sharing = await _share(agent)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
