@@ -14,7 +14,8 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     secret        its job's, and what proves that it is of the job to workers of other machines:
     *.pem         (`holdfast.wire.job_certificates`)
     shim.log      what went wrong with the shim
-    tmp/  work/   its TMPDIR, and where it runs when it has no bundle
+    tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
+    var-tmp/      these as /tmp and /var/tmp (`sandbox`)
 serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """

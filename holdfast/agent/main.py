@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent import devices, wallet
+from holdfast.agent import devices, privacy, wallet
 from holdfast.agent.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.agent.launching import Bounds
@@ -148,13 +148,16 @@ class _Main:
                 region=options.region,
                 warm=options.warm,
                 bounds=_bounds(options),
+                privacy=await asyncio.to_thread(_privacy, options),
+                keep=(str(cluster.folder), *privacy.store_folder(cluster.store)),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
             stack.push_async_callback(service.close)
             data = self._data(machine.capacity, service.address)
             self._registration.note(**data)
-            presence = Presence(cluster.session, options.node, data)
+            sharing = agent.coordination
+            presence = Presence(cluster.session, options.node, data, sharing.attach)
             uplink = Uplink(agent, options.node, papers, presence.session_id)
             works = [
                 asyncio.create_task(work)
@@ -162,6 +165,7 @@ class _Main:
                     presence.run(uplink.point_to),
                     uplink.run(),
                     agent.failed(),
+                    sharing.run(),
                     self._tell(uplink),
                 )
             ]
@@ -251,6 +255,17 @@ def _bounds(options: Options) -> Bounds:
     """One that was told how long workers go on without it means replicas too."""
     replicas_s = REPLICA_AWAY_S if options.away_s == AGENT_AWAY_S else options.away_s
     return Bounds(options.away_s, replicas_s, options.away_notice_s)
+
+
+def _privacy(options: Options) -> privacy.Privacy:
+    """A tied agent has the one job of the person whom it is tied to: what that puts into /tmp is
+    meant to be found there."""
+    if options.tied:
+        return privacy.Privacy("", "the one job here is the person's own")
+    found = privacy.found()
+    if not found.kind:
+        log.warning("workers share /tmp with others", reason=found.reason, fix=privacy.FIX)
+    return found
 
 
 def _bundles(cluster: Cluster) -> BundleFolder:

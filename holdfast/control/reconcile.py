@@ -237,6 +237,7 @@ def _starts(sight: Sight) -> Iterator[Decision]:
             resources=job.spec.resources,
             environment=_environment(job),
             silence_s=job.spec.silence_s,
+            queue=job.spec.queue,
         )
         yield Decision(order, f"worker {worker} is placed on {placement.node}, not reported there")
 

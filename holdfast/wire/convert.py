@@ -194,6 +194,7 @@ def _start_message(order: StartWorker) -> pb.Start:
         environment=dict(order.environment),
         silence_s=order.silence_s,
         secret=order.secret,
+        queue=order.queue,
     )
 
 
@@ -224,6 +225,7 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         environment=dict(start.environment),
         silence_s=start.silence_s if start.HasField("silence_s") else None,
         secret=start.secret,
+        queue=start.queue,
     )
 
 

@@ -45,7 +45,7 @@ class Attempt:
 class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
     agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
-    is sent."""
+    is sent. `queue`: whose locks and values it may share; empty: none."""
 
     node: str
     job: str
@@ -56,6 +56,7 @@ class StartWorker:
     environment: Mapping[str, str] = field(default_factory=dict)
     silence_s: float | None = None
     secret: str = field(default="", repr=False)
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class Member(Keeper):
             replaced = self._entered()
         self._take_share(self.view.number)
         if self._link.leaving:
-            self._leave()
+            self.leave()
         if self._link.view(timeout_s=0) is not None:
             replaced = self._entered() or replaced
         return replaced or lanes != self.lanes
@@ -177,7 +177,7 @@ class Member(Keeper):
         try:
             return self._enter()
         except _Asked:
-            self._leave()
+            self.leave()
 
     def _enter(self) -> bool:
         """Meet, until it has come to something; whether the state was replaced. Raises `_Asked`."""
@@ -281,7 +281,8 @@ class Member(Keeper):
 
     # --- small things ---------------------------------------------------------------------------
 
-    def _leave(self) -> NoReturn:
+    def leave(self) -> NoReturn:
+        """Say that it leaves, let go of everything, and raise `Left`."""
         self._link.left()
         self.close()
         raise Left(0)

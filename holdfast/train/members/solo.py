@@ -125,6 +125,10 @@ class Solo:
                 )
         self.close()
 
+    def leave(self) -> NoReturn:
+        """Nobody asks it to."""
+        raise BugError("a run without a job was asked to leave it")
+
     def close(self) -> None:
         self.mesh.close()
         if self._saver is not None:

@@ -196,7 +196,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -210,13 +210,15 @@ class Start(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     SILENCE_S_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
     environment: _containers.ScalarMap[str, str]
     silence_s: float
     secret: str
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ...) -> None: ...
+    queue: str
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("number", "members", "restore_step", "manifest", "settings")

@@ -169,6 +169,10 @@ class AsyncMember:
 
     def leave(self) -> NoReturn:
         """Give back what it holds, let the others have what it serves, and go."""
+        if self._server is None:  # it has not joined yet: there is nothing to give
+            self._link.left()
+            self.close()
+            raise Left(0)
         home, until_s = self._home, time.monotonic() + ASYNC_LEAVE_S
         given = self._link.view(timeout_s=0)
         excluded = given is not None and bool(given.lanes)
