@@ -28,6 +28,7 @@ from holdfast.train.data.fetching import Collate, Samples
 from holdfast.train.data.sharded import Sharded
 from holdfast.train.data.source import Source
 from holdfast.train.evaluation import Evaluation, evaluate
+from holdfast.train.going_on import sizes_of
 from holdfast.train.loop import Loop
 from holdfast.train.modes.asynchronous.rounds import AsyncRounds
 from holdfast.train.modes.rounds import Hook, Rounds
@@ -140,26 +141,32 @@ class Run:
         self,
         data: Samples | Sharded | Any,
         *,
-        lane_batch: int,
+        lane_batch: int | None = None,
         epochs: int | None = 1,
         shuffle: bool = True,
         drop_last: bool = False,
         loader_workers: int = 0,
         collate: Collate | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
     ) -> Iterator[Batch]:
         """The batches of the lanes that this worker holds, step after step.
 
         A step has `lanes * lane_batch` samples, however many workers there are. The last step of an
         epoch has what is left, evenly over the lanes; `drop_last` leaves it out. Without `epochs`
         it goes on until `stop_early`. With `loader_workers` processes fetch ahead.
+
+        `sampler(epoch, seed)` gives the order of an epoch; `batch_sampler(epoch, seed)` lists, each
+        of them one lane's batch, and then there is no `lane_batch`. What is read is part of the
+        job's state: a job does not go on with other data. The job's settings `lane_batch` and
+        `accumulate`, if it has them, have the last word, step by step.
         """
         number, self._loops = self._loops, self._loops + 1
         rounds = self._rounds
         source = Source(
             data,
             lanes=self.lanes,
-            lane_batch=lane_batch,
-            parts=self._parts,
+            sizes=sizes_of(rounds, data, lane_batch, self._parts, batch_sampler),
             shuffle=shuffle,
             drop_last=drop_last,
             seed=rounds.seed_of("loop", number),
@@ -168,6 +175,8 @@ class Run:
             device=self.device,
             held=lambda: rounds.member.lanes,
             local_steps=rounds.local_steps,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
         )
         if isinstance(rounds, AsyncRounds):
             rounds.prepare(number, source, epochs, loader_workers=loader_workers)

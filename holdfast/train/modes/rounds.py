@@ -13,8 +13,8 @@ import torch
 
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import SampleLog, Source
+from holdfast.train.data.streams import Read
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
 from holdfast.train.members.replacing import Replaced, left_behind
@@ -266,6 +266,7 @@ class Rounds:
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
         stepping = self._at_step()
+        source.mark(stepping.records)
         stepping.read()
         self._pace.end()
         try:
@@ -284,7 +285,7 @@ class Rounds:
             metrics["gradient_norm"] = norm
         stepping.clear()
         self.position.metrics = metrics
-        self.position.forward(more=step.more, stop=step.stop)
+        self.position.forward(more=step.more, stop=step.stop, taken=source.taken, marks=step.marks)
         self.member.count()
         self.settle()
 

@@ -24,6 +24,7 @@ class Lane:
     only: list[str] | None = None  # the optimizers that step; None: all
     stop: bool = False
     more: bool = True
+    mark: list[int] | None = None  # where it is in its files after the step
 
     def add(self, name: str, value: float, count: int) -> None:
         self.values[name] = self.values.get(name, 0.0) + value * count
@@ -52,6 +53,11 @@ class Step:
     def only(self) -> list[str] | None:
         return next((lane.only for lane in self.lanes.values() if lane.count), None)
 
+    @property
+    def marks(self) -> dict[str, list[int]]:
+        """Where lanes are in their files, for a position."""
+        return {str(lane): it.mark for lane, it in self.lanes.items() if it.mark is not None}
+
     def untouched(self) -> set[int]:
         """The parameters that had a gradient in no lane."""
         found = [set(lane.untouched) for lane in self.lanes.values() if lane.count]
@@ -71,7 +77,7 @@ class Step:
 def spell(lanes: Mapping[int, Lane], buffers: bytes | None) -> bytes:
     """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's."""
     rows = {
-        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more]
+        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more, it.mark]
         for lane, it in lanes.items()
     }
     text = json.dumps([rows, buffers is not None]).encode()

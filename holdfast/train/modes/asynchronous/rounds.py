@@ -19,8 +19,8 @@ from torch import nn
 from holdfast.storage import Blobs
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.link import Link
 from holdfast.train.modes import adjusting
 from holdfast.train.modes.asynchronous.ledger import Credit
@@ -133,8 +133,9 @@ class AsyncRounds(Rounds):
             part.until(lambda: part.traffic.pull(part.homes()))
         ticket = tickets.begin()
         step, lane = divmod(ticket, self.lanes)
-        _, steps, _ = self._loops[self.position.loop]
+        source, steps, _ = self._loops[self.position.loop]
         self.position.epoch, self.position.index = divmod(step, steps)
+        self.position.at = self.position.index * source.taken
         return lane
 
     def _more(self, owed: list[Credit]) -> bool:
