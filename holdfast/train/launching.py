@@ -17,6 +17,8 @@ import torch
 from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.storage import open_store
 from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.data import single
+from holdfast.train.data.digests import Damaged
 from holdfast.train.link import Link
 from holdfast.train.members.member import Left, Member
 from holdfast.train.members.solo import Solo
@@ -92,8 +94,13 @@ def launch(
         rounds.finish()
     except Left:
         raise
-    except BaseException:
+    except BaseException as error:
+        told = single.explained(error, rounds.given)
+        if link is not None and isinstance(told or error, (Usage, Damaged)):
+            link.refused()
         rounds.member.close()
+        if told is not None:
+            raise told from error
         raise
     return result
 

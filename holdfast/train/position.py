@@ -36,13 +36,11 @@ class Position:
         self.loop, self.epoch, self.index, self.stop, self.ended = loop, 0, 0, False, False
         self.at, self.marks, self.data = 0, {}, {}
 
-    def forward(
-        self, *, more: bool, stop: bool, taken: int = 0, marks: dict[str, list[int]] | None = None
-    ) -> None:
+    def forward(self, *, more: bool, stop: bool, taken: int, marks: dict[str, list[int]]) -> None:
         """A step is complete. It has taken so many samples of each lane."""
         self.ended = not more
         at = self.at if self.at >= 0 else self.index * taken
-        self.at, self.marks = (at + taken, marks or {}) if more else (0, {})
+        self.at, self.marks = (at + taken, marks) if more else (0, {})
         self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
         self.stop = self.stop or stop
         self.settled, self.asked = False, 0

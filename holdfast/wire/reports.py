@@ -49,11 +49,12 @@ class ExitKind(Enum):
     SIGNAL = "signal"  # somebody else killed it
     HUNG = "hung"  # it made no progress for too long
     LOST = "lost"  # the agent came back and the process was not there any more
+    REFUSED = "refused"  # it said itself that trying again cannot help
 
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the job: what its own code did."""
-        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG)
+        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
 DONE: Final = "done"
 LEFT: Final = "left"
+REFUSED: Final = "refused"  # its error would come again, whoever tries
 
 
 def line(kind: str, body: Any) -> bytes:

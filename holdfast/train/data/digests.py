@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import torch
@@ -30,7 +31,7 @@ class Damaged(Corrupt):
 
 def open_path(path: Any) -> BinaryIO:
     """The bytes of a file of this machine."""
-    return open(path, "rb")
+    return Path(path).open("rb")
 
 
 def digest_of_text(text: str) -> str:

@@ -115,7 +115,7 @@ class _Loader:
         context = multiprocessing.get_context()
         ours, theirs = context.Pipe()
         self._line: Connection = ours
-        self._process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+        self._process: BaseProcess = context.Process(
             target=_load,
             args=(os.getpid(), theirs, ours, streams, collate, keep_items),
             name="holdfast-loader",
@@ -139,9 +139,8 @@ class _Loader:
                 fix="nothing: the worker is started again; fewer loader_workers need less memory",
             ) from error
         if kind == "failed":
-            error, story = what
-            error.add_note(story)
-            raise error
+            what[0].add_note(what[1])
+            raise what[0]
         lane, course, share = what
         return lane, course, share
 

@@ -179,6 +179,10 @@ class Source:
                 mark = self._shares[lane].mark
                 record.mark = None if mark is None else list(mark)
 
+    def forward(self, position: Position, step: words.Step) -> None:
+        """The step is complete: the position moves on."""
+        position.forward(more=step.more, stop=step.stop, taken=self.taken, marks=step.marks)
+
     def get(self, ticket: Ticket | Read) -> Batch:
         if isinstance(ticket, Ticket):
             data = self._fetcher.get(ticket)

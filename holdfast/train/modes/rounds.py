@@ -78,6 +78,11 @@ class Rounds:
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
 
+    @property
+    def given(self) -> int:
+        """Samples of the batch that is with the user's code; 0: none is."""
+        return self._count
+
     def seed_of(self, *parts: int | str) -> int:
         return seed_of(self.seed, *parts)
 
@@ -285,7 +290,7 @@ class Rounds:
             metrics["gradient_norm"] = norm
         stepping.clear()
         self.position.metrics = metrics
-        self.position.forward(more=step.more, stop=step.stop, taken=source.taken, marks=step.marks)
+        source.forward(self.position, step)
         self.member.count()
         self.settle()
 
