@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.train.data.sizes import LIVE, Sizes
+from holdfast.train.data.sizes import Sizes
 from holdfast.train.members.solo import Solo
 from holdfast.train.modes.asynchronous.rounds import AsyncRounds
 from holdfast.train.modes.rounds import Rounds
 from holdfast.wire.errors import Usage
+from holdfast.wire.talk import SIZE_SETTINGS
 
 
 def sizes_of(
@@ -44,7 +45,7 @@ def check(rounds: Rounds, now: Mapping[str, Any]) -> None:
     changed = []
     for name in sorted({*position.data, *now}):
         before, after = position.data.get(name), now.get(name)
-        announced = name in LIVE and rounds.settings.given(name) is not None and not alone
+        announced = name in SIZE_SETTINGS and rounds.settings.given(name) is not None and not alone
         if before != after and not announced:
             changed.append((name, before, after))
     if not changed:
@@ -69,7 +70,9 @@ def _shown(value: Any) -> str:
 def _fix(rounds: Rounds, names: list[str], now: Mapping[str, Any], *, alone: bool) -> str:
     if alone:
         return "give it what it had, or begin anew with an empty folder: HOLDFAST_CHECKPOINTS=OTHER"
-    live = [f"holdfast set {rounds.job} {name}={now[name]}" for name in names if name in LIVE]
+    live = [
+        f"holdfast set {rounds.job} {name}={now[name]}" for name in names if name in SIZE_SETTINGS
+    ]
     if live and len(live) == len(names):
         return f"leave the script as it was, and say {' and '.join(live)}; or begin anew: a new job"
     return "give it what it had, or begin anew: start it as a new job, under another name"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.wire.errors import Usage
+from holdfast.wire.reports import SETTING_METRIC
 
 
 class Settings(Mapping[str, Any]):
@@ -43,10 +44,9 @@ class Settings(Mapping[str, Any]):
         if name in self._changed:
             self._changed[name] = True
 
-    @property
-    def changed(self) -> Mapping[str, bool]:
-        """What was changed since the start, and whether anything has taken it since."""
-        return self._changed
+    def metrics(self) -> dict[str, float]:
+        """For people: what was changed since the start, and whether anything has taken it."""
+        return {f"{SETTING_METRIC}{name}": float(took) for name, took in self._changed.items()}
 
     def typed(self, name: str, text: str) -> Any:
         """What this text would be as the value of this setting."""

@@ -18,6 +18,9 @@ SAMPLES_METRIC: Final = "samples_per_step"  # of all lanes together
 # How long this worker needs for one lane by itself, lately and in its present view. Lanes move away
 # from one that is slower than the others: see `control.pace`.
 LANE_METRIC: Final = "lane_ms"
+# Before the name of a setting that was changed since the worker's start: 1 if an optimizer or the
+# script has taken it since, 0 if nothing has.
+SETTING_METRIC: Final = "setting "
 
 
 @dataclass(frozen=True, slots=True)

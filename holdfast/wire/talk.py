@@ -33,6 +33,8 @@ MODE_VARIABLE: Final = "HOLDFAST_MODE"
 REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhere in particular
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
+# Settings that say how much a step takes: whole numbers from 1 on, live.
+SIZE_SETTINGS: Final = ("lane_batch", "accumulate")
 SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"

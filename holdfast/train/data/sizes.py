@@ -10,8 +10,6 @@ from holdfast.train.data.order import Size
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
 
-LIVE = ("lane_batch", "accumulate")
-
 
 class Sizes:
     """`sizes()` is the size of the step under way. `lane_batch` None: a batch sampler decides.

@@ -336,7 +336,7 @@ class Rounds:
                 continue  # the position is that of the new state
             self.position.settle()
             shown = {**self.position.metrics, **self.outlook(), **self._pace.metrics()}
-            self.member.boundary(shown)
+            self.member.boundary(shown | self.settings.metrics())
             self._asked = self.position.asked
             self._after_meeting()
 

@@ -201,7 +201,7 @@ class AsyncRounds(Rounds):
             "batches_given_out_again": part.tickets.counts.get("lost", 0),
             "batches_done_twice": part.tickets.counts.get("repeated", 0),
         }
-        part.boundary({**self.position.metrics, **counts})
+        part.boundary({**self.position.metrics, **counts, **self.settings.metrics()})
 
     # --- a batch -------------------------------------------------------------------------------
 
