@@ -87,6 +87,9 @@ class Started(IterableDataset[Any]):
     def __init__(self, samples: int, meter: Meter) -> None:
         self._samples, self._meter = samples, meter
 
+    def __iter__(self) -> Iterator[Any]:
+        return self.start(0, 1, 0, 0)
+
     def start(self, lane: int, lanes: int, epoch: int, at: int) -> Iterator[Any]:
         mine = range(lane, self._samples, lanes)[at:]
         for number in mine:

@@ -23,7 +23,9 @@ def in_order(data: Any) -> bool:
     """Whether its lanes are read from a position on, not asked for by number."""
     if isinstance(data, Sharded):
         return True
-    return callable(getattr(data, "start", None)) and not hasattr(data, "__getitem__")
+    # torch gives even an IterableDataset a `__getitem__`, which only fails.
+    numbered = hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
+    return callable(getattr(data, "start", None)) and not numbered
 
 
 def check(data: Any, *, sampler: Any = None, batch_sampler: Any = None) -> None:
