@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset
 from holdfast import train
 from tests.faults import training_host
 from tests.faults.training_scenarios import Points, _answer
+from tests.servers.s3 import ACCESS_KEY, BUCKET, SECRET_KEY
 
 WIDTH = 4
 
@@ -41,19 +42,24 @@ class Meter:
         self._file.write(json.dumps(row) + "\n")
 
 
+def bucket(endpoint: str) -> S3Store:
+    return S3Store(
+        BUCKET,
+        endpoint=endpoint,
+        region="us-east-1",
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        client_options={"allow_http": True},
+    )
+
+
 class Files:
     """Files of rows of equal size, in a folder or a bucket, read some rows at a time."""
 
     def __init__(self, options: dict[str, Any], meter: Meter) -> None:
         self._meter, self._piece = meter, options.get("piece", 8)
         if "endpoint" in options:
-            self._store: Any = S3Store(
-                options["bucket"],
-                endpoint=options["endpoint"],
-                region="us-east-1",
-                skip_signature=True,
-                client_options={"allow_http": True},
-            )
+            self._store: Any = bucket(options["endpoint"])
         else:
             self._store = LocalStore(options["rows"])
 

@@ -4,17 +4,17 @@ that need not be."""
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 
-from tests.faults.data_host import write_rows
+from tests.faults.data_host import bucket, write_rows
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
-from tests.servers.s3 import BUCKET, MotoServer
+from tests.servers.s3 import MotoServer, moto_missing
 
 
 @pytest.fixture(scope="module")
@@ -152,16 +152,14 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     if request.param == "folder":
         yield {**FILES, "rows": str(tmp_path / "rows")}
         return
+    if missing := moto_missing():
+        pytest.skip(missing)
     with MotoServer(tmp_path / "s3") as server:
-        server.wait_ready()
         endpoint = f"http://127.0.0.1:{server.port}"
+        store = bucket(endpoint)
         for file, data in enumerate(found):
-            to = f"{endpoint}/{BUCKET}/rows-{file}"
-            with urllib.request.urlopen(
-                urllib.request.Request(to, data=data, method="PUT"), timeout=30
-            ) as answer:
-                assert answer.status == 200
-        yield {**FILES, "endpoint": endpoint, "bucket": BUCKET}
+            obstore.put(store, f"rows-{file}", data)
+        yield {**FILES, "endpoint": endpoint}
 
 
 @pytest.mark.parametrize("loader_workers", [0, 2])
