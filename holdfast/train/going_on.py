@@ -38,14 +38,17 @@ def check(rounds: Rounds, now: Mapping[str, Any]) -> None:
     """The script has come to the loop that the position is in: `Usage` if it reads other data than
     the state comes from. A loop that begins writes down what it reads."""
     position = rounds.position
-    if not position.data:
+    if isinstance(rounds, AsyncRounds):
+        # There is no common position: the ledger keeps what the first one has said.
+        position.data = rounds.first_said("data", dict(now))
+    elif not position.data:
         position.data = dict(now)
-        return
     alone = isinstance(rounds.member, Solo)
+    live = not alone and not isinstance(rounds, AsyncRounds)
     changed = []
     for name in sorted({*position.data, *now}):
         before, after = position.data.get(name), now.get(name)
-        announced = name in SIZE_SETTINGS and rounds.settings.given(name) is not None and not alone
+        announced = live and name in SIZE_SETTINGS and rounds.settings.given(name) is not None
         if before != after and not announced:
             changed.append((name, before, after))
     if not changed:

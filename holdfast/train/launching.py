@@ -95,14 +95,19 @@ def launch(
     except Left:
         raise
     except BaseException as error:
-        told = single.explained(error, rounds.given)
-        if link is not None and isinstance(told or error, (Usage, Damaged)):
-            link.refused()
-        rounds.member.close()
-        if told is not None:
+        told = single.explained(error, rounds.given) or error
+        _end(rounds, link, told)
+        if told is not error:
             raise told from error
         raise
     return result
+
+
+def _end(rounds: Rounds, link: Link | None, error: BaseException) -> None:
+    """Let go of everything after this error; say so if it would come again, whoever tries."""
+    if link is not None and isinstance(error, (Usage, Damaged)):
+        link.refused()
+    rounds.member.close()
 
 
 def _kind(mode: str, *, alone: bool) -> type[Rounds]:

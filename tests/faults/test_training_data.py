@@ -141,6 +141,26 @@ def test_a_job_does_not_go_on_when_its_script_reads_other_data(host: Host, tmp_p
     assert worker.word == "refused", "trying again cannot help"
 
 
+@pytest.mark.parametrize("mode", ["sync", "local", "async"])
+def test_a_worker_that_reads_other_data_than_the_others_is_refused(
+    mode: str, host: Host, tmp_path: Path
+) -> None:
+    options = {"data": "points", "samples": 151, "epochs": 100_000, "lane_batch": 4}
+    more = {"HOLDFAST_MODE": mode}
+    with Data(tmp_path, host, options, lanes=4, more=more) as stage:
+        stage.start(0)
+        stage.move([0], restore=0)
+        stage.wait_for_step(2)
+        stage.options = {**stage.options, "lane_batch": 5}
+        stage.start(1)
+        stage.move([0, 1])
+        worker = stage.workers[1]
+        stage.wait("it has ended", lambda: not worker.alive)
+        output = worker.output.read_text()
+    assert "why: lane_batch: 4 -> 5\n" in output
+    assert worker.word == "refused"
+
+
 FILES = {"data": "files", "files": 8, "epochs": 2, "lane_batch": 4, "piece": 8}
 ROWS = 96  # of each file
 

@@ -276,6 +276,11 @@ class AsyncRounds(Rounds):
     def stop(self) -> None:
         self._part.tickets.stop = True
 
+    def first_said(self, what: str, value: Any) -> Any:
+        """What the first worker of the job has said of this for the present loop: this, if nobody
+        has. Checkpoints keep it."""
+        return self._part.once(f"{what} {self.position.loop}", lambda: value)
+
     def together(
         self, work: Callable[[int], Any], lanes: Sequence[int] | None = None
     ) -> dict[int, Any]:
