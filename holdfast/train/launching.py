@@ -89,6 +89,11 @@ def launch(
         member.on_meeting = rounds.met
         rounds.member = member
     seed_everything(seed_of(rounds.seed, "fresh"))
+    return _ran(main, rounds, link)
+
+
+def _ran(main: Callable[[Run], T], rounds: Rounds, link: Link | None) -> T:
+    """What `main` returned, once its last step is committed."""
     try:
         result = main(Run(rounds))
         rounds.finish()

@@ -104,8 +104,12 @@ class StreamLoaders:
         """End the processes, and wait until they are gone."""
         loaders, self._loaders = self._loaders, []
         self._lanes.clear()
+        # First all lines: a process that was forked later has inherited those of the others, so
+        # the last one sees its end first.
         for loader in loaders:
-            loader.close()
+            loader.hang_up()
+        for loader in reversed(loaders):
+            loader.end()
 
 
 class _Loader:
@@ -144,8 +148,10 @@ class _Loader:
         lane, course, share = what
         return lane, course, share
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         self._line.close()
+
+    def end(self) -> None:
         self._process.join(LOADER_END_S)
         if self._process.is_alive():
             self._process.kill()
