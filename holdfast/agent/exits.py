@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.agent.events import Ending
 from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
 from holdfast.wire.reports import Exit, ExitKind
-from holdfast.wire.talk import DONE, LEFT
+from holdfast.wire.talk import DONE, LEFT, REFUSED
 
 # Signals that a process brings upon itself: an abort, a bad address, a bad instruction. Everything
 # else was sent by somebody.
@@ -89,6 +89,8 @@ def classify(
         if not introduced:
             return Exit(ExitKind.DONE, fact)
         return Exit(ExitKind.ERROR, _story("it ended before the job was done", own))
+    if ending.word == REFUSED:
+        return Exit(ExitKind.REFUSED, _story(fact, own))
     kind = ExitKind.MEMORY if _NO_MEMORY.search(_last_lines(own, 3)) else ExitKind.ERROR
     return Exit(kind, _story(fact, own))
 

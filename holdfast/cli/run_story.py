@@ -149,7 +149,7 @@ def _how(kind: str, fact: str, wrong: str) -> str:
             return f"was killed ({signal[1]})"
         case "signal" | "lost":
             return f"was lost: {fact}" if fact else "was lost"
-        case "error":
+        case "error" | "refused":
             return f"failed: {wrong}" if wrong else "failed"
         case "memory":
             met = fact.startswith("it met its memory limit")

@@ -29,7 +29,9 @@ class Turn(NamedTuple):
 
 
 class _Places:
-    """A data set of turns and nothing else."""
+    """A data set of turns and nothing else. A turn is a turn, whatever the job's settings say."""
+
+    one_size = True
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -61,17 +61,12 @@ class Link:
     """The line of one worker. Its methods may be called from any thread of the process."""
 
     def __init__(
-        self,
-        folder: Path,
-        job: str,
-        worker: int,
-        ports: tuple[int, ...] = (),
-        host: str = "127.0.0.1",
+        self, folder: Path, job: str, worker: int, ports: tuple[int, ...] = (), host: str = ""
     ) -> None:
         self.job = job
         self.worker = worker
         self.ports = ports
-        self.host = host
+        self.host = host or "127.0.0.1"
         self.folder = folder
         self._pid = os.getpid()
         self.changing = self._changed = threading.Condition()
@@ -184,6 +179,10 @@ class Link:
     def left(self) -> None:
         """It leaves at a step boundary or at the end, as asked; it may end with status 0."""
         self._leave_word(talk.LEFT)
+
+    def refused(self) -> None:
+        """It ends with an error that would come again, whoever tries."""
+        self._leave_word(talk.REFUSED)
 
     # --- what the worker hears -----------------------------------------------------------------
 

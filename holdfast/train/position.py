@@ -11,6 +11,9 @@ class Position:
     """The next step takes `index` of `epoch` of the script's loop number `loop`, and is update
     number `update` on those batches.
 
+    `at`: so many samples of each lane are taken of this epoch (-1: as many as `index` says, in a
+    state of an older version). `marks`: where each lane is in its files. `data`: what the loop
+    reads, as far as it must not change.
     `begun`: the script has come to that loop; only before the first loop it has not. `ended`: an
     epoch ended with the last step. `settled`: the hooks of the last step have run.
     `results`: what members have agreed on since the last step, in the order in which they were
@@ -30,20 +33,35 @@ class Position:
     results: list[Any] = field(default_factory=list)
     before: list[list[Any]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    at: int = 0
+    marks: dict[str, list[int]] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def enter(self, loop: int) -> None:
         """The script has come to a later loop."""
         self.loop, self.epoch, self.index, self.update = loop, 0, 0, 0
         self.stop, self.ended = False, False
+        self.at, self.marks, self.data = 0, {}, {}
 
-    def forward(self, *, more: bool, stop: bool, updates: int = 1) -> None:
-        """A step is complete: one of so many updates on the same batches."""
+    def forward(
+        self,
+        *,
+        more: bool,
+        stop: bool,
+        taken: int,
+        marks: dict[str, list[int]],
+        updates: int = 1,
+    ) -> None:
+        """A step is complete: one of so many updates on the same batches. The last of them has
+        taken so many samples of each lane."""
         if len(self.before) <= self.loop:
             self.before += [[]] * (self.loop - len(self.before))
             self.before.append(self.results[self.asked :])
         self.update = (self.update + 1) % updates
         self.ended = not more and not self.update
         if not self.update:
+            at = self.at if self.at >= 0 else self.index * taken
+            self.at, self.marks = (at + taken, marks) if more else (0, {})
             self.epoch, self.index = (self.epoch, self.index + 1) if more else (self.epoch + 1, 0)
         self.stop = self.stop or stop
         self.settled, self.asked = False, 0
@@ -74,6 +92,9 @@ class Position:
             "results": list(self.results),
             "before": [list(each) for each in self.before],
             "metrics": {name: value.hex() for name, value in self.metrics.items()},
+            "at": self.at,
+            "marks": self.marks,
+            "data": self.data,
         }
 
     @classmethod
@@ -83,4 +104,5 @@ class Position:
         found["metrics"] = {name: float.fromhex(text) for name, text in notes["metrics"].items()}
         found["results"] = list(notes["results"])
         found["before"] = [list(each) for each in notes.get("before", [])]
+        found["at"] = notes.get("at", -1 if notes["index"] else 0)
         return cls(**{"begun": True, **found})

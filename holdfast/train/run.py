@@ -32,6 +32,7 @@ from holdfast.train.data.fetching import Collate, Samples
 from holdfast.train.data.sharded import Sharded
 from holdfast.train.data.source import Source
 from holdfast.train.evaluation import Evaluation, evaluate
+from holdfast.train.going_on import sizes_of
 from holdfast.train.loop import Loop
 from holdfast.train.modes.asynchronous.rounds import AsyncRounds
 from holdfast.train.modes.rounds import Hook, Rounds
@@ -185,13 +186,15 @@ class Run:
         self,
         data: Samples | Sharded | Any,
         *,
-        lane_batch: int,
+        lane_batch: int | None = None,
         epochs: int | None = 1,
         shuffle: bool = True,
         drop_last: bool = False,
         loader_workers: int = 0,
         collate: Collate | None = None,
         updates: int = 1,
+        sampler: Any = None,
+        batch_sampler: Any = None,
     ) -> Iterator[Batch]:
         """The batches of the lanes that this worker holds, step after step.
 
@@ -202,6 +205,11 @@ class Run:
         With `updates` every batch is given so many times, for one update after the other: all
         lanes of a step with `batch.update == 0`, their update, the same batches with 1, and so on.
         Each is a step. Schedulers step after the last one.
+
+        `sampler(epoch, seed)` gives the order of an epoch; `batch_sampler(epoch, seed)` lists, each
+        of them one lane's batch, and then there is no `lane_batch`. What is read is part of the
+        job's state: a job does not go on with other data. The job's settings `lane_batch` and
+        `accumulate`, if it has them, have the last word, step by step.
         """
         if updates != 1:
             if updates < 1:
@@ -212,8 +220,7 @@ class Run:
         source = Source(
             data,
             lanes=self.lanes,
-            lane_batch=lane_batch,
-            parts=self.parts,
+            sizes=sizes_of(rounds, data, lane_batch, self.parts, batch_sampler),
             shuffle=shuffle,
             drop_last=drop_last,
             seed=rounds.seed_of("loop", number),
@@ -223,6 +230,8 @@ class Run:
             held=lambda: rounds.member.lanes,
             local_steps=rounds.local_steps,
             updates=updates,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
         )
         if isinstance(rounds, AsyncRounds):
             rounds.prepare(number, source, epochs, loader_workers=loader_workers)

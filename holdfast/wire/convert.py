@@ -50,6 +50,7 @@ _EXITS: Final = {
     ExitKind.SIGNAL: pb.EXIT_KIND_SIGNAL,
     ExitKind.HUNG: pb.EXIT_KIND_HUNG,
     ExitKind.LOST: pb.EXIT_KIND_LOST,
+    ExitKind.REFUSED: pb.EXIT_KIND_REFUSED,
 }
 _EXITS_BACK: Final = {int(number): kind for kind, number in _EXITS.items()}
 

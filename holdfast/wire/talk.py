@@ -38,6 +38,8 @@ REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhe
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
 NETWORK_VARIABLE: Final = "HOLDFAST_NETWORK"  # "trusted": no TLS between machines
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
+# Settings that say how much a step takes: whole numbers from 1 on, live.
+SIZE_SETTINGS: Final = ("lane_batch", "accumulate")
 SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
@@ -47,6 +49,7 @@ IDENTITY_NAME: Final = "identity.pem"
 TRUST_NAME: Final = "trust.pem"
 DONE: Final = "done"
 LEFT: Final = "left"
+REFUSED: Final = "refused"  # its error would come again, whoever tries
 
 
 class Extension(Protocol):

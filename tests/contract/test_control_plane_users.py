@@ -90,7 +90,7 @@ def test_what_users_ask_for_is_told_in_words_and_what_is_so_already_is_not_told_
             "scale to as many workers as its file allows",
             "checkpoint",
             "lr=0.1 at step 120",
-            "wd=0 as soon as all know it",
+            "wd=0 for the next step",
             "stop",
         )
     ]

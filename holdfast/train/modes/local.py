@@ -31,8 +31,8 @@ from torch.optim import Optimizer
 
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.modes import updating
 from holdfast.train.modes.outer import Outer
 from holdfast.train.modes.rounds import Parts, Rounds

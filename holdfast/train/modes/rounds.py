@@ -16,8 +16,8 @@ from holdfast.train import refusals
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import SampleLog, Source
+from holdfast.train.data.streams import Read
 from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
@@ -103,6 +103,11 @@ class Rounds:
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
+
+    @property
+    def given(self) -> int:
+        """Samples of the batch that is with the user's code; 0: none is."""
+        return self._count
 
     def seed_of(self, *parts: int | str) -> int:
         return seed_of(self.seed, *parts)
@@ -343,6 +348,7 @@ class Rounds:
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
         stepping = self._at_step()
+        source.mark(stepping.records)
         stepping.read()
         self._pace.end()
         try:
@@ -369,7 +375,7 @@ class Rounds:
         if norm is not None:
             metrics["gradient_norm"] = norm
         stepping.clear()
-        self.position.forward(more=step.more, stop=step.stop, updates=self.updates)
+        source.forward(self.position, step)
         self.member.count()
         self.settle()
 
@@ -437,7 +443,7 @@ class Rounds:
             self._resuming.middle = None
             self.position.settle()
             shown = {**self.position.metrics, **self.outlook(), **self._pace.metrics()}
-            self.member.boundary(shown)
+            self.member.boundary(shown | self.settings.metrics())
             self._after_meeting()
 
     def _run_hooks(self) -> None:

@@ -24,6 +24,7 @@ class Lane:
     only: list[str] | None = None  # the optimizers that step; None: all
     stop: bool = False
     more: bool = True
+    mark: list[int] | None = None  # where it is in its files after the step
 
     def take_part(self, count: int, only: list[str] | None) -> None:
         """So many more samples of it are computed, for these optimizers."""
@@ -63,6 +64,11 @@ class Step:
             raise _disagree()
         return said[0] if said else None
 
+    @property
+    def marks(self) -> dict[str, list[int]]:
+        """Where lanes are in their files, for a position."""
+        return {str(lane): it.mark for lane, it in self.lanes.items() if it.mark is not None}
+
     def untouched(self) -> set[int]:
         """The parameters that had a gradient in no lane."""
         found = [set(lane.untouched) for lane in self.lanes.values() if lane.count]
@@ -83,7 +89,7 @@ def spell(lanes: Mapping[int, Lane], buffers: bytes | None, digest: str | None =
     """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's. `digest`: that of
     the state with which I began the step, if I have one."""
     rows = {
-        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more]
+        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more, it.mark]
         for lane, it in lanes.items()
     }
     text = json.dumps([rows, buffers is not None, digest]).encode()

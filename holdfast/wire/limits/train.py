@@ -98,6 +98,11 @@ SHUFFLE_STORED_SAMPLES_MAX: Final = 4_000_000
 # A point of the ring on which files are placed: so many for each lane, so that lanes get about the
 # same number of files.
 RING_POINTS_PER_LANE: Final = 64
+# A loader process reads so many steps of a lane ahead of the loop: enough that the one after the
+# next is under way while one is computed, and a view change throws little away.
+LOADER_STEPS_AHEAD: Final = 2
+# A loader process that was told to end has so long: it may be in the middle of a slow read.
+LOADER_END_S: Final = 2.0
 
 # --- the asynchronous mode --------------------------------------------------------------------
 

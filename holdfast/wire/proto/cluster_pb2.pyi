@@ -31,6 +31,7 @@ class ExitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXIT_KIND_SIGNAL: _ClassVar[ExitKind]
     EXIT_KIND_HUNG: _ClassVar[ExitKind]
     EXIT_KIND_LOST: _ClassVar[ExitKind]
+    EXIT_KIND_REFUSED: _ClassVar[ExitKind]
 
 class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -51,6 +52,7 @@ EXIT_KIND_MEMORY: ExitKind
 EXIT_KIND_SIGNAL: ExitKind
 EXIT_KIND_HUNG: ExitKind
 EXIT_KIND_LOST: ExitKind
+EXIT_KIND_REFUSED: ExitKind
 OUTPUT_UNSPECIFIED: Output
 OUTPUT_OUT: Output
 OUTPUT_ERR: Output

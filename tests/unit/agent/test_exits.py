@@ -29,6 +29,8 @@ def why(ending: Ending, **known: bool) -> Exit:
         (Ending(signal=15, word="left", abandoned=True), {}, ExitKind.LEFT),
         (Ending(signal=9, word="left"), {}, ExitKind.SIGNAL),
         (Ending(signal=11, word="done"), {"stopping": True}, ExitKind.STOPPED),
+        (Ending(code=1, word="refused"), {}, ExitKind.REFUSED),
+        (Ending(signal=9, word="refused"), {}, ExitKind.SIGNAL),
         (Ending(code=0), {}, ExitKind.ERROR),
         (Ending(code=0), {"introduced": False}, ExitKind.DONE),
         (Ending(code=0), {"stopping": True}, ExitKind.STOPPED),

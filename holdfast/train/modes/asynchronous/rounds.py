@@ -19,8 +19,8 @@ from torch import nn
 from holdfast.storage import Blobs
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.link import Link
 from holdfast.train.modes import adjusting
 from holdfast.train.modes.asynchronous.ledger import Credit
@@ -145,8 +145,9 @@ class AsyncRounds(Rounds):
             part.until(lambda: part.traffic.pull(part.homes()))
         ticket = tickets.begin()
         step, lane = divmod(ticket, self.lanes)
-        _, steps, _ = self._loops[self.position.loop]
+        source, steps, _ = self._loops[self.position.loop]
         self.position.epoch, self.position.index = divmod(step, steps)
+        self.position.at = self.position.index * source.taken
         return lane
 
     def _more(self, owed: list[Credit]) -> bool:
@@ -212,7 +213,7 @@ class AsyncRounds(Rounds):
             "batches_given_out_again": part.tickets.counts.get("lost", 0),
             "batches_done_twice": part.tickets.counts.get("repeated", 0),
         }
-        part.boundary({**self.position.metrics, **counts})
+        part.boundary({**self.position.metrics, **counts, **self.settings.metrics()})
 
     # --- a batch -------------------------------------------------------------------------------
 
@@ -288,6 +289,11 @@ class AsyncRounds(Rounds):
 
     def stop(self) -> None:
         self._part.tickets.stop = True
+
+    def first_said(self, what: str, value: Any) -> Any:
+        """What the first worker of the job has said of this for the present loop: this, if nobody
+        has. Checkpoints keep it."""
+        return self._part.once(f"{what} {self.position.loop}", lambda: value)
 
     def together(
         self, work: Callable[[int], Any], lanes: Sequence[int] | None = None
