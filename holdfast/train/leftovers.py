@@ -6,10 +6,10 @@ worker. Lines that are left over from a loop without Holdfast do just that:
 
 - calls of tracked objects (`optimizer.step`, `zero_grad`, `scheduler.step`, a scaler's methods),
   `loss.backward()` and `clip_grad_norm_` are refused where they are called, with their line;
-- weights, gradients, `requires_grad` and an optimizer's groups are compared when `run.step` is
-  called with what they were when the batch was given. A change of a weight through `.data` leaves
-  no trace here: the members' digests show it. Of buffers, which a lane may change, one that does
-  not count its changes (through `.data`, or by a kernel) is found in the first batches.
+- weights, `requires_grad` and an optimizer's groups are compared, with the last batch of a step,
+  with what they were at its first; gradients between the parts of a lane. A change of a weight
+  through `.data` leaves no trace here: the members' digests show it. Of buffers, which a lane may
+  change, one that does not count its changes is found in the first batches (see `uncounted`).
 
 All of it is refused, since none of it can be right. A number in a module that the body changes is
 only worth a warning: whether the forward pass depends on it nobody knows (see `attributes`).
@@ -29,9 +29,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from holdfast.train.attributes import Attributes
-from holdfast.train.uncounted import Uncounted
 from holdfast.train.calling import calling_line
 from holdfast.train.states.tracked import Tracked
+from holdfast.train.uncounted import Uncounted
 from holdfast.wire.errors import Usage
 
 # A thing that every batch does is noticed in the first few; later one in so many is looked at.
@@ -49,6 +49,7 @@ class Body:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self.holds_batch = False
+        self._known = False  # whether what follows is of the step under way
         self._names: dict[int, str] = {}  # of parameters, by their identity
         self._parameters: list[nn.Parameter] = []
         self._attributes = Attributes()
@@ -57,13 +58,14 @@ class Body:
         self._versions: list[int] = []
         self._addresses: list[int] = []
         self._required: list[bool] = []
-        self._gradients: list[torch.Tensor | None] = []
+        self._gradients: list[torch.Tensor | None] | None = None  # of parts before; None: no look
         self._gradient_versions: list[int] = []
         self._groups: list[Any] = []
 
     def open(self) -> None:
         """A loop begins: what there is to watch."""
-        self.holds_batch, self._batches = False, 0
+        self.holds_batch = self._known = False
+        self._batches = 0
         found: dict[int, tuple[str, nn.Parameter]] = {}
         for title, model in self._tracked.models.items():
             for name, parameter in model.named_parameters():
@@ -85,31 +87,41 @@ class Body:
 
     # --- around a batch ------------------------------------------------------------------------
 
-    def give(self) -> None:
-        """The body gets a batch."""
+    def forget(self) -> None:
+        """Something else than the body may have changed things: an update, a hook, a setting."""
+        self._known = False
+
+    def give(self, part: int) -> None:
+        """The body gets a batch: this part of a lane's."""
         self._batches += 1
         if self.looks_closely:
             self._attributes.before()
             self._buffers.before()
             self._addresses = self._where_weights_lie()
-        parameters = self._parameters
-        self._versions = list(map(_version, parameters))
-        self._required = list(map(_requires, parameters))
-        self._gradients = list(map(_grad, parameters))
-        self._gradient_versions = [_version(each) for each in self._gradients if each is not None]
-        self._groups = self._values_of_groups()
+        if not self._known:
+            self._known = True
+            self._versions = list(map(_version, self._parameters))
+            self._required = list(map(_requires, self._parameters))
+            self._groups = self._values_of_groups()
+        self._gradients = None
+        if part or self.looks_closely:
+            self._gradients = list(map(_grad, self._parameters))
+            self._gradient_versions = list(map(_version, filter(_is_tensor, self._gradients)))
         self.holds_batch = True
 
-    def take(self) -> None:
-        """The body has called `run.step`: it must have left everything as it was."""
+    def take(self, *, last: bool) -> None:
+        """The body has called `run.step`, with the last batch of a step perhaps: it must have left
+        everything as it was."""
         self.holds_batch = False
+        if self._gradients is not None:
+            self._compare_gradients(self._gradients)
+        if not last and not self.looks_closely:
+            return
         parameters = self._parameters
         if list(map(_version, parameters)) != self._versions:
             self._refuse_change(self._versions, list(map(_version, parameters)))
         if list(map(_requires, parameters)) != self._required:
             self._refuse_freezing()
-        if not all(map(is_, map(_grad, parameters), self._gradients)) or self._gradient_versions:
-            self._compare_gradients()
         self._compare_groups()
         if self.looks_closely:
             self._attributes.after()
@@ -164,14 +176,13 @@ class Body:
             "run.step(loss, only=optimizer)",
         )
 
-    def _compare_gradients(self) -> None:
+    def _compare_gradients(self, gradients: list[torch.Tensor | None]) -> None:
         now = list(map(_grad, self._parameters))
-        versions = [_version(each) for each in now if each is not None]
-        for parameter, before, after in zip(self._parameters, self._gradients, now, strict=True):
+        for parameter, before, after in zip(self._parameters, gradients, now, strict=True):
             if before is not after:
                 what = "removed" if after is None else "set"
                 self._refuse_gradient(f"the gradient of {self._names[id(parameter)]} was {what}")
-        if versions != self._gradient_versions:
+        if list(map(_version, filter(_is_tensor, now))) != self._gradient_versions:
             self._refuse_gradient("gradients of a part before were changed")
 
     def _refuse_gradient(self, what: str) -> None:
@@ -215,6 +226,10 @@ class Body:
         return next(self._names[id(each)] for each, one, other in rows if one != other)
 
 
+def _is_tensor(thing: object) -> bool:
+    return thing is not None
+
+
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return one is other
@@ -225,7 +240,7 @@ def _at(line: str) -> str:
     return f" ({line})" if line else ""
 
 
-# --- calls -----------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 # Which loop's body a tracked object belongs to, and what it is tracked as. What is wrapped asks
 # here; for anything else it costs a look into this table.

@@ -259,5 +259,5 @@ def test_modes_without_an_update_of_all_lanes_refuse_what_belongs_to_one(
     seed_everything(0)
     device = torch.device("cpu")
     rounds = kind(lanes=2, seed=0, settings=Settings(), texts={}, device=device)
-    with pytest.raises(Usage, match="in the mode '(local|async)'"):
+    with pytest.raises(Usage, match=r"in the mode '(local|async)'"):
         ask(Run(rounds))

@@ -222,7 +222,8 @@ class AsyncRounds(Rounds):
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
-        self._body.give()
+        self._body.forget()
+        self._body.give(ticket.part)
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         count, self._count = self._count, 0
@@ -231,7 +232,7 @@ class AsyncRounds(Rounds):
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
-        self._body.take()
+        self._body.take(last=True)
         self._add("loss", float(loss.detach()), count)
         (loss * count).backward()  # type: ignore[no-untyped-call]
         self._samples += count
