@@ -31,6 +31,7 @@ from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
 from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
 
@@ -105,7 +106,7 @@ class Folders:
         """The shim that this worker was started by; None: it was never started. `NOBODY`: nor can
         it be any more."""
         fields = _read(self.worker(key) / "claim")
-        return None if fields is None else Identity(**fields)
+        return None if fields is None else Identity(**known_fields(Identity, fields))
 
     def claim_void(self, key: Key) -> bool:
         """Make a claim for nobody, so that no shim can come any more; False: there is one."""
@@ -134,7 +135,9 @@ class Folders:
     def ending(self, key: Key) -> Ending | None:
         """How the worker ended, as its shim wrote; None: it did not write it."""
         fields = _read(self.worker(key) / "exit")
-        return None if fields is None else Ending(**fields, stderr_tail=self.stderr_tail(key))
+        if fields is None:
+            return None
+        return Ending(**known_fields(Ending, fields) | {"stderr_tail": self.stderr_tail(key)})
 
     def stderr_tail(self, key: Key) -> str:
         tail = b""

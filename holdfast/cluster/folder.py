@@ -199,8 +199,8 @@ def opened(folder: Path) -> Cluster:
     path = folder / _FILE
     try:
         fields = json.loads(path.read_text())
-        if not isinstance(fields, dict) or set(fields) != set(_KEYS):
-            raise ValueError(f"its keys are not {', '.join(_KEYS)}")  # noqa: TRY301
+        if not isinstance(fields, dict) or not set(fields) >= set(_KEYS):
+            raise ValueError(f"one of its keys is missing: {', '.join(_KEYS)}")  # noqa: TRY301
         if fields["format"] != _FORMAT:
             raise ValueError(f"its format is {fields['format']!r}, not {_FORMAT}")  # noqa: TRY301
         return _cluster(folder, fields)

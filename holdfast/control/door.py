@@ -49,6 +49,12 @@ class ServerIdentity:
                 log.info("the coordinator's certificate was renewed")
             return self._identity
 
+    @property
+    def until_s(self) -> float:
+        """When the one that was made last ends, on the wall clock."""
+        with self._lock:
+            return self._identity.peer.until_s
+
     def due_s(self) -> float:
         """How long until the next one is due."""
         with self._lock:

@@ -8,6 +8,7 @@ connection breaks before the reply, whether it was done is found out, not guesse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from kazoo import exceptions as kz
@@ -142,32 +143,39 @@ class Nodes:
         was lost it shows whether that was done. Else it is what one server remembers.
         """
         full = self._root + path
-        watch = self._bells.hang(("data", full), wake)
-
-        def get() -> Any:
-            return self._client.get_async(full, watch=watch)
-
-        ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"read {path}", (kz.NoNodeError,)
-        while True:
-            try:
-                data, stat = self.persist(ask, doing, deadline, life, missing)
-            except kz.NoNodeError:
-                if wake is None or not self.persist(
-                    lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
-                ):
-                    return None
-            else:
-                return _znode(path, data, stat)
+        with self._bells.hung(("data", full), wake) as watch:
+
+            def get() -> Any:
+                return self._client.get_async(full, watch=watch)
+
+            ask = self.fences.before(full, get) if fresh else get
+            while True:
+                try:
+                    data, stat = self.persist(ask, doing, deadline, life, missing)
+                except kz.NoNodeError:
+                    if wake is None or not self.persist(
+                        lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
+                    ):
+                        return None
+                else:
+                    return _znode(path, data, stat)
 
     def read_all(self, wanted: Sequence[tuple[str, Wake | None]]) -> list[Znode | None]:
         """Several nodes in one round trip. Nobody is woken for one that is not there."""
-        full = [(self._root + path, wake) for path, wake in wanted]
+        full = [self._root + path for path, _ in wanted]
         hang, get = self._bells.hang, self._client.get_async
-        answers = self.persist(
-            lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),
-            f"read {len(wanted)} nodes",
-        )
+        bells = [hang(("data", at), wake) for at, (_, wake) in zip(full, wanted, strict=True)]
+        watched = list(zip(full, bells, strict=True))
+        answers: list[Any] = [None] * len(wanted)
+        try:
+            answers = self.persist(
+                lambda: Together([get(at, watch=bell) for at, bell in watched]),
+                f"read {len(wanted)} nodes",
+            )
+        finally:
+            for bell, (_, wake), answer in zip(bells, wanted, answers, strict=True):
+                self._bells.tell(bell, wake, placed=answer is not None)
         found = zip(wanted, answers, strict=True)
         return [_znode(path, *answer) if answer else None for (path, _), answer in found]
 
@@ -185,17 +193,14 @@ class Nodes:
         life: Life | None = None,
     ) -> list[str]:
         """Names of the children; none if there is no such node. `wake`, `fresh` as for `read`."""
-        full = self._root + path
-        watch = self._bells.hang(("children", full), wake)
-
-        def get() -> Any:
-            return self._client.get_children_async(full, watch=watch)
-
-        ask = self.fences.before(full, get) if fresh else get
+        full, names = self._root + path, self._client.get_children_async
         doing, missing = f"list {path}", (kz.NoNodeError,)
         while True:
             try:
-                found: list[str] = self.persist(ask, doing, deadline, life, missing)
+                with self._bells.hung(("children", full), wake) as watch:
+                    get = partial(names, full, watch=watch)
+                    ask = self.fences.before(full, get) if fresh else get
+                    found: list[str] = self.persist(ask, doing, deadline, life, missing)
             except kz.NoNodeError:
                 if wake is None or self.read(path, wake, deadline=deadline, life=life) is None:
                     return []
@@ -215,10 +220,10 @@ class Nodes:
         A watch on its children: changes of its data do not fire it.
         """
         full = self._root + path
-        watch = self._bells.hang(("children", full), wake)
         get, doing, missing = self._client.get_children_async, f"watch {path}", (kz.NoNodeError,)
         try:
-            self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
+            with self._bells.hung(("children", full), wake) as watch:
+                self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
         except kz.NoNodeError:
             return False
         return True

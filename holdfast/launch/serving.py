@@ -25,6 +25,7 @@ from holdfast.launch import ending, wanted
 from holdfast.launch.ending import Stopped
 from holdfast.launch.seen import alone
 from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, start
+from holdfast.wire import documents
 from holdfast.wire.errors import Occupied, Usage
 from holdfast.wire.limits import (
     GATEWAY_GONE_S,
@@ -53,7 +54,8 @@ def places(cluster: Cluster) -> dict[str, Place]:
         found = json.loads(_path(cluster).read_text())
     except FileNotFoundError:
         return {}
-    return {name: Place(**place) for name, place in found["gateways"].items()}
+    known = documents.known_fields
+    return {name: Place(**known(Place, place)) for name, place in found["gateways"].items()}
 
 
 def ensure(

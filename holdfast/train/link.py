@@ -380,10 +380,10 @@ class Link:
     def _hear_settings(self, body: list[list[Any]]) -> None:
         # Settings are only added to, so a shorter list is an older one.
         if len(body) >= len(self._settings):
-            self._settings = tuple((name, value, at_step) for name, value, at_step in body)
+            self._settings = tuple((name, value, at_step) for name, value, at_step, *_ in body)
 
     def _hear_share(self, body: dict[str, Any]) -> None:
-        share = Share(Attempt(**body["attempt"]), body["share"], body["shares"])
+        share = Share(talk.attempt_from(body["attempt"]), body["share"], body["shares"])
         known = self._share.attempt.number if self._share else 0
         if share.attempt.number > max(known, *self._answers, 0):
             self._share = share

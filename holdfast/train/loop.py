@@ -23,16 +23,16 @@ class Loop(Iterator[Batch]):
         self._number = number
         self._epochs = epochs
         self._parts: deque[Ticket | Read] = deque()  # of the lane under way, still to be computed
-        self._entered = False
+        self._entered = self._left = False
 
     def __next__(self) -> Batch:
         rounds = self._rounds
         if not self._entered:
             self._entered = True
             rounds.outlook, rounds.updates = self._outlook, self._source.updates
-            rounds.enter(self._number)
+            rounds.enter(self._number, self._epochs)
         rounds.between_batches()
-        while not self._over():
+        while not self._left and not self._over():
             if self._parts:
                 return self._give(self._parts.popleft())
             lane = rounds.next_lane()
@@ -47,7 +47,9 @@ class Loop(Iterator[Batch]):
                 self._parts.extend(tickets)
             else:
                 rounds.empty_lane(lane, more=more)
-        rounds.leave()
+        if not self._left:
+            self._left = True
+            rounds.leave(self._number)
         raise StopIteration
 
     def _give(self, ticket: Ticket | Read) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -11,9 +11,11 @@ class Position:
     """The next step takes `index` of `epoch` of the script's loop number `loop`, and is update
     number `update` on those batches.
 
-    `ended`: an epoch ended with the last step. `settled`: the hooks of the last step have run.
+    `begun`: the script has come to that loop; only before the first loop it has not. `ended`: an
+    epoch ended with the last step. `settled`: the hooks of the last step have run.
     `results`: what members have agreed on since the last step, in the order in which they were
-    asked; `asked` of them by hooks that are through.
+    asked; `asked` of them by hooks that are through. `before`: what was agreed on before loop 0,
+    loop 1 and so on that are begun, by code that a script which begins anew runs again.
     """
 
     loop: int = 0
@@ -21,10 +23,12 @@ class Position:
     index: int = 0
     update: int = 0
     stop: bool = False
+    begun: bool = False
     ended: bool = False
     settled: bool = True
     asked: int = 0
     results: list[Any] = field(default_factory=list)
+    before: list[list[Any]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
 
     def enter(self, loop: int) -> None:
@@ -34,6 +38,9 @@ class Position:
 
     def forward(self, *, more: bool, stop: bool, updates: int = 1) -> None:
         """A step is complete: one of so many updates on the same batches."""
+        if len(self.before) <= self.loop:
+            self.before += [[]] * (self.loop - len(self.before))
+            self.before.append(self.results[self.asked :])
         self.update = (self.update + 1) % updates
         self.ended = not more and not self.update
         if not self.update:
@@ -60,14 +67,20 @@ class Position:
             "index": self.index,
             "update": self.update,
             "stop": self.stop,
+            "begun": self.begun,
             "ended": self.ended,
             "settled": self.settled,
             "asked": self.asked,
             "results": list(self.results),
+            "before": [list(each) for each in self.before],
             "metrics": {name: value.hex() for name, value in self.metrics.items()},
         }
 
     @classmethod
     def of(cls, notes: dict[str, Any]) -> Position:
-        metrics = {name: float.fromhex(text) for name, text in notes["metrics"].items()}
-        return cls(**{**notes, "results": list(notes["results"]), "metrics": metrics})
+        known = {each.name for each in fields(cls)}
+        found = {name: value for name, value in notes.items() if name in known}
+        found["metrics"] = {name: float.fromhex(text) for name, text in notes["metrics"].items()}
+        found["results"] = list(notes["results"])
+        found["before"] = [list(each) for each in notes.get("before", [])]
+        return cls(**{"begun": True, **found})

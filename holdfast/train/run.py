@@ -17,7 +17,8 @@ lanes that were lost again; when this worker was behind, it goes on at the new s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
@@ -159,10 +160,18 @@ class Run:
         self._rounds.hooks.append((None, hook, self))
         return hook
 
-    def every(self, steps: int, hook: Hook) -> Hook:
-        """The same after every so many steps."""
+    @overload
+    def every(self, steps: int, hook: Hook) -> Hook: ...
+
+    @overload
+    def every(self, steps: int) -> Callable[[Hook], Hook]: ...
+
+    def every(self, steps: int, hook: Hook | None = None) -> Any:
+        """The same after every so many steps; `@run.every(10)` is a decorator."""
         if steps < 1:
             raise Usage(f"every({steps}, ...)", fix="give a number from 1 on")
+        if hook is None:
+            return partial(self.every, steps)
         self._rounds.hooks.append((steps, hook, self))
         return hook
 

@@ -11,10 +11,11 @@ that is not understood is a `Refused`: the two are not of one version.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import Refused
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import Part
@@ -80,6 +81,14 @@ def view_from(body: Mapping[str, Any]) -> View:
 
 def share_body(attempt: Attempt, share: int, shares: int) -> dict[str, Any]:
     return {"attempt": asdict(attempt), "share": share, "shares": shares}
+
+
+def attempt_from(body: Mapping[str, Any]) -> Attempt:
+    return Attempt(**known_fields(Attempt, body))
+
+
+def parts_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Part, ...]:
+    return tuple(Part(**known_fields(Part, row)) for row in rows)
 
 
 def parts_body(attempt: int, parts: tuple[Part, ...], missed: bool) -> dict[str, Any]:

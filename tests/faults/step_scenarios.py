@@ -46,7 +46,7 @@ def mlp(width: int = 16) -> nn.Sequential:
     )
 
 
-# --- several updates on a batch -------------------------------------------------------------------
+# --- several updates on a batch -----------------------------------------------------------------
 
 
 def gan(run: train.Run, options: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def turns(run: train.Run, options: dict[str, Any]) -> None:
     assert run.completed == 7, run.completed
 
 
-# --- whatever torch has ---------------------------------------------------------------------------
+# --- whatever torch has -------------------------------------------------------------------------
 
 # What is refused by name is not here.
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -298,7 +298,7 @@ def modules(run: train.Run, options: dict[str, Any]) -> None:
     loop(run, options, body)
 
 
-# --- around the model -----------------------------------------------------------------------------
+# --- around the model ---------------------------------------------------------------------------
 
 
 def compiled(run: train.Run, options: dict[str, Any]) -> None:

@@ -134,6 +134,10 @@ class Member(Keeper):
             replaced = self._entered() or replaced
         return replaced or lanes != self.lanes
 
+    def diverge(self) -> NoReturn:
+        """See `Membership`."""
+        self._diverge(self.mesh)
+
     def finish(self) -> None:
         """The last step is complete. Stay until it is committed (writing shares, following views),
         or until it is asked to leave for another reason; then say that it left, and return.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from holdfast.storage import Blobs, Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
@@ -22,7 +22,7 @@ from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
 from holdfast.wire import logs
-from holdfast.wire.errors import Corrupt, HoldfastError, Unavailable
+from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Unavailable
 from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
 from holdfast.wire.orders import View
 
@@ -65,6 +65,21 @@ class Solo:
         self.settings = dict(settings or {})
         self.view = View(1, {0: self.lanes}, restore_step=0)
         self.mesh = Mesh(0, 1, 0, {})
+
+    @property
+    def is_shared(self) -> bool:
+        return self._folder is not None
+
+    @property
+    def is_alone(self) -> bool:
+        return True
+
+    @property
+    def digest(self) -> str | None:
+        return None  # there is nobody to compare it with
+
+    def diverge(self) -> NoReturn:
+        raise BugError("somebody differs from nobody")
 
     def join(self) -> None:
         """Make the state, or take the one of the folder's last checkpoint."""

@@ -152,8 +152,8 @@ class LocalRounds(Rounds):
                 why="where a run is in its data is counted in rounds",
                 fix="run it with the same local_steps, or start a new job",
             )
-        self._outer.adopt(state, self.tracked.parameters())
         super().adopt(state)
+        self._outer.adopt(state)
 
     # --- a lane of a round ---------------------------------------------------------------------
 
@@ -212,8 +212,9 @@ class LocalRounds(Rounds):
         stepping.end(lane)
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
+        names = self.tracked.parameter_names()
         self._outer.step(
-            self._at_step().parameters,
+            {names[id(each)]: each for each in self._at_step().parameters},
             gradients,
             step.untouched(),
             lr=float(self.settings.get("outer_lr", OUTER_LR)),

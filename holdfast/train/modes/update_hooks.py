@@ -37,6 +37,9 @@ class UpdateHooks:
         self._instead: tuple[Hook, Any] | None = None
         self._running = ""
 
+    def __bool__(self) -> bool:
+        return bool(self._before or self._instead)
+
     @property
     def replaces_update(self) -> bool:
         return self._instead is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +25,21 @@ def scaler_of(tracked: Tracked) -> torch.amp.GradScaler | None:
 def scaled(tracked: Tracked, loss: torch.Tensor) -> torch.Tensor:
     scaler = scaler_of(tracked)
     return loss if scaler is None else scaler.scale(loss)
+
+
+def may_draw(tracked: Tracked) -> bool:
+    """Whether an update may draw random numbers. torch's own optimizers never do, and seeding takes
+    a part of a small step that can be noticed."""
+    return any(
+        not type(each).__module__.startswith("torch.optim.")
+        or any(not hook.__module__.startswith("holdfast.") for hook in _step_hooks(each))
+        for each in tracked.optimizers.values()
+    )
+
+
+def _step_hooks(optimizer: Optimizer) -> Iterable[Any]:
+    yield from optimizer._optimizer_step_pre_hooks.values()
+    yield from optimizer._optimizer_step_post_hooks.values()
 
 
 def update(

@@ -41,6 +41,7 @@ class Step:
 
     lanes: dict[int, Lane]
     buffers: bytes
+    digests: frozenset[str] = frozenset()  # of the state before it, of those who have one
 
     @property
     def count(self) -> int:
@@ -78,23 +79,26 @@ class Step:
         return {name: sums[name] / counts[name] for name in sorted(sums)}
 
 
-def spell(lanes: Mapping[int, Lane], buffers: bytes | None) -> bytes:
-    """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's."""
+def spell(lanes: Mapping[int, Lane], buffers: bytes | None, digest: str | None = None) -> bytes:
+    """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's. `digest`: that of
+    the state with which I began the step, if I have one."""
     rows = {
         str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more]
         for lane, it in lanes.items()
     }
-    text = json.dumps([rows, buffers is not None]).encode()
+    text = json.dumps([rows, buffers is not None, digest]).encode()
     return len(text).to_bytes(4, "little") + text + (buffers or b"")
 
 
 def gather(everyone: Iterable[bytes], lanes: int) -> Step:
     """Everyone's words as one; every lane must be in them once."""
     found: dict[int, Lane] = {}
-    buffers = b""
+    buffers, digests = b"", set()
     for said in everyone:
         size = int.from_bytes(said[:4], "little")
-        rows, has_buffers = json.loads(said[4 : 4 + size])
+        rows, has_buffers, digest = json.loads(said[4 : 4 + size])
+        if digest is not None:
+            digests.add(digest)
         for lane, row in rows.items():
             if int(lane) in found:
                 raise BugError(f"lane {lane} was computed by two workers in one step")
@@ -103,7 +107,7 @@ def gather(everyone: Iterable[bytes], lanes: int) -> Step:
             buffers = said[4 + size :]
     if sorted(found) != list(range(lanes)):
         raise BugError(f"a step has the lanes {sorted(found)} of {lanes}")
-    return Step(dict(sorted(found.items())), buffers)
+    return Step(dict(sorted(found.items())), buffers, frozenset(digests))
 
 
 def _typed(row: list[Any]) -> list[Any]:

@@ -50,6 +50,9 @@ RPC_STOP_S: Final = 1.0
 CERTIFICATE_S: Final = 24 * 3_600.0
 # Renewed after this part of its life: several tries are left.
 CERTIFICATE_RENEW_PART: Final = 0.5
+# A coordinator that cannot listen with its new certificate tries again so often, as long as the old
+# one holds.
+RENEW_AGAIN_S: Final = 1.0
 # The cluster's own authority: it outlives the cluster.
 AUTHORITY_S: Final = 10 * 365 * 24 * 3_600.0
 # Certificates hold from so long before they are made: clocks differ.

@@ -48,6 +48,9 @@ SAVE_AGAIN_S_MAX: Final = 15.0
 # How far the thread that writes a share steps back behind the training (as `nice` counts). Not
 # further: the training waits for it where both need Python's one lock.
 SAVE_NICE: Final = 5
+# Errors of a store that are none of ours are waited out so often; then they are a bug, and the
+# worker that cannot save says so and ends.
+SAVE_SURPRISES_MAX: Final = 5
 # A worker that leaves gives the share that it is writing so long: well within its notice.
 LEAVE_SAVING_S: Final = 10.0
 # A script without a job checkpoints so often, and waits so long for its last one.

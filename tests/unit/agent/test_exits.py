@@ -114,5 +114,25 @@ def test_a_long_traceback_keeps_its_ends() -> None:
     assert "ValueError: no" in detail
 
 
+@pytest.mark.parametrize(
+    ("had", "most", "sizes"),
+    [
+        (512_000_000, 500_000_000, "it had 512.0 MB, the limit is 500 MB"),
+        ((300 << 20) + 300_000, 300 << 20, "it had 300.3 MiB, the limit is 300 MiB"),
+    ],
+)
+def test_an_end_at_the_memory_limit_says_what_it_had_and_which_key_to_change(
+    had: int, most: int, sizes: str
+) -> None:
+    ending = Ending(signal=9, over_memory=True, memory_bytes=had, memory_bytes_max=most)
+    found = why(ending)
+    assert found.kind is ExitKind.MEMORY
+    assert f"it met its memory limit: {sizes}; raise `memory`" in found.detail
+    assert "holdfast submit" in found.detail
+    assert "holdfast serve" in why(ending, serves=True).detail
+    # Also where another end was under way.
+    assert sizes in why(ending, stopping=True).detail
+
+
 def test_a_kill_while_the_machine_was_short_of_memory_says_so() -> None:
     assert "ran out of memory" in why(Ending(signal=9, machine_short=True)).detail

@@ -44,3 +44,16 @@ def test_what_changes_again_during_the_pause_is_read_once() -> None:
         go_on.set()
         assert told.acquire(timeout=WAIT_S)
     assert reads == [1, 4]
+
+
+def test_following_goes_on_after_a_read_that_failed_by_a_bug() -> None:
+    told = threading.Event()
+    failures = [ValueError("what was read is not what anybody foresaw")]
+
+    def read(_wake: Wake) -> int:
+        if failures:
+            raise failures.pop()
+        return 1
+
+    with Follow(Line(), "a number", read, lambda _: told.set()):
+        assert told.wait(WAIT_S)

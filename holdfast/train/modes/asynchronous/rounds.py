@@ -26,6 +26,7 @@ from holdfast.train.modes import adjusting
 from holdfast.train.modes.asynchronous.ledger import Credit
 from holdfast.train.modes.asynchronous.member import AsyncMember
 from holdfast.train.modes.rounds import Parts, Rounds
+from holdfast.train.states.state import State
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
 
@@ -92,10 +93,13 @@ class AsyncRounds(Rounds):
         self._names = dict(self._part.traffic.names.parameters)
         self._catch_up()
 
-    def enter(self, loop: int) -> None:
+    def _may_track(self) -> bool:
+        return not self._joined
+
+    def enter(self, loop: int, epochs: int | None) -> None:
         self._check()
         self.join()
-        _, steps, epochs = self._loops[loop]
+        _, steps, _ = self._loops[loop]
         if self.position.loop < loop:
             self.position.enter(loop)
         self._stepped[1] = 0
@@ -107,7 +111,7 @@ class AsyncRounds(Rounds):
         self._finished = True
         self._part.finish()
 
-    def leave(self) -> None:
+    def leave(self, loop: int) -> None:
         """The loop is over; `next_lane` has done what there was to do."""
         self._body.close()
 
@@ -117,6 +121,9 @@ class AsyncRounds(Rounds):
 
     def complete(self, source: Source) -> None:
         """Nothing waits for a sum."""
+
+    def verify(self, when: str, state: Callable[[], State]) -> None:
+        """Nobody holds the same as another."""
 
     # --- tickets -------------------------------------------------------------------------------
 
