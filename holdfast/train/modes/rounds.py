@@ -283,6 +283,7 @@ class Rounds:
             )
 
     def between_batches(self) -> None:
+        self._body.end()
         if self._count:
             self._count = 0
             raise Usage(
@@ -333,6 +334,7 @@ class Rounds:
         self._descend(loss, count, only)
         if not self._left and not stepping.missing():
             self.complete(self._at_source())
+        self._body.resume()
 
     def _is_last_batch(self) -> bool:
         """Whether the batch that is with the user is the last of this worker's in the step."""

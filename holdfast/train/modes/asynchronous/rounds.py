@@ -244,11 +244,11 @@ class AsyncRounds(Rounds):
         (loss * count).backward()  # type: ignore[no-untyped-call]
         self._samples += count
         self._left -= 1
-        if self._left:
-            return
-        self.computed += 1
-        self._push(only)
-        self._part.tickets.end()
+        if not self._left:
+            self.computed += 1
+            self._push(only)
+            self._part.tickets.end()
+        self._body.resume()
 
     @torch.no_grad()
     def _push(self, only: list[str] | None) -> None:
