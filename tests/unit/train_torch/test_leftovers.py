@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import lr_scheduler
 
 from holdfast.train import Run
+from holdfast.train.calling import calling_line
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -81,6 +83,17 @@ def test_a_line_left_over_from_a_plain_loop_is_refused_with_its_place(
     (line,) = re.findall(rf"\({re.escape(str(here))}:(\d+)\)", str(found.value))
     assert named.strip("()").split(".")[-1] in here.read_text().splitlines()[int(line) - 1]
     assert "remove that line" in str(found.value)
+
+
+def test_a_call_from_a_thread_of_torch_is_named_by_the_line_of_the_script_that_waits_for_it() -> (
+    None
+):
+    # On a GPU the backward pass, with all hooks, runs in such a thread: no line of ours is in it.
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(calling_line).result()
+    path, line = found.rsplit(":", 1)
+    assert path == __file__
+    assert "pool.submit(calling_line)" in Path(path).read_text().splitlines()[int(line) - 1]
 
 
 def _backward_of_another_loss(kit: Kit) -> None:
