@@ -17,16 +17,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.agent import cgroups
 from holdfast.agent.channel import Channel
+from holdfast.agent.coordination import Coordination
 from holdfast.agent.events import (
     Action,
     Answer,
     Bury,
     Event,
     Examine,
+    Key,
     OrderReceived,
     Recovered,
     Report,
@@ -41,6 +43,7 @@ from holdfast.agent.folders import Folders
 from holdfast.agent.journal import Journal
 from holdfast.agent.launching import Bounds, Launcher, Place
 from holdfast.agent.machine import AgentMachine
+from holdfast.agent.privacy import Privacy
 from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
@@ -52,6 +55,7 @@ from holdfast.wire.reports import NodeFacts
 from holdfast.wire.tasks import unexpected
 
 log = logs.get(__name__)
+_NO_PRIVACY: Final = Privacy("", "it was not asked for")
 
 
 class _Waiting(NamedTuple):
@@ -86,7 +90,8 @@ class Agent:
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
         self._launcher = launcher
         self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher, self._died)
-        self._channel = Channel(self._heard, self._tell)
+        self._channel = Channel(self._heard, self._tell, self._shares)
+        self.coordination = Coordination(machine.node, self._channel.send)
         self._lock = -1
         self._loop: asyncio.Task[None] | None = None
         self._failure: BugError | None = None
@@ -105,12 +110,15 @@ class Agent:
         warm: bool = False,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
+        privacy: Privacy = _NO_PRIVACY,
+        keep: tuple[str, ...] = (),
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
         `store` and `coordination` are the addresses of the blobs and of the plane, `region` is
         where this machine is: workers are told all of it. `warm`: torch is imported for them from
-        now on, not only when the first wants it.
+        now on, not only when the first wants it. `privacy`: how workers get a /tmp of their own;
+        they see the folders `keep` though these lie in it.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -130,7 +138,8 @@ class Agent:
         state.validate()
         found = cgroups.find()
         log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
-        place = Place(machine.host, store, warm, region, coordination)
+        log.info("whether workers have a /tmp of their own", **privacy._asdict())
+        place = Place(machine.host, store, warm, region, coordination, privacy, keep)
         launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
         agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock
@@ -204,6 +213,7 @@ class Agent:
             self._loop.cancel()
             await asyncio.wait([self._loop])
         self._channel.close_all()
+        await self.coordination.close()
         await self._supervisor.close()
         self._disk.shutdown()
         self._journal.close()
@@ -224,6 +234,11 @@ class Agent:
 
     async def _heard(self, event: Event) -> None:
         await self._submit(event)
+
+    def _shares(self, key: Key, body: Any) -> None:
+        queue = self._machine.queue_of(key)
+        if queue is not None:
+            self.coordination.heard(key, queue, body)
 
     async def _submit(self, event: Event) -> Answer | None:
         if self._loop is None or self._loop.done():
@@ -320,6 +335,7 @@ class Agent:
                 self._supervisor.examine(key)
             case Bury(key):
                 self._channel.close(key)
+                self.coordination.ended(key)
                 self._supervisor.bury(key, frozenset(self._machine.living()))
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
-from holdfast.wire import logs, talk
-from holdfast.wire.errors import Refused
+from holdfast.wire import logs, sharing, talk
+from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, CHANNEL_UNSENT_BYTES_MAX
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
 
@@ -25,13 +25,18 @@ log = logs.get(__name__)
 
 class Channel:
     """The sockets of one agent. `heard` takes an event and returns when it has been dealt with:
-    a worker that talks faster than the agent listens waits. `lost` takes the end of a line."""
+    a worker that talks faster than the agent listens waits. `lost` takes the end of a line, and
+    `shares` what a worker wants to share (`wire.sharing`)."""
 
     def __init__(
-        self, heard: Callable[[Event], Awaitable[object]], lost: Callable[[Disconnected], object]
+        self,
+        heard: Callable[[Event], Awaitable[object]],
+        lost: Callable[[Disconnected], object],
+        shares: Callable[[Key, Any], None] = lambda _key, _body: None,
     ) -> None:
         self._heard = heard
         self._lost = lost
+        self._shares = shares
         self._servers: dict[Key, asyncio.Server] = {}
         self._links: dict[Key, asyncio.StreamWriter] = {}
 
@@ -50,6 +55,10 @@ class Channel:
 
     def tell(self, key: Key, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
         """Send it, if the worker is connected; otherwise it is told when it connects."""
+        self.send(key, _line(what))
+
+    def send(self, key: Key, line: bytes) -> None:
+        """Send this line, if the worker is connected."""
         writer = self._links.get(key)
         if writer is None:
             return
@@ -57,7 +66,7 @@ class Channel:
             log.warning("a worker does not read what it is told; it is cut off", worker=str(key))
             writer.transport.abort()
             return
-        writer.write(_line(what))
+        writer.write(line)
 
     def close(self, key: Key) -> None:
         """The worker has ended."""
@@ -82,16 +91,26 @@ class Channel:
         try:
             await self._heard(Connected(key))
             while raw := await reader.readline():
-                await self._heard(_event(key, raw))
+                kind, body = talk.parse(raw)
+                if kind == sharing.SHARED:
+                    self._take_wants(key, raw, body)
+                else:
+                    await self._heard(_event(key, raw, kind, body))
         except ConnectionError:
             pass  # it ended, or it comes back: neither is news here
-        except (Refused, ValueError) as error:
+        except (Refused, Usage, ValueError) as error:
             log.warning("a worker's line was refused", worker=str(key), reason=str(error))
         finally:
             writer.transport.abort()
             if self._links.get(key) is writer:
                 del self._links[key]
                 self._lost(Disconnected(key))
+
+    def _take_wants(self, key: Key, raw: bytes, body: Any) -> None:
+        try:
+            self._shares(key, body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise talk.not_understood(raw, error) from error
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -123,8 +142,7 @@ def _line(what: GiveView | GiveSettings | TakeShare | StopWorker) -> bytes:
             assert_never(what)
 
 
-def _event(key: Key, raw: bytes) -> Event:
-    kind, body = talk.parse(raw)
+def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event:
     try:
         if kind == "say":
             return _said(key, body)

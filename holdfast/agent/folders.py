@@ -11,8 +11,11 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     word          what the worker said last of itself: "done" or "left"
     exit          how it ended; written when nothing of it is left
     agent.sock    where it talks to its agent
+    secret        its job's, and what proves that it is of the job to workers of other machines:
+    *.pem         (`holdfast.wire.job_certificates`)
     shim.log      what went wrong with the shim
-    tmp/  work/   its TMPDIR, and where it runs when it has no bundle
+    tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
+    var-tmp/      these as /tmp and /var/tmp (`sandbox`)
 serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """
@@ -30,7 +33,7 @@ from typing import Any, Final
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
@@ -49,7 +52,7 @@ class Folders:
 
     def make(self) -> None:
         for folder in (self.home, self.workers, self.logs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder, 0o700)
 
     def worker(self, key: Key) -> Path:
         return self.workers / str(key)

@@ -29,7 +29,7 @@ from zlib import crc32
 
 from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import Entry
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
 
@@ -67,7 +67,8 @@ class Journal:
     def open(cls, folder: Path) -> tuple[Journal, Recovery]:
         """The journal of this folder and what it holds; a new one if there is none.
 
-        `Corrupt` if it is damaged. A torn tail is cut off, durably.
+        `Corrupt` if it is damaged. A torn tail is cut off, and what is given back is durable: also
+        what a killed agent had written and not synced.
         """
         path = folder / NAME
         with suppress(FileNotFoundError):
@@ -79,7 +80,8 @@ class Journal:
         handle = os.open(path, os.O_RDWR)
         if end < len(raw):
             os.ftruncate(handle, end)
-            os.fsync(handle)
+        os.fsync(handle)
+        sync_folder(folder)
         journal = cls(path, handle, end, chain)
         journal._compact_at = max(2 * end, JOURNAL_GROWTH_BYTES)
         return journal, Recovery(entries, len(raw) - end)
@@ -208,11 +210,7 @@ def _create(path: Path, data: bytes) -> int:
             with suppress(OSError):
                 unfinished.unlink()  # what it took is wanted for the old one
             raise _NotReplaced(error) from error
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except BaseException:
         os.close(handle)
         raise

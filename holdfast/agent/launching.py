@@ -11,16 +11,19 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.agent import cgroups, processes, shim
+from holdfast.agent import cgroups, privacy, processes, shim
 from holdfast.agent.events import Identity, Key, Slots, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
+from holdfast.agent.privacy import Keep, Privacy
 from holdfast.agent.programs import program_of, wants_torch
 from holdfast.wire import logs, talk
+from holdfast.wire.job_certificates import equip
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
@@ -31,6 +34,7 @@ from holdfast.wire.limits import (
 )
 from holdfast.wire.orders import StartWorker
 
+_NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
 
 log = logs.get(__name__)
@@ -49,13 +53,16 @@ class Bounds:
 @dataclass(frozen=True, slots=True)
 class Place:
     """What every worker of this agent is told of where it is. `warm`: the nursery is wanted from
-    the beginning, not only when a worker wants torch."""
+    the beginning, not only when a worker wants torch. `privacy`: how workers get a /tmp of their
+    own."""
 
     host: str = "127.0.0.1"
     store: str = ""
     warm: bool = False
     region: str = ""
     coordination: str = ""
+    privacy: Privacy = _NO_PRIVACY
+    keep: tuple[str, ...] = ()  # folders that workers see though they lie in /tmp
 
 
 class Born(NamedTuple):
@@ -95,11 +102,14 @@ class Launcher:
         folder = self._folders.worker(key)
         for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
             path.mkdir(mode=0o700, exist_ok=True)
+        if order.secret:
+            equip(folder, order.secret)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
         launch = self._launch_file(key, order, slots, cwd)
         launch |= {"environment": environment, "program": program and program.fields()}
+        launch["tmp"] = self._own_tmp(folder, cwd, order, environment)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             shim.write_durably(handle, "launch.json", launch)
@@ -152,6 +162,17 @@ class Launcher:
             "away_s": bounds.serving_away_s if serves(order) else bounds.away_s,
             "away_notice_s": bounds.away_notice_s,
         }
+
+    def _own_tmp(
+        self, folder: Path, cwd: Path, order: StartWorker, environment: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        """How the worker gets a /tmp of its own; None: it does not."""
+        if order.environment.get(privacy.TMP_VARIABLE) == privacy.SHARED:
+            return None
+        folders = (str(self._folders.home), str(cwd), *self._place.keep)
+        python = environment.get("PYTHONPATH", "")
+        words = (*order.command, *order.environment.values(), *python.split(os.pathsep))
+        return privacy.plan(self._place.privacy, folder, Keep(folders, words))
 
     def _environment(self, key: Key, order: StartWorker, slots: Slots) -> dict[str, str]:
         """The agent's environment without its own settings, the order's, then what is certain."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent import devices, wallet
+from holdfast.agent import devices, privacy, wallet
 from holdfast.agent.agent import Agent
 from holdfast.agent.holding import Holding
 from holdfast.agent.launching import Bounds
@@ -28,9 +28,12 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder
 from holdfast.agent.uplink import Uplink
 from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.coordination import access
+from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
@@ -141,17 +144,20 @@ class _Main:
                 machine,
                 _bundles(cluster),
                 store=cluster.store,
-                coordination=cluster.coordination_for_others,
+                coordination=await asyncio.to_thread(_coordination, cluster, self._home),
                 region=options.region,
                 warm=options.warm,
                 bounds=_bounds(options),
+                privacy=await asyncio.to_thread(_privacy, options),
+                keep=(str(cluster.folder), *privacy.store_folder(cluster.store)),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
             stack.push_async_callback(service.close)
             data = self._data(machine.capacity, service.address)
             self._registration.note(**data)
-            presence = Presence(cluster.session, options.node, data)
+            sharing = agent.coordination
+            presence = Presence(cluster.session, options.node, data, sharing.attach)
             uplink = Uplink(agent, options.node, papers, presence.session_id)
             works = [
                 asyncio.create_task(work)
@@ -159,6 +165,7 @@ class _Main:
                     presence.run(uplink.point_to),
                     uplink.run(),
                     agent.failed(),
+                    sharing.run(),
                     self._tell(uplink),
                 )
             ]
@@ -214,7 +221,7 @@ class _Main:
         except (FileNotFoundError, ValueError, TypeError):
             before = None
         first, last = holding.ports(before)
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._home, 0o700)
         note.write_text(json.dumps(first))
         return first, last
 
@@ -250,9 +257,32 @@ def _bounds(options: Options) -> Bounds:
     return Bounds(options.away_s, replicas_s, options.away_notice_s)
 
 
+def _privacy(options: Options) -> privacy.Privacy:
+    """A tied agent has the one job of the person whom it is tied to: what that puts into /tmp is
+    meant to be found there."""
+    if options.tied:
+        return privacy.Privacy("", "the one job here is the person's own")
+    found = privacy.found()
+    if not found.kind:
+        log.warning("workers share /tmp with others", reason=found.reason, fix=privacy.FIX)
+    return found
+
+
 def _bundles(cluster: Cluster) -> BundleFolder:
     blobs = cluster.blobs()
     return lambda digest: bundles.unpack(blobs, digest, cluster.bundles_folder)
+
+
+def _coordination(cluster: Cluster, home: Path) -> str:
+    """The plane as workers reach it: with a credential of their own, for what they need there, in a
+    file. The secret of the cluster is not for them."""
+    ours = cluster.access()
+    if ours is None:
+        return cluster.coordination_for_others
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / access.NAME
+    access.keep(path, ours.for_workers(), anew=True)
+    return with_secret_file(cluster.coordination_for_others, path)
 
 
 def _papers(cluster: Cluster, node: str) -> wallet.Wallet:

@@ -25,15 +25,18 @@ log = logs.get(__name__)
 
 
 class Presence:
-    """Runs in the agent's loop. `connect` gives a session; it may block, and is called aside."""
+    """Runs in the agent's loop. `connect` gives a session; it may block, and is called aside.
+    `connected` is given the session once there is one."""
 
     def __init__(
         self,
         connect: Callable[[], Session],
         node: str,
         data: Mapping[str, Any],
+        connected: Callable[[Session], None] = lambda _: None,
     ) -> None:
         self._connect = connect
+        self._connected = connected
         self._node = node
         self._data = dict(data)
         self._loop = asyncio.get_running_loop()
@@ -56,6 +59,7 @@ class Presence:
         """
         self._session = await self._try(self._connect)
         session = self._session
+        self._connected(session)
         session.on_change(self._wake)
         self._follow = Config(session, rpc.CONTACT_PATH).watch(self._contact_is)
         while True:

@@ -3,8 +3,8 @@
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
 Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
-nursery has imported. It imports one small module of Holdfast and little of Python: there is one for
-each worker, it starts in milliseconds and stays small. It
+nursery has imported. It imports two small modules of Holdfast and little of Python: there is one
+for each worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
   Whoever comes second, started by an agent that could not know, ends with `RACE_LOST`;
@@ -37,7 +37,7 @@ from typing import Any
 if __name__ == "__main__":  # executed by its path, with nothing to import from but Python's own
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from holdfast.agent import footprint
+from holdfast.agent import footprint, sandbox
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -221,6 +221,12 @@ class Shim:
         os.dup2(err, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.setsid()
+        if launch.get("tmp"):
+            try:
+                sandbox.enter(sandbox.Plan(**launch["tmp"]))
+            except OSError as error:
+                os.write(2, f"holdfast: /tmp is shared with others: {error}\n".encode())
+        # After it: whoever enters a namespace of users loses the wish.
         self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)

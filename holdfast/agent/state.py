@@ -55,6 +55,11 @@ class AgentState:
         worker = self._workers[key]
         return worker.gone or worker.kill_at_s is not None
 
+    def queue_of(self, key: Key) -> str | None:
+        """The queue of a living worker, as its order says; None: it has ended."""
+        worker = self._workers.get(key)
+        return None if worker is None or worker.gone or not worker.order else worker.order.queue
+
     def known(self) -> frozenset[Key]:
         return frozenset(self._workers)
 

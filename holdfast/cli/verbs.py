@@ -18,6 +18,7 @@ from holdfast.cli import (
     queues,
     serve,
     services,
+    sharing,
     submit,
     why,
 )
@@ -52,18 +53,20 @@ _MACHINES: Final[Sequence[_Command]] = (
     (nodes.drain, "drain", nodes.DRAIN_EXAMPLES),
     (nodes.undrain, "undrain", nodes.DRAIN_EXAMPLES),
     (queues.queues, "queues", queues.QUEUES_EXAMPLES),
+    (sharing.locks, "locks", sharing.LOCKS_EXAMPLES),
 )
 
 
 def register(app: typer.Typer) -> None:
     """Add them to the root."""
-    for panel, commands, group in (
-        ("Jobs", _JOBS, (bundle.app, "bundle")),
-        ("Serving", _SERVING, (services.keys, "key")),
-        ("Machines and queues", _MACHINES, (queues.app, "queue")),
+    for panel, commands, groups in (
+        ("Jobs", _JOBS, ((bundle.app, "bundle"),)),
+        ("Serving", _SERVING, ((services.keys, "key"),)),
+        ("Machines and queues", _MACHINES, ((queues.app, "queue"), (sharing.app, "config"))),
     ):
         for command, name, examples in commands:
             app.command(name, epilog=examples, rich_help_panel=panel)(command)
-        app.add_typer(group[0], name=group[1], rich_help_panel=panel)
+        for group, name in groups:
+            app.add_typer(group, name=name, rich_help_panel=panel)
     # Another way to say `jobs JOB`.
     app.command("job", epilog=jobs.JOBS_EXAMPLES, hidden=True)(jobs.job)

@@ -11,14 +11,14 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from holdfast.control.commands import Decision
+from holdfast.control.commands import Decision, StartWorker
 from holdfast.control.door import (
     Context,
     Door,
@@ -32,15 +32,18 @@ from holdfast.control.facts import Observed
 from holdfast.control.lines import Lines, OrderRefused
 from holdfast.control.observing import People
 from holdfast.control.stream import Stream, hello_of
+from holdfast.control.token_first import TokenFirst
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.membership import Members
 from holdfast.wire import logs, rpc
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Fenced, Occupied, Refused, RetryError, Unavailable
+from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import (
     CERTIFICATE_S,
     HELLO_S,
+    JOIN_MESSAGE_BYTES_MAX,
     RECONNECT_DELAY_S_MAX,
     RENEW_AGAIN_S,
     RPC_STOP_S,
@@ -74,6 +77,7 @@ class GrpcAgents:
     ) -> None:
         self._session = session
         self._authority = authority
+        self._secrets = JobSecrets(authority)
         self._listening = listening
         self._died = died
         self._lines = Lines()
@@ -157,6 +161,10 @@ class GrpcAgents:
         return self._lines.connection(node)
 
     def order(self, term: int, decision: Decision) -> None:
+        order = decision.command
+        if isinstance(order, StartWorker):
+            secret = self._secrets.of(order.job)
+            decision = replace(decision, command=replace(order, secret=secret))
         self._lines.order(term, decision)
 
     def wait(self, timeout_s: float) -> bool:
@@ -274,7 +282,7 @@ class GrpcAgents:
     async def _listen(
         self, identity: ServerIdentity, port: int, door_port: int
     ) -> list[grpc.aio.Server]:
-        door = Door(self._authority, self._listening.certificate_s)
+        door = Door(self._session, self._authority, self._listening.certificate_s)
         people = People(self._lines, self._authority)
         agents = {
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),
@@ -293,7 +301,8 @@ class GrpcAgents:
             inside = {"holdfast.v1.Agents": agents, "holdfast.v1.People": people.methods()}
             self.address = _bind(servers, inside, closed, f"{host}:{port}")
             outside = {"holdfast.v1.Door": doors}
-            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}")
+            first = (TokenFirst(self._authority),)
+            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}", first)
             for server in servers:
                 await server.start()
         except BaseException:
@@ -328,8 +337,15 @@ def _bind(
     services: dict[str, dict[str, Any]],
     credentials: grpc.ServerCredentials,
     address: str,
+    interceptors: Sequence[Any] = (),
 ) -> str:
-    server = grpc.aio.server(options=rpc.SERVER_OPTIONS, maximum_concurrent_rpcs=2 * STREAMS_MAX)
+    options = rpc.SERVER_OPTIONS
+    if interceptors:  # of the port that asks for no certificate
+        most = ("grpc.max_receive_message_length", JOIN_MESSAGE_BYTES_MAX)
+        options = (*(one for one in options if one[0] != most[0]), most)
+    server = grpc.aio.server(
+        options=options, interceptors=interceptors, maximum_concurrent_rpcs=2 * STREAMS_MAX
+    )
     servers.append(server)
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))

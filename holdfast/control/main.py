@@ -23,7 +23,8 @@ from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.coordinator import Coordinator
 from holdfast.control.housekeeping import Housekeeping
 from holdfast.control.manifests import manifests_in
-from holdfast.coordination import Election, Leader, Session
+from holdfast.coordination import Election, Leader, Session, protection
+from holdfast.storage.claims import Claims
 from holdfast.wire import logs, process
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Cancelled, HoldfastError, Occupied
@@ -88,6 +89,7 @@ def serve(options: Options, tell: Tell | None = None) -> int:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
+        protection.ready_for_workers(session)
         deaths: list[BaseException] = []
 
         def died(error: BaseException) -> None:
@@ -96,9 +98,11 @@ def serve(options: Options, tell: Tell | None = None) -> int:
 
         agents = stack.enter_context(_agents(cluster, session, authority, options, died))
         registration.note(address=agents.address, door=agents.door_address)
-        blobs = cluster.blobs()
-        coordinator = Coordinator(session, agents, manifests_in(blobs), options.name)
-        housekeeping = Housekeeping(session, blobs, agents.observed, lambda: coordinator.acting)
+        blobs, claims = cluster.blobs(), Claims()
+        coordinator = Coordinator(session, agents, manifests_in(blobs, claims), options.name)
+        housekeeping = Housekeeping(
+            session, blobs, agents.observed, lambda: coordinator.acting, claims=claims
+        )
         stack.enter_context(housekeeping)
         leader = Election(session, LEADER_PATH).current_leader
         stack.enter_context(_Telling(coordinator, registration, leader, tell, stop))

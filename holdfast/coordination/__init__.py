@@ -7,6 +7,7 @@ this package makes a raw znode call. It may import `holdfast.wire` only.
 - `nodes`             kazoo's operations, called by nobody else: bounded, lost replies found
 - `fences`            what a fresh read is sent behind: the one place that knows how fresh it is
 - `line`              a queue of contenders, under `election` and `locks`
+- `shared`            where what the workers of a queue share lies, and who holds it
 - `barriers`, `membership`, `config`, `queue`  the other recipes
 - `facts`, `doubts`   versioned facts of a domain with a layout of its own; what to read again
 - `standing`          a candidate's life: campaign, lead, stand again
@@ -19,7 +20,7 @@ from holdfast.coordination.election import Election, Leader, Leadership
 from holdfast.coordination.facts import Fact, Facts
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.line import Contender
-from holdfast.coordination.locks import Held, Lock, SharedLock
+from holdfast.coordination.locks import Held, Lock, Semaphore, SharedLock
 from holdfast.coordination.membership import Member, MemberInfo, Membership
 from holdfast.coordination.queue import Item, Queue
 from holdfast.coordination.session import Session, connect
@@ -47,6 +48,7 @@ __all__ = [
     "MemberInfo",
     "Membership",
     "Queue",
+    "Semaphore",
     "Session",
     "SharedLock",
     "Standing",

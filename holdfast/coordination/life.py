@@ -47,10 +47,19 @@ class Life:
     @property
     def sure(self) -> bool:
         """Whether it cannot be over yet. Read from the clock, so it needs no news to turn false."""
+        return self._end is None and self._clock.now_s() < self.sure_until_s
+
+    @property
+    def sure_until_s(self) -> float:
+        """Until when it is sure, of its clock, if it is not known to be over before."""
         contact_s = self._contact_s
-        if self._end is not None or contact_s is None:
-            return False
-        return self._clock.now_s() < contact_s + LEASE_FRACTION * self.timeout_s
+        return 0.0 if contact_s is None else contact_s + LEASE_FRACTION * self.timeout_s
+
+    @property
+    def over_at_s(self) -> float:
+        """When the servers may have forgotten it, if no contact comes after the last one."""
+        contact_s = self._contact_s
+        return 0.0 if contact_s is None else contact_s + self.timeout_s
 
     def confirmed(self, sent_s: float) -> None:
         """A question sent at `sent_s` was answered in this life."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from holdfast.coordination.life import Life
 from holdfast.coordination.nodes import Znode
-from holdfast.coordination.waits import Deadline
+from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import Cancelled, Fenced, RetryError, TimedOut
 from holdfast.wire.limits import OPERATION_GRACE_S, RECONNECT_DELAY_S_MAX
 
@@ -70,9 +70,13 @@ class Line:
         self._what = what
         self._lock = threading.Lock()
         self._waits: set[_Wait] = set()
+        self._closed = False
 
-    def enter(self, kind: str, name: str, blocks: Blocks, timeout_s: float | None) -> Place:
-        """Wait until nobody before us is of a kind that `blocks`. On any error we leave the line.
+    def enter(
+        self, kind: str, name: str, blocks: Blocks, timeout_s: float | None, share: int = 1
+    ) -> Place:
+        """Wait until fewer than `share` before us are of a kind that `blocks`. On any error, also
+        one that `blocks` raises, we leave the line.
 
         `timeout_s` bounds the waiting: `TimedOut`. None waits for ever, 0 not at all. A request
         that is under way is given `OPERATION_GRACE_S` in any case.
@@ -87,7 +91,7 @@ class Line:
                     self._path, mark, data, life, self._patience(deadline)
                 )
                 place = Place(self, node, life)
-                self._wait(place, blocks, deadline, wait)
+                self._wait(place, blocks, share, deadline, wait)
                 self._session.life(self._patience(deadline))  # so that what we got is sure now
                 life.check()
             except BaseException:
@@ -102,6 +106,11 @@ class Line:
         for wait in waits:
             wait.cancelled = True
             wait.event.set()
+
+    def close(self) -> None:
+        """As `cancel`, and for all who would wait here later, too."""
+        self._closed = True
+        self.cancel()
 
     def contenders(self) -> list[Contender]:
         """All in the line, first come first."""
@@ -125,6 +134,7 @@ class Line:
         wake = wait.event.set
         with self._lock:
             self._waits.add(wait)
+            wait.cancelled = self._closed
         life.on_end(wake)
         try:
             yield wait
@@ -134,8 +144,12 @@ class Line:
             with self._lock:
                 self._waits.discard(wait)
 
-    def _wait(self, place: Place, blocks: Blocks, deadline: Deadline, wait: _Wait) -> None:
+    def _wait(
+        self, place: Place, blocks: Blocks, share: int, deadline: Deadline, wait: _Wait
+    ) -> None:
         nodes, life = self._session.nodes, place.life
+        # Who waits for one watches that one. Who waits for any of several watches the line.
+        any_change = None if share == 1 else wait.event.set
         while True:
             wait.event.clear()
             if wait.cancelled:
@@ -143,13 +157,15 @@ class Line:
             life.check()
             try:
                 patience = self._patience(deadline)
-                before = self._before(place, blocks, patience)
-                if before is None:
+                ahead = self._ahead(place, blocks, patience, any_change)
+                if len(ahead) < share:
                     return
                 if deadline.passed:
-                    self._timed_out(before)
-                path = f"{self._path}/{before}"
-                if nodes.watch_end(path, wait.event.set, life=life, deadline=patience):
+                    self._timed_out(ahead[-1])
+                path = f"{self._path}/{ahead[-1]}"
+                if any_change or nodes.watch_end(
+                    path, wait.event.set, life=life, deadline=patience
+                ):
                     wait.event.wait(deadline.left_s())
             except TimedOut:
                 raise
@@ -158,9 +174,11 @@ class Line:
                     raise
                 wait.event.wait(RECONNECT_DELAY_S_MAX)
 
-    def _before(self, place: Place, blocks: Blocks, deadline: Deadline) -> str | None:
-        """The nearest one before us that we have to wait for."""
-        names = self._session.nodes.children(self._path, life=place.life, deadline=deadline)
+    def _ahead(
+        self, place: Place, blocks: Blocks, deadline: Deadline, wake: Wake | None
+    ) -> list[str]:
+        """Those before us that count, the nearest last."""
+        names = self._session.nodes.children(self._path, wake, life=place.life, deadline=deadline)
         if place.node not in names:
             raise Fenced(
                 f"our place in the line for {self._what} is gone",
@@ -168,8 +186,7 @@ class Line:
                 fix="enter again",
             )
         line = self._sorted(names)
-        ahead = [name for name in line[: line.index(place.node)] if blocks(_kind(name))]
-        return ahead[-1] if ahead else None
+        return [name for name in line[: line.index(place.node)] if blocks(_kind(name))]
 
     def _timed_out(self, before: str) -> NoReturn:
         node = self._session.nodes.read(f"{self._path}/{before}")

@@ -1,4 +1,4 @@
-"""Named locks, exclusive and shared, with fencing tokens. Fair: first come, first served."""
+"""Named locks, exclusive, shared and counted, with fencing tokens. First come, first served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from holdfast.coordination.line import Blocks, Contender, Line, Place, own_name
-from holdfast.wire.errors import SessionLost, Unavailable, Usage
+from holdfast.coordination.waits import Wake
+from holdfast.wire.errors import Conflict, SessionLost, Unavailable, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LOCKS = "/holdfast/locks"
 _EXCLUSIVE = "x"
 _SHARED = "s"
+_COUNTED = "n"  # and how many may hold it
 
 
 class Held:
@@ -32,6 +34,7 @@ class Held:
         self._what = what
         self._over = threading.Event()
         self._released = False
+        self._wakes: list[Wake] = []
         self.holder = holder
         self.token = place.token
         place.life.on_end(self._over.set)
@@ -40,6 +43,21 @@ class Held:
     def lost(self) -> bool:
         """Whether it is known not to be held any more."""
         return self._released or self._place.life.lost
+
+    @property
+    def sure_until_s(self) -> float:
+        """Until when it is certainly held, by the session's clock, unless it is lost before."""
+        return self._place.life.sure_until_s
+
+    @property
+    def over_at_s(self) -> float:
+        """From when on somebody else may hold it, if no server is reached any more."""
+        return self._place.life.over_at_s
+
+    def on_lost(self, wake: Wake) -> None:
+        """Call `wake` when its session is over before it is released: at once, if it is."""
+        self._wakes.append(wake)
+        self._place.life.on_end(wake)
 
     def check(self) -> None:
         """Raise unless the lock is certainly held now.
@@ -64,7 +82,8 @@ class Held:
         """Let go, once; the node goes now, or as soon as a server answers."""
         if not self._released:
             self._released = True
-            self._place.life.forget(self._over.set)
+            for wake in (self._over.set, *self._wakes):
+                self._place.life.forget(wake)
             self._over.set()
             self._place.leave()
 
@@ -78,32 +97,45 @@ class Held:
 class _Named:
     """What both kinds of lock share. They share the line too: one name is one lock."""
 
-    def __init__(self, session: Session, name: str, holder: str | None = None) -> None:
+    _noun = "lock"
+
+    def __init__(
+        self, session: Session, name: str, holder: str | None = None, under: str = LOCKS
+    ) -> None:
+        """`under`: the node under which its name lies; each has names of its own."""
         if not name or "/" in name or name in (".", "..") or len(name) > NAME_CHARACTERS_MAX:
             raise Usage(
-                f"{name!r} cannot be the name of a lock",
+                f"{name!r} cannot be the name of a {self._noun}",
                 why=f"a name has 1 to {NAME_CHARACTERS_MAX} characters and no slash",
                 fix="choose another name",
             )
         self.name = name
-        self._what = f"the lock {name!r}"
+        self.path = f"{under}/{name}"
+        self._what = f"the {self._noun} {name!r}"
         self._holder = holder or own_name()
-        self._line = Line(session, f"{LOCKS}/{name}", self._what)
+        self._line = Line(session, self.path, self._what)
 
     def holders(self) -> list[Contender]:
         """Who holds it now: one, or several that share it."""
-        return _split(self._line.contenders())[0]
+        return split(self._line.contenders())[0]
 
     def waiting(self) -> list[Contender]:
         """Who waits for it, in the order in which they will get it."""
-        return _split(self._line.contenders())[1]
+        return split(self._line.contenders())[1]
 
     def cancel(self) -> None:
         """All that wait for it through this object raise `Cancelled`."""
         self._line.cancel()
 
-    def _acquire(self, kind: str, timeout_s: float | None) -> Held:
-        place = self._line.enter(kind, self._holder, _blockers(kind), timeout_s)
+    def close(self) -> None:
+        """As `cancel`, and for all who would wait through this object later, too."""
+        self._line.close()
+
+    def _acquire(
+        self, kind: str, timeout_s: float | None, blocks: Blocks | None = None, share: int = 1
+    ) -> Held:
+        blocks = blocks or _blockers(kind)
+        place = self._line.enter(kind, self._holder, blocks, timeout_s, share)
         return Held(place, self._what, self._holder)
 
 
@@ -130,6 +162,52 @@ class SharedLock(_Named):
     def write(self, timeout_s: float | None = None) -> Held:
         """Wait until nobody earlier has it or waits for it."""
         return self._acquire(_EXCLUSIVE, timeout_s)
+
+
+class Semaphore(_Named):
+    """At most `count` holders at a time. Whoever is in the line says for how many it is: another
+    count is a `Conflict` until the line is empty."""
+
+    _noun = "semaphore"
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        count: int,
+        holder: str | None = None,
+        under: str = LOCKS,
+    ) -> None:
+        super().__init__(session, name, holder, under)
+        if count < 1:
+            raise Usage(f"{self._what} for {count} holders", fix="give a count of 1 or more")
+        self._count = count
+
+    def acquire(self, timeout_s: float | None = None) -> Held:
+        """Wait until fewer than `count` before us have it or wait for it; `TimedOut` otherwise."""
+        kind = f"{_COUNTED}{self._count}"
+        return self._acquire(kind, timeout_s, self._counts, self._count)
+
+    def _counts(self, other: str) -> bool:
+        if other != f"{_COUNTED}{self._count}":
+            raise Conflict(
+                f"{self._what} is not for {self._count} holders now",
+                why=f"it is used with {other.removeprefix(_COUNTED)}",
+                fix="use the same number everywhere, or another name",
+            )
+        return True
+
+
+def count_of(kind: str) -> int | None:
+    """For how many holders a contender of this kind takes it to be; None: it is not counted."""
+    count = kind.removeprefix(_COUNTED)
+    return int(count) if kind.startswith(_COUNTED) and count.isdecimal() else None
+
+
+def split(line: list[Contender]) -> tuple[list[Contender], list[Contender]]:
+    """Holders and waiters of a line, of whichever kind."""
+    count = count_of(line[0].kind) if line else None
+    return _split(line) if count is None else (line[:count], line[count:])
 
 
 def _blockers(kind: str) -> Blocks:

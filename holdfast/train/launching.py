@@ -17,6 +17,7 @@ import torch
 from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.storage import open_store
 from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.coordinating import Alone, InCluster
 from holdfast.train.link import Link
 from holdfast.train.members.member import Left, Member
 from holdfast.train.members.solo import Solo
@@ -87,14 +88,22 @@ def launch(
         member.on_meeting = rounds.met
         rounds.member = member
     seed_everything(seed_of(rounds.seed, "fresh"))
+    return _carried_out(main, rounds, link)
+
+
+def _carried_out(main: Callable[[Run], T], rounds: Rounds, link: Link | None) -> T:
+    """The script's own code, and the stay until its last step is committed."""
+    shared = Alone() if link is None else InCluster(link, rounds.member.leave)
     try:
-        result = main(Run(rounds))
+        result = main(Run(rounds, shared))
         rounds.finish()
     except Left:
         raise
     except BaseException:
         rounds.member.close()
         raise
+    finally:
+        shared.close()
     return result
 
 

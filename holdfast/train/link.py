@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
+from holdfast.train.dialing import connect
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import (
@@ -71,13 +72,15 @@ class Link:
         self.worker = worker
         self.ports = ports
         self.host = host
-        self._folder = folder
+        self.folder = folder
         self._pid = os.getpid()
-        self._changed = threading.Condition()
+        self.changing = self._changed = threading.Condition()
+        self._extension: talk.Extension | None = None
         self._ready, self._adopted = False, 0
         self._step: int | None = None
         self._unreadable: set[int] = set()  # at most the checkpoints that a job keeps
-        self._waits = self._ending = False
+        self._waits: set[str] = set()  # for what
+        self._ending = False
         self._suspects: frozenset[int] = frozenset()
         self._metrics: dict[str, float] = {}
         self._answers: dict[int, bytes] = {}  # attempt -> the line that says what came of it
@@ -86,7 +89,7 @@ class Link:
         self._share: Share | None = None
         self._stopping = self._closed = False
         self._unsent: set[int] = set()  # attempts whose answer was not sent on this connection
-        self._state_waits = self._step_waits = False
+        self._state_waits = self._step_waits = self._anew = False
         self._news: Callable[[], None] = lambda: None
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
@@ -101,21 +104,10 @@ class Link:
         In the main thread it also takes SIGTERM, unless the script has its own handler: `leaving`
         becomes true, and the notice period is there for a clean end.
         """
-        folder = os.environ.get(talk.FOLDER_VARIABLE)
-        if not folder:
+        found = talk.worker_of(os.environ)
+        if found is None:
             return None
-        ports = os.environ.get(talk.PORTS_VARIABLE, "")
-        try:
-            job, worker = os.environ[talk.JOB_VARIABLE], int(os.environ[talk.WORKER_VARIABLE])
-            numbers = tuple(int(port) for port in ports.split(",") if port)
-        except (KeyError, ValueError) as error:
-            raise Usage(
-                f"{talk.FOLDER_VARIABLE} is set, but the rest of a worker's environment is not",
-                why=f"{type(error).__name__}: {error}",
-                fix=f"unset {talk.FOLDER_VARIABLE}, or let an agent start the script",
-            ) from error
-        host = os.environ.get(talk.HOST_VARIABLE, "127.0.0.1")
-        link = cls(Path(folder), job, worker, numbers, host)
+        link = cls(*found)
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, link._asked_to_stop)
@@ -146,13 +138,15 @@ class Link:
                 self._metrics = {name: float(value) for name, value in metrics.items()}
             if not self._step_waits:
                 self._step_waits = True
-                self._nudge()
+                self.nudge()
 
-    def waits(self, for_peers: bool) -> None:
-        """Whether it waits for its peers: that it makes no progress then is not its own fault."""
+    def waits(self, waits: bool, what: str = "peers") -> None:
+        """Whether it waits for its peers, or for something else that is not its own: that it makes
+        no progress then is not its own fault."""
         with self._changed:
-            if self._waits != for_peers:
-                self._waits = for_peers
+            before = bool(self._waits)
+            (self._waits.add if waits else self._waits.discard)(what)
+            if before != bool(self._waits):
                 self._say()
 
     def suspects(self, peers: Iterable[int]) -> None:
@@ -196,15 +190,27 @@ class Link:
     def view(self, timeout_s: float | None = None) -> View | None:
         """The newest view, once it is newer than the adopted one; None: not within the time, or
         the worker is leaving."""
+        self.wait(self._newer, timeout_s)
+        return self._given if self._newer() else None
+
+    def wait(self, until: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until it is so (that may change with what the agent says), or the worker is to
+        leave, or the time is over; whether it is so."""
         with self._changed:
-            self._changed.wait_for(lambda: self._newer() or self.leaving, timeout_s)
-            return self._given if self._newer() else None
+            self._changed.wait_for(lambda: until() or self.leaving, timeout_s)
+            return until()
+
+    def extend(self, extension: talk.Extension) -> None:
+        """Let somebody else have messages of its own on this line."""
+        with self._changed:
+            self._extension = extension
+            self.nudge()
 
     def listen(self, news: Callable[[], None]) -> None:
         """Call `news` in the link's thread whenever something may have been heard. It must be
         short, and must not fail."""
         self._news = news
-        self._nudge()
+        self.nudge()
 
     @property
     def settings(self) -> tuple[tuple[str, str, int], ...]:
@@ -227,7 +233,7 @@ class Link:
         """End the thread. What was said last is sent if the agent is there."""
         with self._changed:
             self._closed = True
-            self._nudge()
+            self.nudge()
         self._thread.join(_SEND_S)
 
     # --- inside --------------------------------------------------------------------------------
@@ -239,11 +245,11 @@ class Link:
         # A handler may interrupt a holder of the lock, so it takes none; waiters look up by a
         # byte to the thread, which takes the lock for them.
         self._stopping = True
-        self._nudge()
+        self.nudge()
 
     def _say(self) -> None:
         self._state_waits = True
-        self._nudge()
+        self.nudge()
 
     def _answer(self, attempt: int, answer: bytes) -> None:
         with self._changed:
@@ -253,21 +259,22 @@ class Link:
             for old in sorted(self._answers)[:-ATTEMPTS_KEPT]:
                 del self._answers[old]
             self._unsent.add(attempt)
-            self._nudge()
+            self.nudge()
 
     def _leave_word(self, word: str) -> None:
         """A file, not a message: the agent may be away, and the shim reads it at the end."""
-        unfinished = self._folder / f"{talk.WORD_NAME}.tmp"
+        unfinished = self.folder / f"{talk.WORD_NAME}.tmp"
         unfinished.write_text(word)
-        unfinished.rename(self._folder / talk.WORD_NAME)
+        unfinished.rename(self.folder / talk.WORD_NAME)
 
     def _state(self) -> bytes:
         said = {"ready": self._ready, "view": self._adopted, "step": self._step}
         told = {"unreadable": sorted(self._unreadable), "suspects": sorted(self._suspects)}
-        flags = {"waits": self._waits, "ending": self._ending}
+        flags = {"waits": bool(self._waits), "ending": self._ending}
         return talk.line("say", {**said, **told, **flags, "metrics": self._metrics})
 
-    def _nudge(self) -> None:
+    def nudge(self) -> None:
+        """Something is to be sent, or has changed for those who wait."""
         if os.getpid() != self._pid:
             raise Usage(
                 "the link of a worker was used in a forked process",
@@ -281,7 +288,7 @@ class Link:
         retry_s = LINK_RETRY_S
         while not self._closed:
             try:
-                with self._connect() as line:
+                with connect(self.folder, _SEND_S) as line:
                     retry_s = LINK_RETRY_S
                     self._talk(line)
             except (OSError, Refused) as error:
@@ -299,24 +306,11 @@ class Link:
             poll.poll(left_s * 1000)
             self._drain_nudges()
 
-    def _connect(self) -> socket.socket:
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            line.settimeout(_SEND_S)
-            line.connect(talk.socket_path(folder))
-        except OSError:
-            line.close()
-            raise
-        finally:
-            os.close(folder)
-        return line
-
     def _talk(self, line: socket.socket) -> None:
         """Say everything, then what changes, and now and then the same again; hear what comes.
         Returns only when closed."""
         with self._changed:
-            self._state_waits, self._unsent = True, set(self._answers)
+            self._state_waits, self._unsent, self._anew = True, set(self._answers), True
         poll = select.poll()
         for each in (line, self._wake):
             poll.register(each, select.POLLIN)
@@ -342,6 +336,9 @@ class Link:
                 self._state_waits = self._step_waits = False
             waiting += [self._answers[one] for one in sorted(self._unsent) if one in self._answers]
             self._unsent.clear()
+            if self._extension is not None:
+                waiting.append(self._extension.unsent(anew=self._anew))
+                self._anew = False
         line.sendall(b"".join(waiting))
         return now_s if due else sent_s
 
@@ -354,11 +351,13 @@ class Link:
             raise talk.not_understood(rest)
         for raw in lines:
             kind, body = talk.parse(raw)
-            if kind not in _HEARERS:
-                raise talk.not_understood(raw)
+            more = self._extension
             with self._changed:
                 try:
-                    _HEARERS[kind](self, body)
+                    if more is not None and kind in more.kinds:
+                        more.hear(kind, body)
+                    else:
+                        _HEARERS[kind](self, body)
                 except (KeyError, TypeError, ValueError) as error:
                     raise talk.not_understood(raw, error) from error
                 self._changed.notify_all()

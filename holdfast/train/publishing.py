@@ -17,7 +17,7 @@ from holdfast.storage import open_store
 from holdfast.train.modes.rounds import Rounds
 from holdfast.train.states.memory import entry
 from holdfast.train.states.state import State, spell
-from holdfast.wire import logs, talk
+from holdfast.wire import disk, logs, talk
 
 log = logs.get(__name__)
 
@@ -107,7 +107,5 @@ def _write_file(rounds: Rounds, model: nn.Module, name: str) -> Published:
         blobs.put(key, data, expect_digest=digest)
         return Published(blobs.address, key, digest)
     key = f"{name}.safetensors"
-    unfinished = Path(f"{key}.tmp")
-    unfinished.write_bytes(data)
-    unfinished.rename(key)
+    disk.replace_durably(Path(key), data)
     return Published(str(Path.cwd()), key, digest)

@@ -24,6 +24,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from holdfast.train import coordinating
+from holdfast.train.barrier import barrier
+from holdfast.train.coordinating import Alone, Config, Held, OnChange, Sharing
 from holdfast.train.data.batch import Batch
 from holdfast.train.data.fetching import Collate, Samples
 from holdfast.train.data.sharded import Sharded
@@ -41,8 +44,9 @@ from holdfast.wire.errors import Usage
 class Run:
     """One worker's part of a training run. Made by `train.launch`."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, shared: Sharing | None = None) -> None:
         self._rounds = rounds
+        self._shared = shared or Alone()
         self._loops = 0
         self.parts = 1  # of a lane's batch; see `accumulate`
 
@@ -273,6 +277,36 @@ class Run:
         """Let one worker do it, and give everyone what it returned (as JSON keeps it). If that
         worker dies before, another one does it."""
         return self._rounds.together(lambda _lane: fn(), lanes=(0,))[0]
+
+    # --- with others of the queue --------------------------------------------------------------
+
+    def lock(self, name: str, *, timeout_s: float | None = None) -> Held:
+        """Wait for the lock of this name in the job's queue: `with run.lock("licence") as held:`.
+
+        One worker of all jobs of the queue holds it at a time. `held.token` grows with each holder.
+        It is free again when it is released, or when this worker has ended. See
+        docs/coordination.md, also for what happens when machines fail.
+        """
+        return coordinating.lock(self._shared, name, timeout_s)
+
+    def semaphore(self, name: str, count: int, *, timeout_s: float | None = None) -> Held:
+        """The same for at most `count` holders at a time."""
+        return coordinating.semaphore(self._shared, name, count, timeout_s)
+
+    def barrier(self, name: str) -> None:
+        """Wait until all workers of the job's present view are here. Call it in a hook or outside
+        the loop, after `track`, on every worker. Whoever dies is not waited for; whoever joins, or
+        resumes the job, after it has opened passes."""
+        barrier(self._rounds, name, self._loops)
+
+    def config(
+        self, name: str, default: Any = None, *, on_change: OnChange | None = None
+    ) -> Config:
+        """A value of the job's queue that people change while jobs run: `config.value`, set with
+        `holdfast config set QUEUE NAME VALUE`. `on_change(config)` is called after each change, in
+        a thread of its own. Workers see a change at different steps: what shapes the result
+        belongs into `settings`."""
+        return self._shared.config(name, default, on_change)
 
     def publish(
         self,

@@ -193,6 +193,8 @@ def _start_message(order: StartWorker) -> pb.Start:
         resources=resources_message(order.resources),
         environment=dict(order.environment),
         silence_s=order.silence_s,
+        secret=order.secret,
+        queue=order.queue,
     )
 
 
@@ -222,6 +224,8 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         resources=resources_from(start.resources),
         environment=dict(start.environment),
         silence_s=start.silence_s if start.HasField("silence_s") else None,
+        secret=start.secret,
+        queue=start.queue,
     )
 
 

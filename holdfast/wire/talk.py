@@ -2,7 +2,9 @@
 
     worker   {"say": {"ready", "view", "step", ...}}    what is true of it now; also a sign of life
              {"parts": {"attempt", "parts", "missed"}}  a share that is durable, or missed
+             {"shared": {"wants", "follows"}}           all that it wants to hold or follows
     agent    {"view": ...}  {"settings": ...}  {"share": ...}  {"stop": {}}
+             {"shared": {id: ...}}  {"config": ...}     what became of that (`wire.sharing`)
 
 All of these are levels: each may be said twice, and all are said again on a new connection. A line
 that is not understood is a `Refused`: the two are not of one version.
@@ -13,10 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.wire.documents import known_fields
-from holdfast.wire.errors import Refused
+from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import Part
 
@@ -33,13 +36,58 @@ LANES_VARIABLE: Final = "HOLDFAST_LANES"
 MODE_VARIABLE: Final = "HOLDFAST_MODE"
 REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhere in particular
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
+NETWORK_VARIABLE: Final = "HOLDFAST_NETWORK"  # "trusted": no TLS between machines
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
 SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
+SECRET_NAME: Final = "secret"  # noqa: S105  (a file's name) see `holdfast.wire.job_credentials`
+IDENTITY_NAME: Final = "identity.pem"
+TRUST_NAME: Final = "trust.pem"
 DONE: Final = "done"
 LEFT: Final = "left"
+
+
+class Extension(Protocol):
+    """Messages of another part of a worker on its line. Called with `Link.changing` held."""
+
+    kinds: frozenset[str]
+
+    def unsent(self, *, anew: bool) -> bytes:
+        """What is to be sent now; all of it, if the connection is a new one."""
+
+    def hear(self, kind: str, body: Any) -> None:
+        """The agent has said this."""
+
+
+class WorkerPlace(NamedTuple):
+    """What a worker's environment says of it."""
+
+    folder: Path
+    job: str
+    worker: int
+    ports: tuple[int, ...]
+    host: str
+
+
+def worker_of(environment: Mapping[str, str]) -> WorkerPlace | None:
+    """The worker that this environment is of; None: no agent has started it."""
+    folder = environment.get(FOLDER_VARIABLE)
+    if not folder:
+        return None
+    ports = environment.get(PORTS_VARIABLE, "")
+    try:
+        job, worker = environment[JOB_VARIABLE], int(environment[WORKER_VARIABLE])
+        numbers = tuple(int(port) for port in ports.split(",") if port)
+    except (KeyError, ValueError) as error:
+        raise Usage(
+            f"{FOLDER_VARIABLE} is set, but the rest of a worker's environment is not",
+            why=f"{type(error).__name__}: {error}",
+            fix=f"unset {FOLDER_VARIABLE}, or let an agent start the script",
+        ) from error
+    host = environment.get(HOST_VARIABLE, "127.0.0.1")
+    return WorkerPlace(Path(folder), job, worker, numbers, host)
 
 
 def line(kind: str, body: Any) -> bytes:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.coordination import Lock, Session, SharedLock
-from holdfast.wire.errors import TimedOut, Usage
+from holdfast.coordination import Lock, Semaphore, Session, SharedLock
+from holdfast.wire.errors import Cancelled, Conflict, TimedOut, Usage
 from tests.contract.actors import Actor, Failed
 from tests.contract.planes import Plane
 from tests.contract.waiting import eventually
@@ -93,6 +93,46 @@ def test_an_exclusive_lock_and_a_shared_one_of_the_same_name_are_one_lock(
 ) -> None:
     with Lock(session, "door").holding(), pytest.raises(TimedOut):
         SharedLock(another(), "door").read(timeout_s=0)
+
+
+def test_a_semaphore_has_as_many_holders_as_it_counts_and_the_next_comes_when_any_leaves(
+    session: Session, another: Sessions
+) -> None:
+    first = Semaphore(session, "band", 2, "first").acquire()
+    second = Semaphore(another(), "band", 2, "second").acquire(timeout_s=30)
+    third = Semaphore(another(), "band", 2, "third")
+    with pytest.raises(TimedOut) as refused:
+        third.acquire(timeout_s=0)
+    assert "'second' is before us" in str(refused.value)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(third.acquire)
+        eventually(third.waiting, "the third waits")
+        assert [one.name for one in third.holders()] == ["first", "second"]
+        first.release()  # not the one just before it: any place will do
+        assert waiting.result(60).token > second.token
+        assert [one.name for one in third.holders()] == ["second", "third"]
+
+
+def test_a_semaphore_that_is_in_use_for_another_number_is_refused(
+    session: Session, another: Sessions
+) -> None:
+    held = Semaphore(session, "band", 2).acquire()
+    other = Semaphore(another(), "band", 3)
+    with pytest.raises(Conflict) as refused:
+        other.acquire(timeout_s=30)
+    assert "it is used with 2" in str(refused.value)
+    held.release()
+    with other.acquire(timeout_s=30):
+        assert len(other.holders()) == 1
+
+
+def test_whoever_comes_to_a_closed_lock_does_not_wait(session: Session, another: Sessions) -> None:
+    with Lock(another(), "door").holding():
+        lock = Lock(session, "door")
+        lock.close()
+        with pytest.raises(Cancelled):
+            lock.acquire()
+        assert lock.waiting() == []
 
 
 def test_a_name_that_is_no_name_is_refused(session: Session) -> None:

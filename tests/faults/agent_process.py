@@ -3,7 +3,8 @@
     python -m tests.faults.agent_process FOLDER away_s port_first port_last [warm]
 
 It reads orders as JSON lines from its standard input and answers each with a line: the snapshot
-after it. The orders are the few that the tests need.
+after it. The orders are the few that the tests need. With an address of a coordination plane in
+TEST_PLANE its workers share locks there; with TEST_PRIVATE each has a /tmp of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from holdfast.agent import privacy
 from holdfast.agent.agent import Agent
 from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import Bounds
+from holdfast.coordination import connect
 from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.room import Resources
@@ -78,9 +81,11 @@ def seen(facts: NodeFacts) -> dict[str, Any]:
 def _order(kind: str, fields: dict[str, Any]) -> Order | None:
     worker = fields.get("worker", 0)
     if kind == "start":
-        return start_order(worker, *fields["command"], environment=fields.get("environment", {}))
+        more = {name: fields[name] for name in ("job", "queue", "silence_s") if name in fields}
+        environment = fields.get("environment", {})
+        return start_order(worker, *fields["command"], environment=environment, **more)
     if kind == "stop":
-        return StopWorker(NODE, "job", worker, fields["notice_s"])
+        return StopWorker(NODE, fields.get("job", "job"), worker, fields["notice_s"])
     if kind == "view":
         return GiveView(NODE, "job", worker, View(fields["number"], {worker: (0,)}, 0))
     return Forget(NODE, "job", worker) if kind == "forget" else None
@@ -88,7 +93,16 @@ def _order(kind: str, fields: dict[str, Any]) -> Order | None:
 
 async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
     bounds = Bounds(away_s=away_s, away_notice_s=1.0)
-    agent = await Agent.start(folder, NODE, machine(ports), no_bundle, warm=warm, bounds=bounds)
+    agent = await Agent.start(
+        folder,
+        NODE,
+        machine(ports),
+        no_bundle,
+        warm=warm,
+        bounds=bounds,
+        privacy=privacy.found() if os.environ.get("TEST_PRIVATE") else privacy.Privacy(""),
+    )
+    sharing = await _share(agent)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -104,7 +118,18 @@ async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
         if order is not None:
             await agent.deliver(fields.get("term", 1), order)
         say(seen(agent.snapshot()))
+    if sharing is not None:
+        sharing.cancel()
     await agent.close()
+
+
+async def _share(agent: Agent) -> asyncio.Task[None] | None:
+    """Let its workers share what is in the plane, as an agent of a cluster does."""
+    address = os.environ.get("TEST_PLANE")
+    if not address:
+        return None
+    agent.coordination.attach(await asyncio.to_thread(connect, address))
+    return asyncio.create_task(agent.coordination.run())
 
 
 class AgentProcess:
@@ -118,6 +143,7 @@ class AgentProcess:
         self.away_s = away_s
         self.warm = warm
         self.light = light
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> dict[str, Any]:
@@ -133,7 +159,11 @@ class AgentProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, **({"PYTHONPATH": LIGHT} if self.light else {})},
+                env={
+                    **os.environ,
+                    **({"PYTHONPATH": LIGHT} if self.light else {}),
+                    **self.environment,
+                },
             )
         first = self._read()
         if self.warm:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.control.views import assign
 from tests.faults.proof_training import prove
-from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
+from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +112,23 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint_on_other_worker
 def test_random_schedules_of_deaths_joins_pauses_and_crashes_end_with_the_same_bits() -> None:
     seed = random.randrange(10**6)
     assert not prove(range(2), seed, acts=4), f"python -m tests.faults.proof_training --seed {seed}"
+
+
+def test_a_barrier_waits_for_the_living_and_not_for_the_dead(host: Host, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with TrainingStage(tmp_path / "stage", host) as stage:
+        stage.options = {"samples": 100, "epochs": 1, "gates": {"1": "kill", "2": str(gate)}}
+        stage.start(0, 1, 2)
+        stage.move([0, 1, 2], restore=0)
+        stage.wait("worker 1 is dead", lambda: not stage.workers[1].alive)
+        stage.move([0, 2])
+        stage.wait("worker 0 is there", lambda: said("arrived", stage.workers[0].output))
+        assert not said("passed", stage.workers[0].output)
+        gate.touch()
+        for worker in (0, 2):
+            stage.wait("it passes", lambda it=worker: said("passed", stage.workers[it].output))  # type: ignore[misc]
+        stage.start(3)
+        stage.move([0, 2, 3])  # whoever joins later passes by itself
+        answers = stage.answers()
+    assert len({answer["digest"] for answer in answers}) == 1
+    assert said("passed", stage.workers[3].output)

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,8 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
     run.track(scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40))
     run.clip(0.5)
     run.accumulate(options.get("parts", 1))
+    if options.get("gates"):
+        _meet(run, worker, options["gates"])
     if not options.get("silent"):
         run.every_epoch(lambda run: _look(run, model, data))
     for batch in run.batches(
@@ -112,6 +115,19 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         run.step(loss)
     _answer(run)
+
+
+def _meet(run: train.Run, worker: int, gates: dict[str, str]) -> None:
+    """Come to a barrier: when the worker's file is there, or never, if that is named `kill`."""
+    gate = gates.get(str(worker), "")
+    run.barrier("begin")  # all have met
+    if gate == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while gate and not os.path.exists(gate):  # noqa: PTH110
+        time.sleep(0.01)
+    _say("arrived", {})
+    run.barrier("ready")
+    _say("passed", {})
 
 
 def _digits(run: train.Run) -> None:

@@ -48,6 +48,7 @@ from holdfast.train.members.wires import tune
 from holdfast.train.states import divergence, handover
 from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost, Usage
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import LEAVE_SAVING_S, REMEET_S
 from holdfast.wire.orders import View
 
@@ -87,8 +88,9 @@ class Member(Keeper):
             )
         self._bell = Bell()
         super().__init__(link, holder, blobs, self._bell.ring)
-        self._door = Door(link.job, link.worker, link.host, link.ports[0], self._bell)
-        self._watch = Watch(link.job, link.worker, self._peers_keep_us)
+        credentials = Credentials.read(link.folder, link.job)
+        self._door = Door(credentials, link.worker, link.host, link.ports[0], self._bell)
+        self._watch = Watch(credentials, link.worker, self._peers_keep_us)
         self._waits = {"meeting": False, "mesh": False}
         self.lanes = ()
         self._met_at = 0  # the step that was agreed in the last meeting
@@ -129,7 +131,7 @@ class Member(Keeper):
             replaced = self._entered()
         self._take_share(self.view.number)
         if self._link.leaving:
-            self._leave()
+            self.leave()
         if self._link.view(timeout_s=0) is not None:
             replaced = self._entered() or replaced
         return replaced or lanes != self.lanes
@@ -175,7 +177,7 @@ class Member(Keeper):
         try:
             return self._enter()
         except _Asked:
-            self._leave()
+            self.leave()
 
     def _enter(self) -> bool:
         """Meet, until it has come to something; whether the state was replaced. Raises `_Asked`."""
@@ -279,7 +281,8 @@ class Member(Keeper):
 
     # --- small things ---------------------------------------------------------------------------
 
-    def _leave(self) -> NoReturn:
+    def leave(self) -> NoReturn:
+        """Say that it leaves, let go of everything, and raise `Left`."""
         self._link.left()
         self.close()
         raise Left(0)

@@ -16,5 +16,6 @@ from holdfast.wire.limits.people import *  # noqa: F403
 from holdfast.wire.limits.rpc import *  # noqa: F403
 from holdfast.wire.limits.serve import *  # noqa: F403
 from holdfast.wire.limits.server import *  # noqa: F403
+from holdfast.wire.limits.shared import *  # noqa: F403
 from holdfast.wire.limits.storage import *  # noqa: F403
 from holdfast.wire.limits.train import *  # noqa: F403

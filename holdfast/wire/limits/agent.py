@@ -104,3 +104,5 @@ NURSERY_TITLE_BYTES: Final = 8 * 1024
 GPU_SHARE_MAX: Final = 64
 # How much of a script is searched for its imports.
 SCRIPT_LOOK_BYTES: Final = 256 * 1024
+# Trying whether a worker can have a /tmp of its own: a small process, on a busy machine.
+SANDBOX_TRY_S: Final = 10.0

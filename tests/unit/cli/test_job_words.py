@@ -23,9 +23,11 @@ from holdfast.wire.reports import WorkerFacts, WorkerPhase
 COMMANDS = [
     *("submit", "jobs", "job", "why", "logs", "scale", "set", "checkpoint", "checkpoints"),
     *("pause", "resume", "stop", "remove", "nodes", "drain", "undrain", "queues"),
+    "locks",
 ]
 GROUPS = ("bundle push", "bundle list", "bundle versions", "bundle rollback")
 GROUPS += ("queue set", "queue remove")
+GROUPS += ("config get", "config set", "config list", "config remove")
 
 
 @pytest.mark.parametrize(
@@ -273,6 +275,11 @@ def test_every_command_is_in_the_help_and_explains_itself_with_examples(
         "queues",
         "queue set q --cpu 1",
         "queue remove q",
+        "locks",
+        "config get q x",
+        "config set q x 1",
+        "config list q",
+        "config remove q x",
         "bundle list",
         "bundle push b",
         "bundle versions b",
