@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -17,9 +18,14 @@ _INSTALLED: Final = ("/site-packages/", "/dist-packages/")
 
 
 def calling_line() -> str:
-    """`train.py:12` for the innermost line of the user's files, with their path; where there is
-    none (a thread of torch's own), nothing."""
-    frame: FrameType | None = sys._getframe(1)
+    """`train.py:12` for the innermost line of the user's files, with their path. In a thread of
+    torch's own (a GPU's backward pass) it is the line that the main thread is at. Nothing, where
+    there is none."""
+    main = sys._current_frames().get(threading.main_thread().ident or 0)
+    return _innermost(sys._getframe(1)) or _innermost(main)
+
+
+def _innermost(frame: FrameType | None) -> str:
     installed = ""
     while frame is not None:
         path = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""What a loop's body must not do, noticed while a batch is with it.
+"""What a loop's body must not do, noticed while it runs: before `run.step` and behind it.
 
 The body sees one lane's batch, and a worker has any number of lanes, or none with samples. So what
 the body changes beside computing a loss would be changed a different number of times on each
@@ -6,10 +6,10 @@ worker. Lines that are left over from a loop without Holdfast do just that:
 
 - calls of tracked objects (`optimizer.step`, `zero_grad`, `scheduler.step`, a scaler's methods),
   `loss.backward()` and `clip_grad_norm_` are refused where they are called, with their line;
-- weights, gradients, `requires_grad` and an optimizer's groups are compared when `run.step` is
-  called with what they were when the batch was given. A change of a weight through `.data` leaves
-  no trace here: the members' digests show it. Of buffers, which a lane may change, one that does
-  not count its changes (through `.data`, or by a kernel) is found in the first batches.
+- weights, `requires_grad` and an optimizer's groups are compared, with the last batch of a step,
+  with what the step before left; gradients between the parts of a lane. A change of a weight
+  through `.data` leaves no trace here: the members' digests show it. Of buffers, which a lane may
+  change, one that does not count its changes is found in the first batches (see `uncounted`).
 
 All of it is refused, since none of it can be right. A number in a module that the body changes is
 only worth a warning: whether the forward pass depends on it nobody knows (see `attributes`).
@@ -48,7 +48,9 @@ class Body:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self.holds_batch = False
+        self.runs = False
+        self._known = False  # whether what follows is of the step under way
+        self._new = False  # whether it was taken when the step before was complete, just now
         self._names: dict[int, str] = {}  # of parameters, by their identity
         self._parameters: list[nn.Parameter] = []
         self._attributes = Attributes()
@@ -57,13 +59,14 @@ class Body:
         self._versions: list[int] = []
         self._addresses: list[int] = []
         self._required: list[bool] = []
-        self._gradients: list[torch.Tensor | None] = []
+        self._gradients: list[torch.Tensor | None] | None = None  # of parts before; None: no look
         self._gradient_versions: list[int] = []
         self._groups: list[Any] = []
 
     def open(self) -> None:
         """A loop begins: what there is to watch."""
-        self.holds_batch, self._batches = False, 0
+        self.runs = self._known = False
+        self._batches = 0
         found: dict[int, tuple[str, nn.Parameter]] = {}
         for title, model in self._tracked.models.items():
             for name, parameter in model.named_parameters():
@@ -80,42 +83,55 @@ class Body:
 
     def close(self) -> None:
         """The loop is over."""
-        self.holds_batch = False
+        self.runs = False
         _bodies.discard(self)
 
     # --- around a batch ------------------------------------------------------------------------
 
-    def give(self) -> None:
-        """The body gets a batch."""
+    def forget(self) -> None:
+        """Something else than the body may have changed things: an update, a hook, a setting."""
+        self._known = False
+
+    def give(self, part: int) -> None:
+        """The body gets a batch: this part of a lane's."""
         self._batches += 1
         if self.looks_closely:
             self._attributes.before()
             self._buffers.before()
             self._addresses = self._where_weights_lie()
-        parameters = self._parameters
-        self._versions = list(map(_version, parameters))
-        self._required = list(map(_requires, parameters))
-        self._gradients = list(map(_grad, parameters))
-        self._gradient_versions = [_version(each) for each in self._gradients if each is not None]
-        self._groups = self._values_of_groups()
-        self.holds_batch = True
+        self._know()
+        self._gradients = None
+        if part or self.looks_closely:
+            self._gradients = list(map(_grad, self._parameters))
+            self._gradient_versions = list(map(_version, filter(_is_tensor, self._gradients)))
+        self.runs = True
 
-    def take(self) -> None:
-        """The body has called `run.step`: it must have left everything as it was."""
-        self.holds_batch = False
-        parameters = self._parameters
-        if list(map(_version, parameters)) != self._versions:
-            self._refuse_change(self._versions, list(map(_version, parameters)))
-        if list(map(_requires, parameters)) != self._required:
-            self._refuse_freezing()
-        if not all(map(is_, map(_grad, parameters), self._gradients)) or self._gradient_versions:
-            self._compare_gradients()
-        self._compare_groups()
+    def take(self, *, last: bool) -> None:
+        """The body has called `run.step`, with the last batch of a step perhaps: it must have left
+        everything as it was."""
+        self.runs = False
+        if self._gradients is not None:
+            self._compare_gradients(self._gradients)
+        if last or self.looks_closely:
+            self._compare()
         if self.looks_closely:
             self._attributes.after()
             self._buffers.after()
             if (now := self._where_weights_lie()) != self._addresses:
                 self._refuse_change(self._addresses, now)
+
+    def resume(self) -> None:
+        """`run.step` returns to the body."""
+        self._new = not self._known
+        self._know()
+        self.runs = True
+
+    def end(self) -> None:
+        """The body has run to its end. What it did behind the `run.step` that completed a step no
+        later look would find: that begins with what there is then."""
+        if self.runs and self._new:
+            self._compare()
+        self.runs = self._new = False
 
     def after_backward(self) -> None:
         """The backward pass of a batch is over: hooks of parameters must not have changed them."""
@@ -135,7 +151,7 @@ class Body:
 
     def stray_gradient(self) -> None:
         """A tracked parameter has got a gradient."""
-        if self.holds_batch:
+        if self.runs:
             raise Usage(
                 f"backward() was called in the loop's body{_at(calling_line())}",
                 why="run.step(loss) does it; the gradient would count twice, or be lost",
@@ -145,10 +161,25 @@ class Body:
 
     # --- what is wrong -------------------------------------------------------------------------
 
+    def _know(self) -> None:
+        if not self._known:
+            self._known = True
+            self._versions = list(map(_version, self._parameters))
+            self._required = list(map(_requires, self._parameters))
+            self._groups = self._values_of_groups()
+
+    def _compare(self) -> None:
+        parameters = self._parameters
+        if list(map(_version, parameters)) != self._versions:
+            self._refuse_change(self._versions, list(map(_version, parameters)))
+        if list(map(_requires, parameters)) != self._required:
+            self._refuse_freezing()
+        self._compare_groups()
+
     def _refuse_change(self, before: list[int], now: list[int]) -> None:
         name = self._first(before, now)
         raise Usage(
-            f"the loop's body changed the weight {name}, before run.step{_at(calling_line())}",
+            f"the loop's body changed the weight {name}{_at(calling_line(), 'before ')}",
             why="the body runs once a lane, so each worker would change it another number of times",
             fix="change weights in a hook, run.every(1, hook), or in run.before_update(hook); "
             "nn.functional.embedding(max_norm=...) changes them, too",
@@ -157,26 +188,24 @@ class Body:
     def _refuse_freezing(self) -> None:
         name = self._first(self._required, list(map(_requires, self._parameters)))
         raise Usage(
-            f"the loop's body changed requires_grad of {name}, before run.step"
-            f"{_at(calling_line())}",
+            f"the loop's body changed requires_grad of {name}{_at(calling_line(), 'before ')}",
             why="what is trained belongs to a step, and the body runs once a lane",
             fix="change it in a hook, or name the optimizer whose turn it is: "
             "run.step(loss, only=optimizer)",
         )
 
-    def _compare_gradients(self) -> None:
+    def _compare_gradients(self, gradients: list[torch.Tensor | None]) -> None:
         now = list(map(_grad, self._parameters))
-        versions = [_version(each) for each in now if each is not None]
-        for parameter, before, after in zip(self._parameters, self._gradients, now, strict=True):
+        for parameter, before, after in zip(self._parameters, gradients, now, strict=True):
             if before is not after:
                 what = "removed" if after is None else "set"
                 self._refuse_gradient(f"the gradient of {self._names[id(parameter)]} was {what}")
-        if versions != self._gradient_versions:
+        if list(map(_version, filter(_is_tensor, now))) != self._gradient_versions:
             self._refuse_gradient("gradients of a part before were changed")
 
     def _refuse_gradient(self, what: str) -> None:
         raise Usage(
-            f"{what} in the loop's body, before run.step{_at(calling_line())}",
+            f"{what} in the loop's body{_at(calling_line(), 'before ')}",
             why="run.step computes gradients, and with accumulate keeps those of the parts before",
             fix="remove backward() and zero_grad() from the body; change gradients in "
             "run.before_update(hook)",
@@ -191,7 +220,7 @@ class Body:
         ):
             raise Usage(
                 "the loop's body changed what an optimizer keeps for its groups (lr, "
-                f"weight_decay, ...), before run.step{_at(calling_line())}",
+                f"weight_decay, ...){_at(calling_line(), 'before ')}",
                 why="a worker whose lanes have no samples in a step does not run the body",
                 fix="set it in run.before_update(hook), from run.completed; or track a scheduler",
             )
@@ -215,17 +244,21 @@ class Body:
         return next(self._names[id(each)] for each, one, other in rows if one != other)
 
 
+def _is_tensor(thing: object) -> bool:
+    return thing is not None
+
+
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return one is other
     return bool(one == other)
 
 
-def _at(line: str) -> str:
-    return f" ({line})" if line else ""
+def _at(line: str, word: str = "") -> str:
+    return f" ({word}{line})" if line else ""
 
 
-# --- calls --------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------
 
 # Which loop's body a tracked object belongs to, and what it is tracked as. What is wrapped asks
 # here; for anything else it costs a look into this table.
@@ -262,7 +295,7 @@ def _before_step(optimizer: Optimizer, *_: Any) -> None:
 
 def _refuse_call(thing: object, method: str, kind: str) -> None:
     found = _owners.get(thing)
-    if found is None or not found[1].holds_batch:
+    if found is None or not found[1].runs:
         return
     name = found[0]
     raise Usage(
@@ -305,7 +338,7 @@ def _watch_clipping() -> None:
 def _asking_clip(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def asking(parameters: Any, *args: Any, **options: Any) -> Any:
-        if not any(body.holds_batch for body in _bodies):
+        if not any(body.runs for body in _bodies):
             return plain(parameters, *args, **options)
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         _refuse_clipping(given, plain.__name__)
@@ -317,7 +350,7 @@ def _asking_clip(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refuse_clipping(parameters: Iterable[torch.Tensor], name: str) -> None:
     for body in _bodies:
-        if body.holds_batch and any(id(each) in body._names for each in parameters):
+        if body.runs and any(id(each) in body._names for each in parameters):
             raise Usage(
                 f"{name}() was called in the loop's body{_at(calling_line())}",
                 why="there are no gradients yet, so it clips nothing",

@@ -165,9 +165,13 @@ class LocalRounds(Rounds):
         self._touched.clear()
 
     def before_batch(self, ticket: Ticket | Read) -> None:
+        self._body.forget()  # each batch may end with a step of the lane's own
         super().before_batch(ticket)
         step, place = self.member.step, (ticket.lane, ticket.part, ticket.index)
         seed_everything(self.seed_of("lane", step, *place))
+
+    def _is_last_batch(self) -> bool:
+        return True
 
     def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
         parts, samples = self._inner_parts[0]

@@ -256,6 +256,7 @@ class Rounds:
 
     def _after_meeting(self) -> None:
         """Go on with the mesh, the lanes and the settings that there are now."""
+        self._body.forget()
         if self._talk is None:
             self._talk = Conversation(self.member.mesh)
         if self._unfit:
@@ -287,6 +288,7 @@ class Rounds:
             )
 
     def between_batches(self) -> None:
+        self._body.end()
         if self._count:
             self._count = 0
             raise Usage(
@@ -319,7 +321,7 @@ class Rounds:
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
-        self._body.give()
+        self._body.give(ticket.part)
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         """The user's code has the loss of the batch."""
@@ -329,7 +331,7 @@ class Rounds:
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
-        self._body.take()
+        self._body.take(last=self._is_last_batch())
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
         record.take_part(count, only)
@@ -337,6 +339,11 @@ class Rounds:
         self._descend(loss, count, only)
         if not self._left and not stepping.missing():
             self.complete(self._at_source())
+        self._body.resume()
+
+    def _is_last_batch(self) -> bool:
+        """Whether the batch that is with the user is the last of this worker's in the step."""
+        return self._left == 1 and self._at_step().missing() == [self._lane_number]
 
     def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
         weight = count / self._at_source().step_samples

@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import lr_scheduler
 
 from holdfast.train import Run
+from holdfast.train.calling import calling_line
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -32,8 +34,8 @@ class Kit(NamedTuple):
     loss: torch.Tensor
 
 
-def trained(leftover: Callable[[Kit], object], *, parts: int = 1) -> None:
-    """A loop whose body does this before it calls `run.step`."""
+def trained(leftover: Callable[[Kit], object], *, parts: int = 1, behind: bool = False) -> None:
+    """A loop whose body does this before it calls `run.step`, or behind it."""
 
     def script(run: Run) -> None:
         model = nn.Linear(3, 2)
@@ -44,12 +46,17 @@ def trained(leftover: Callable[[Kit], object], *, parts: int = 1) -> None:
         run.accumulate(parts)
         for batch in run.batches(Rows(32), lane_batch=4):
             loss = functional.cross_entropy(model(batch.x), batch.y)
-            leftover(Kit(model, optimizer, scheduler, scaler, loss))
+            kit = Kit(model, optimizer, scheduler, scaler, loss)
+            if not behind:
+                leftover(kit)
             run.step(loss)
+            if behind:
+                leftover(kit)
 
     alone(script)
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize(
     ("leftover", "named"),
     [
@@ -66,23 +73,43 @@ def trained(leftover: Callable[[Kit], object], *, parts: int = 1) -> None:
     ],
 )
 def test_a_line_left_over_from_a_plain_loop_is_refused_with_its_place(
-    leftover: Callable[[Kit], object], named: str
+    leftover: Callable[[Kit], object], named: str, *, behind: bool
 ) -> None:
+    if behind and named == "backward()":
+        leftover = _backward_of_another_loss
     with pytest.raises(Usage, match=re.escape(named) + " was called in the loop's body") as found:
-        trained(leftover)
+        trained(leftover, behind=behind)
     here = Path(__file__)
     (line,) = re.findall(rf"\({re.escape(str(here))}:(\d+)\)", str(found.value))
     assert named.strip("()").split(".")[-1] in here.read_text().splitlines()[int(line) - 1]
     assert "remove that line" in str(found.value)
 
 
-def test_a_body_that_changes_a_weight_in_place_is_refused_and_the_weight_is_named() -> None:
+def test_a_call_from_a_thread_of_torch_is_named_by_the_line_of_the_script_that_waits_for_it() -> (
+    None
+):
+    # On a GPU the backward pass, with all hooks, runs in such a thread: no line of ours is in it.
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(calling_line).result()
+    path, line = found.rsplit(":", 1)
+    assert path == __file__
+    assert "pool.submit(calling_line)" in Path(path).read_text().splitlines()[int(line) - 1]
+
+
+def _backward_of_another_loss(kit: Kit) -> None:
+    kit.model(torch.ones(1, 3)).sum().backward()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_body_that_changes_a_weight_in_place_is_refused_and_the_weight_is_named(
+    *, behind: bool
+) -> None:
     def clamp(kit: Kit) -> None:
         with torch.no_grad():
             kit.model.bias.clamp_(-1, 1)  # type: ignore[operator]
 
     with pytest.raises(Usage, match="changed the weight model/bias"):
-        trained(clamp)
+        trained(clamp, behind=behind)
 
 
 def test_a_body_that_replaces_the_data_of_a_weight_is_refused() -> None:
@@ -111,8 +138,9 @@ def test_an_optimizer_that_is_not_tracked_may_not_step_tracked_weights_in_the_bo
 
 
 def test_a_body_that_freezes_a_weight_is_refused() -> None:
-    with pytest.raises(Usage, match="changed requires_grad of model/weight"):
-        trained(lambda kit: kit.model.requires_grad_(False))
+    for behind in (False, True):
+        with pytest.raises(Usage, match="changed requires_grad of model/weight"):
+            trained(lambda kit: kit.model.requires_grad_(False), behind=behind)
 
 
 def test_a_body_that_sets_the_rate_is_refused_since_not_every_worker_runs_it() -> None:

@@ -230,7 +230,8 @@ class AsyncRounds(Rounds):
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
-        self._body.give()
+        self._body.forget()
+        self._body.give(ticket.part)
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         count, self._count = self._count, 0
@@ -239,16 +240,16 @@ class AsyncRounds(Rounds):
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
-        self._body.take()
+        self._body.take(last=True)
         self._add("loss", float(loss.detach()), count)
         (loss * count).backward()  # type: ignore[no-untyped-call]
         self._samples += count
         self._left -= 1
-        if self._left:
-            return
-        self.computed += 1
-        self._push(only)
-        self._part.tickets.end()
+        if not self._left:
+            self.computed += 1
+            self._push(only)
+            self._part.tickets.end()
+        self._body.resume()
 
     @torch.no_grad()
     def _push(self, only: list[str] | None) -> None:
