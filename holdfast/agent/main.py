@@ -31,6 +31,7 @@ from holdfast.cluster import Cluster, Registration, opened, register, ties
 from holdfast.coordination import access
 from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
+from holdfast.storage.address import FolderAddress, parse
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.disk import make_folder
@@ -149,7 +150,7 @@ class _Main:
                 warm=options.warm,
                 bounds=_bounds(options),
                 privacy=await asyncio.to_thread(_privacy, options),
-                keep=(str(cluster.folder), *privacy.store_folder(cluster.store)),
+                keep=_kept(cluster),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -266,6 +267,13 @@ def _privacy(options: Options) -> privacy.Privacy:
     if not found.kind:
         log.warning("workers share /tmp with others", reason=found.reason, fix=privacy.FIX)
     return found
+
+
+def _kept(cluster: Cluster) -> tuple[str, ...]:
+    """What all workers need of this machine: the cluster's folder, and the store's if it is one."""
+    store = parse(cluster.store)
+    folder = (str(store.folder),) if isinstance(store, FolderAddress) else ()
+    return (str(cluster.folder), *folder)
 
 
 def _bundles(cluster: Cluster) -> BundleFolder:

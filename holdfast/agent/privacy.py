@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agent import sandbox
-from holdfast.storage.address import FolderAddress, parse
 from holdfast.wire import logs
-from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import SANDBOX_TRY_S
 
 # In the environment of a job, with `SHARED`: its workers see the machine's own /tmp.
@@ -34,14 +32,14 @@ class Privacy(NamedTuple):
     reason: str = ""
 
 
-def found() -> Privacy:
+def found(timeout_s: float = SANDBOX_TRY_S) -> Privacy:
     """What this machine allows. Starts a process, and may take a moment."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", sandbox.__file__],
             capture_output=True,
             text=True,
-            timeout=SANDBOX_TRY_S,
+            timeout=timeout_s,
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
@@ -88,15 +86,6 @@ def named(words: Iterable[str]) -> set[str]:
             if str(path) not in ("/", *sandbox.SHARED):
                 known.add(str(path))
     return known
-
-
-def store_folder(store: str) -> list[str]:
-    """The folder of a store that is one."""
-    try:
-        address = parse(store) if store else None
-    except HoldfastError:
-        return []
-    return [str(address.folder)] if isinstance(address, FolderAddress) else []
 
 
 def _is_below(path: str) -> bool:

@@ -43,38 +43,38 @@ def enter(plan: Plan) -> None:
     _unshare(libc, plan.kind)
     # What the machine mounts later is seen here; what is mounted here is not seen there.
     _mount(libc, "", "/", _RECURSIVE | _SLAVE)
+    # All of it is opened before anything is covered: it may lie below what is.
+    opened: dict[str, int] = {}
     made: list[str] = []
     try:
+        places = [place for place in SHARED if os.path.isdir(place) and not os.path.islink(place)]
+        kept = {place: outermost(plan.keep, place) for place in places}
+        for path in (*plan.folders, *(one for each in kept.values() for one in each)):
+            opened[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
         for place, folder in zip(SHARED, plan.folders, strict=True):
-            if os.path.isdir(place) and not os.path.islink(place):
-                _cover(libc, place, folder, plan.keep, made)
+            if place in places:
+                _lay(libc, opened[folder], place, made)
+                for path in kept[place]:
+                    _lay(libc, opened[path], path, made)
     except OSError:
         for path in reversed(made):
             libc.umount2(path.encode(), _DETACH)
         raise
-
-
-def _cover(libc: ctypes.CDLL, place: str, folder: str, keep: list[str], made: list[str]) -> None:
-    """Lay `folder` over `place`, and what is kept back into it."""
-    kept: dict[str, int] = {}
-    source = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
-        for path in outermost(keep, place):
-            kept[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        _mount(libc, f"/proc/self/fd/{source}", place, _BIND | _RECURSIVE)
-        made.append(place)
-        for path, handle in kept.items():
-            below = f"/proc/self/fd/{handle}"
-            if os.path.isdir(below):
-                os.makedirs(path, exist_ok=True)
-            else:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            _mount(libc, below, path, _BIND | _RECURSIVE)
-            made.append(path)
     finally:
-        for handle in (source, *kept.values()):
+        for handle in opened.values():
             os.close(handle)
+
+
+def _lay(libc: ctypes.CDLL, handle: int, path: str, made: list[str]) -> None:
+    """Lay what is open over `path`, which is made where it is missing."""
+    source = f"/proc/self/fd/{handle}"
+    if os.path.isdir(source):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    _mount(libc, source, path, _BIND | _RECURSIVE)
+    made.append(path)
 
 
 def outermost(paths: list[str], place: str) -> list[str]:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.agent import privacy
 from holdfast.cli import machine, output
 from holdfast.cli.throwaway import RoundTrip, round_trip_here, round_trip_to
 from holdfast.cli.words import ask
@@ -63,6 +64,7 @@ def examine(data: Path, address: str | None = None) -> Report:
     checks = [python(), torch(), fsync(folder), disk(folder), port(), clock(), open_files()]
     left_s = limits.DOCTOR_S - (time.monotonic() - started)
     checks.insert(2, coordination(address, left_s))
+    checks.append(tmp())
     return Report(tuple(checks), round((time.monotonic() - started) * 1_000))
 
 
@@ -99,6 +101,15 @@ def torch() -> Check:
         seen = "not installed; training and serving need it, coordination does not"
         return Check("torch", WARN, seen, "pip install 'holdfast[train]'")
     return Check("torch", PASS, importlib.metadata.version("torch"))
+
+
+def tmp() -> Check:
+    """Whether a worker can have a /tmp of its own."""
+    found = privacy.found(limits.DOCTOR_TMP_S)
+    if found.kind:
+        return Check("tmp", PASS, "each worker has a /tmp of its own")
+    seen = f"workers share /tmp with all that runs here: {found.reason}"
+    return Check("tmp", WARN, seen, privacy.FIX)
 
 
 def coordination(address: str | None, limit_s: float) -> Check:

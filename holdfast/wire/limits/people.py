@@ -9,6 +9,8 @@ from typing import Final
 # All checks together, so that the command ends within three seconds: longer, and nobody runs it
 # before asking for help.
 DOCTOR_S: Final = 2.4
+# Of `holdfast doctor`: a small process that tries out namespaces, after all other checks.
+DOCTOR_TMP_S: Final = 0.5
 # Measuring fsync: enough for a median on a slow disk, a fraction of the whole.
 DOCTOR_FSYNC_S: Final = 0.4
 DOCTOR_FSYNC_SAMPLES_MAX: Final = 25

@@ -16,7 +16,7 @@ from tests.unit.cli.running import holdfast, told
 
 # A busy machine is no reason for a test to fail; the command itself is bounded.
 PATIENT_S = 60.0
-NAMES = ["python", "torch", "coordination", "fsync", "disk", "port", "clock", "open files"]
+NAMES = ["python", "torch", "coordination", "fsync", "disk", "port", "clock", "open files", "tmp"]
 
 
 def test_every_check_runs_and_each_that_is_not_fine_has_a_fix(tmp_path: Path) -> None:
