@@ -9,6 +9,7 @@ train.fit(run, module, data, lane_batch=32, epochs=3)   # training_step, configu
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -57,7 +58,8 @@ def turns(run: Run, steps: int) -> Iterator[Turn]:
 
 
 def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:
-    """Train a module that has `training_step(batch, index)` and `configure_optimizers()`.
+    """Train a module that has `training_step(batch, index)`, or `training_step(batch)`, and
+    `configure_optimizers()`.
 
     `options` are those of `run.batches`. If the module has `on_train_epoch_end()` it is called on
     every worker after each epoch.
@@ -75,8 +77,10 @@ def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:
     if ended is not None:
         run.every_epoch(lambda _run: ended())
     training_step: Any = module.training_step
+    takes_index = len(inspect.signature(training_step).parameters) > 1
     for batch in run.batches(data, **options):
-        found = training_step(batch.data, run.completed)
+        given = (batch.data, run.completed) if takes_index else (batch.data,)
+        found = training_step(*given)
         run.step(found["loss"] if isinstance(found, Mapping) else found)
 
 

@@ -79,6 +79,16 @@ def check(tracked: Tracked, *, replaces_update: bool = False) -> None:
         _check_scaler(tracked)
 
 
+def check_trains(tracked: Tracked, *, own_update: bool) -> None:
+    """Raise `Usage` if a loop would end with the weights that it began with."""
+    if tracked.models and not tracked.optimizers and not own_update:
+        raise Usage(
+            "no optimizer is tracked, so the loop would change no weight",
+            why="run.step steps tracked optimizers only",
+            fix="track it: run.track(model=model, optimizer=optimizer)",
+        )
+
+
 def refuse_in_mode(mode: str, what: str) -> None:
     """Of things that only a step of all lanes together has."""
     if mode != "sync":

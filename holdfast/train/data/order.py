@@ -65,7 +65,13 @@ class Size:
 @lru_cache(maxsize=64)
 def spread(count: int, lanes: int, size: Size) -> tuple[int, ...]:
     """How many of `count` samples each lane gets, at most `size.samples` each: evenly; and if that
-    would leave a batch with one sample, then with fewer lanes, of two or three each."""
+    would leave a batch with one sample, then with fewer lanes, of two or three each. Lanes without
+    any are the last: what lane 0 makes of buffers is what a step leaves behind."""
+    found = _spread(count, lanes, size)
+    return found if 0 not in found else tuple(sorted(found, key=lambda each: not each))
+
+
+def _spread(count: int, lanes: int, size: Size) -> tuple[int, ...]:
     even = tuple((lane + 1) * count // lanes - lane * count // lanes for lane in range(lanes))
     if size.lane_batch == 1 or not any(1 in cut(each, size) for each in even):
         return even

@@ -206,6 +206,7 @@ class Rounds:
         """The script has come to this loop."""
         self._not_in_a_loop()
         self._check()
+        refusals.check_trains(self.tracked, own_update=bool(self.update_hooks))
         self.join()
         given = self._resuming.again
         if self.position.loop < loop:
@@ -330,6 +331,12 @@ class Rounds:
             raise Usage(
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
+            )
+        if not loss.requires_grad:
+            raise Usage(
+                "the loss that run.step was given depends on no parameter that is trained",
+                why="it was computed without gradients, or from other things than the models",
+                fix="give a loss of the batch; one that shall not count is 0 * model(batch.x).sum()",
             )
         self._body.take(last=self._is_last_batch())
         stepping = self._at_step()
@@ -461,6 +468,7 @@ class Rounds:
                 seed_everything(self.seed_of("hook", step, number))
                 hook(run)
                 self._absorb()
+                self._forget_gradients()
                 ran = True
         if ended:
             self._step_schedulers("epoch")
@@ -473,6 +481,12 @@ class Rounds:
         """All workers hold the same. `Diverged`: they do not."""
         if not self.member.is_alone:
             verifying.verify(self, when, state)
+
+    def _forget_gradients(self) -> None:
+        """A step begins without gradients, whatever a hook has computed."""
+        if self._stepping is not None:
+            for parameter in self._stepping.parameters:
+                parameter.grad = None
 
     def _absorb(self) -> None:
         """What the script has made of buffers, on every worker, stays."""

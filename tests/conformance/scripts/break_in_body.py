@@ -1,5 +1,5 @@
 """A plain `break` out of the loop's body when the mean loss is low enough, then code after the loop."""
-# expect: same or refused: break
+# expect: same or refused: body
 import torch
 from torch import nn
 from torch.nn import functional as F
