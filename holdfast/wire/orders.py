@@ -55,7 +55,7 @@ class StartWorker:
     resources: Resources
     environment: Mapping[str, str] = field(default_factory=dict)
     silence_s: float | None = None
-    secret: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False, compare=False)
     queue: str = ""
 
 

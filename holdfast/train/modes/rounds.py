@@ -332,13 +332,13 @@ class Rounds:
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take(last=self._is_last_batch())
         if not loss.requires_grad:
             raise Usage(
                 "the loss that run.step was given depends on no parameter that is trained",
                 why="it was computed without gradients, or from other things than the models",
                 fix="give a loss of the batch; one that shall not count is 0 * model(batch.x).sum()",
             )
-        self._body.take(last=self._is_last_batch())
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
         record.take_part(count, only)

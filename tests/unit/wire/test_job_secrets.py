@@ -48,5 +48,7 @@ def test_a_worker_without_a_secret_says_so(tmp_path: Path) -> None:
 
 def test_an_order_carries_the_secret_and_does_not_print_it() -> None:
     order = StartWorker("n1", "job", 1, "", ("true",), Resources(1.0), secret="5e" * 32)
-    assert convert.order_from(convert.order_message(order)) == order
+    found = convert.order_from(convert.order_message(order))
+    assert isinstance(found, StartWorker)
+    assert found == order and found.secret == order.secret
     assert "5e5e" not in repr(order)
