@@ -337,7 +337,7 @@ class Rounds:
             raise Usage(
                 "the loss that run.step was given depends on no parameter that is trained",
                 why="it was computed without gradients, or from other things than the models",
-                fix="give a loss of the batch; one that shall not count is 0 * model(batch.x).sum()",
+                fix="give a loss of the batch; one that does not count is 0 * model(batch.x).sum()",
             )
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
