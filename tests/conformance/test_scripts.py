@@ -18,26 +18,76 @@ def host() -> Iterator[Host]:
         yield found
 
 
-CHOSEN = """
-    accumulate_with_batchnorm_dropout augment_with_loader_workers autocast_bf16
-    batchnorm_fewer_samples_than_lanes best_weights_tracked break_in_body buffer_running_max_reassigned
-    checkpointing_with_dropout clip_by_value_before_update clip_per_group_then_clip
-    compiled_model_eager_backend counter_in_module_attribute counter_in_global ema_update_bn_after_loop
-    ema_with_batchnorm every_sample_once extra_update_in_hook fit_lightning_style gan_updates_two
-    grad_scaler_with_clip_and_before_update gradient_noise_before_update gradual_unfreezing_hook
-    hook_leaves_grads hooks_draw_random_numbers iterable_dataset_with_start langevin_optimizer
-    leftover_backward leftover_clip_grad_norm leftover_optimizer_step leftover_scheduler_step
-    leftover_zero_grad length_buckets local_mode_same_bits lookahead_optimizer lora_by_hand
-    moco_queue_and_key_encoder optimizer_zoo os_urandom_in_body parametrizations_all
-    pretrain_then_finetune ragged_last_step_batchnorm1d ragged_single_sample_batchnorm1d
-    random_code_after_loop refused_dataloader_as_data refused_ddp refused_distributed_sampler
-    refused_iterable_without_start refused_lbfgs refused_optimizer_not_tracked refused_sparse_adam
-    refused_sync_batchnorm reinitialise_dead_units requires_grad_flips_in_body sam_update_with
-    sampler_function_curriculum schedulers_of_all_kinds sharded_digest_wrong sharded_read_with_start
-    stochastic_rounding_bf16 swa_swalr thaw_between_loops time_in_hook torch_weighted_random_sampler
-    tracked_between_loops turns_with_accumulate unused_parameters_in_some_lanes vqvae_codebook_ema
-    weighted_sampler
-""".split()
+CHOSEN = [
+    "accumulate_with_batchnorm_dropout",
+    "augment_with_loader_workers",
+    "autocast_bf16",
+    "batchnorm_fewer_samples_than_lanes",
+    "best_weights_tracked",
+    "break_in_body",
+    "buffer_running_max_reassigned",
+    "checkpointing_with_dropout",
+    "clip_by_value_before_update",
+    "clip_per_group_then_clip",
+    "compiled_model_eager_backend",
+    "counter_in_module_attribute",
+    "counter_in_global",
+    "ema_update_bn_after_loop",
+    "ema_with_batchnorm",
+    "every_sample_once",
+    "extra_update_in_hook",
+    "fit_lightning_style",
+    "gan_updates_two",
+    "grad_scaler_with_clip_and_before_update",
+    "gradient_noise_before_update",
+    "gradual_unfreezing_hook",
+    "hook_leaves_grads",
+    "hooks_draw_random_numbers",
+    "iterable_dataset_with_start",
+    "langevin_optimizer",
+    "leftover_backward",
+    "leftover_clip_grad_norm",
+    "leftover_optimizer_step",
+    "leftover_scheduler_step",
+    "leftover_zero_grad",
+    "length_buckets",
+    "local_mode_same_bits",
+    "lookahead_optimizer",
+    "lora_by_hand",
+    "moco_queue_and_key_encoder",
+    "optimizer_zoo",
+    "os_urandom_in_body",
+    "parametrizations_all",
+    "pretrain_then_finetune",
+    "ragged_last_step_batchnorm1d",
+    "ragged_single_sample_batchnorm1d",
+    "random_code_after_loop",
+    "refused_dataloader_as_data",
+    "refused_ddp",
+    "refused_distributed_sampler",
+    "refused_iterable_without_start",
+    "refused_lbfgs",
+    "refused_optimizer_not_tracked",
+    "refused_sparse_adam",
+    "refused_sync_batchnorm",
+    "reinitialise_dead_units",
+    "requires_grad_flips_in_body",
+    "sam_update_with",
+    "sampler_function_curriculum",
+    "schedulers_of_all_kinds",
+    "sharded_digest_wrong",
+    "sharded_read_with_start",
+    "stochastic_rounding_bf16",
+    "swa_swalr",
+    "thaw_between_loops",
+    "time_in_hook",
+    "torch_weighted_random_sampler",
+    "tracked_between_loops",
+    "turns_with_accumulate",
+    "unused_parameters_in_some_lanes",
+    "vqvae_codebook_ema",
+    "weighted_sampler",
+]
 
 
 @pytest.mark.parametrize("name", CHOSEN)

@@ -116,14 +116,16 @@ def loops(run: train.Run, body: Body) -> dict[str, nn.Module]:
 
 
 class Langevin(torch.optim.SGD):
-    """Noise in the update, from every generator that there is."""
+    """Noise in the update, from every generator that there is. It counts by itself, too."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         found = super().step(closure)
+        own = self.state["own"]
+        own["steps"] = own.get("steps", 0) + 1
         for group in self.param_groups:
             for parameter in group["params"]:
-                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+                parameter.add_(torch.randn_like(parameter), alpha=0.01 / own["steps"])
                 parameter.add_(0.01 * float(np.random.normal()) + 0.01 * random.random())
         return found
 

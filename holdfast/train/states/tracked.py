@@ -258,5 +258,9 @@ def _set_optimizer(optimizer: Optimizer, value: Mapping[str, Any]) -> None:
                 kept[key] = it.to(parameter.device)
         if not kept:
             del optimizer.state[parameter]
+    others = {key: it for key, it in value["state"].items() if not isinstance(key, int)}
+    for key in [key for key in optimizer.state if isinstance(key, str) and key not in others]:
+        del optimizer.state[key]
+    optimizer.state.update(others)  # what an optimizer keeps of no parameter in particular
     for group, said in zip(optimizer.param_groups, value["param_groups"], strict=True):
         group.update({key: it for key, it in said.items() if key != "params"})

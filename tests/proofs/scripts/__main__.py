@@ -1,0 +1,75 @@
+"""python -m tests.proofs.scripts --seed 7 [--workers 2 3 5] [--fuzz 200] [NAME ...]"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.conformance.running import SCRIPTS, Outcome, Script, alone, complaint, on_workers
+from tests.faults.training_stage import Host, hosted
+from tests.proofs.scripts.fuzz import script
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="scripts of tests/conformance; without any: all")
+    parser.add_argument("--workers", nargs="+", type=int, default=[2, 3, 5])
+    parser.add_argument("--fuzz", type=int, default=0, help="so many random scripts, nothing else")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--calm", action="store_true", help="kill nobody")
+    options = parser.parse_args()
+    began, wrong, count = time.monotonic(), [], 0
+    with tempfile.TemporaryDirectory() as folder, hosted("tests.conformance.host") as host:
+        for path in _paths(options, Path(folder)):
+            count += 1
+            found = _tried(Script.read(path), host, Path(folder) / path.stem, options)
+            print(f"{path.stem:<48} {'wrong' if found else 'right'}", flush=True)
+            wrong += [f"--- {path.stem}: {each}" for each in found]
+            if found and options.fuzz:
+                print(path.read_text())
+    print("\n".join(wrong))
+    print(f"seed {options.seed}: {count} scripts, {time.monotonic() - began:.0f} s")
+    print(f"{count - len({each.split(':')[0] for each in wrong})} passed, {len(wrong)} failed")
+    return 1 if wrong else 0
+
+
+def _paths(options: argparse.Namespace, folder: Path) -> list[Path]:
+    if not options.fuzz:
+        chosen = [SCRIPTS / f"{name}.py" for name in options.names]
+        return chosen or sorted(SCRIPTS.glob("*.py"))
+    found = []
+    for seed in range(options.seed, options.seed + options.fuzz):
+        found.append(folder / f"random_{seed}.py")
+        found[-1].write_text(script(seed))
+    return found
+
+
+def _tried(given: Script, host: Host, folder: Path, options: argparse.Namespace) -> list[str]:
+    """What is wrong with it, alone and on each number of workers."""
+    right = alone(given, host, folder / "alone")
+    wrong = [complaint(given, right, right, "alone")]
+    chance = random.Random(f"{options.seed} {given.path.stem}")
+    numbers = [chance.choice(options.workers)] if options.fuzz else options.workers
+    for workers in numbers:
+        kills = None if options.calm or workers == 1 else chance
+        found = _found(given, host, folder / str(workers), workers, kills)
+        where = f"on {workers} workers"
+        wrong.append(found if isinstance(found, str) else complaint(given, right, found, where))
+    return [each for each in wrong if each]
+
+
+def _found(
+    given: Script, host: Host, folder: Path, workers: int, kills: random.Random | None
+) -> Outcome | str:
+    try:
+        return on_workers(given, host, folder, workers, kills=kills)
+    except AssertionError as error:
+        return f"on {workers} workers: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
