@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants chaos proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -79,7 +79,7 @@ proof-fuzz: setup ## ten million hostile bytes
 proof-linearizability: setup ## registers under concurrent clients and kills
 	$(PY) -m tests.proofs.linearizability --seconds 60 --clients 6 --kills --seed $(SEED)
 
-# KILLS=300 SEED=… PLANE=embedded|ensemble STORE=folder|moto|rclone
+# KILLS=300 SEED=… PLANE=embedded|ensemble STORE=folder|moto|rclone|minio
 proof-control: setup services ## kill a whole cluster everywhere, 300 times, and check its history
 	$(PY) -m tests.proofs.control --kills $(or $(KILLS),300) --seed $(SEED) \
 		--plane $(or $(PLANE),embedded) --store $(or $(STORE),folder)
@@ -103,6 +103,10 @@ chaos: setup services ## kill, cut, pause, slow and fill a real cluster, and che
 
 mutants: setup ## break the decisions on purpose; the simulator must find each
 	$(PY) -m simulation.mutants --jobs 2
+
+# MUTANTS="server journal": those with one of these in their names
+mutants-code: setup ## break the code itself on purpose; a named test must find each
+	$(PY) -m tests.mutants $(MUTANTS)
 
 proto: setup ## make the code of the schema again
 	@PY=$(PY) sh .ci/proto

@@ -45,7 +45,7 @@ class Demo:
         self.screen.say("starting a coordination server ...")
         self.server.start()
         self.screen.server = f"listens on {self.server.listen}"
-        address = f"zk://{self.server.listen}?{SESSION}"
+        address = f"zk://{self.server.listen}?{SESSION}&secret_file={self.server.data}/access"
         self.screen.say(f"it listens on {self.server.listen}, its data is in {self.server.data}")
         with connect(address) as session:
             election = Election(session, ELECTION, "the audience")

@@ -96,9 +96,9 @@ def main(run: train.Run) -> None:
         with torch.autocast(run.device.type, torch.bfloat16, enabled=run.device.type == "cuda"):
             found = model(batch.x)
             loss = functional.cross_entropy(found.flatten(0, 1).float(), batch.y.flatten())
-        run.step(loss)
         if run.completed + 1 >= last:
-            run.stop_early()
+            run.stop_early()  # before run.step: this step is the last
+        run.step(loss)
     found = run.publish(model, "writer")
     count = sum(parameter.numel() for parameter in model.parameters())
     print(f"{count / 1e6:.1f} M parameters, loss {run.metrics['loss']:.4f}")

@@ -45,6 +45,13 @@ def require_service(missing: str) -> None:
     pytest.skip(missing)
 
 
+def require_part(missing: str) -> None:
+    """Skip the test where an engine is not beside the checkout, or not for this machine: nothing
+    installs those. Where it is there, nothing skips, and it must start."""
+    if missing:
+        pytest.skip(missing)
+
+
 @pytest.fixture(scope="session")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     """Three real ZooKeeper servers, started for the first test that wants them."""

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import struct
 import time
 from multiprocessing.connection import Connection
@@ -20,12 +21,17 @@ from holdfast.train.members.bell import Bell
 from holdfast.train.members.door import Door
 from holdfast.train.members.hello import Epoch, Hello
 from holdfast.train.members.meeting import Meeting
+from holdfast.wire import handshake
+from holdfast.wire.handshake import Called, Calling, Purpose, derived
+from holdfast.wire.job_credentials import Credentials
 
 SIZES = (250, 1_000, 2_000)
 JOB = "bench"
 EPOCH = Epoch(1, 0)
 _HEAD = struct.Struct("<4sHI")
 _PATIENCE_S = 100.0
+_CREDENTIALS = Credentials(JOB, b"benchmarks keep no secret......!")
+_KEY = derived(_CREDENTIALS.secret, "handshake")
 
 
 def _frame(hello: Hello) -> bytes:
@@ -44,6 +50,11 @@ async def _answering(line: Connection) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kept.append(writer)
+        opening = await reader.readexactly(handshake.OPENING_BYTES)
+        to = int.from_bytes(opening[14:22], "little")
+        called = Called(_KEY, JOB, Purpose.MESH, to, os.urandom(handshake.NONCE_BYTES))
+        writer.write(called.answer(opening))
+        called.caller(await reader.readexactly(handshake.PROOF_BYTES))
         hello = await _heard(reader)
         writer.write(_frame(Hello("meet", JOB, hello.to, hello.worker, EPOCH, 0)))
 
@@ -59,6 +70,10 @@ async def _calling(line: Connection, members: int) -> None:
 
     async def call(worker: int) -> asyncio.StreamWriter:
         reader, writer = await asyncio.open_connection(host, int(port))
+        nonce = os.urandom(handshake.NONCE_BYTES)
+        calling = Calling(_KEY, JOB, Purpose.MESH, worker, 0, nonce)
+        writer.write(calling.opening)
+        writer.write(calling.prove(await reader.readexactly(handshake.ANSWER_BYTES)))
         writer.write(_frame(Hello("meet", JOB, worker, 0, EPOCH, 0)))
         await _heard(reader)
         return writer
@@ -80,7 +95,7 @@ def measure(members: int, *, highest: bool) -> float:
     other.start()
     bell = Bell()
     worker = members - 1 if highest else 0
-    door = Door(JOB, worker, "127.0.0.1", 0, bell)
+    door = Door(_CREDENTIALS, worker, "127.0.0.1", 0, bell)
     peers = [peer for peer in range(members) if peer != worker]
     addresses = dict.fromkeys(peers, ours.recv())
     begun_cpu_s, limit_s = time.process_time(), time.monotonic() + _PATIENCE_S

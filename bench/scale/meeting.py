@@ -27,17 +27,19 @@ from holdfast.train.members.hello import Epoch, Hello
 from holdfast.train.members.meeting import Meeting
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.members.wires import tune
+from holdfast.wire.job_credentials import Credentials
 
 SIZES = (8, 16, 32, 64, 128)
 ROUNDS = 6
 BUCKET_BYTES = 4 * 1024 * 1024
 TAG = 21
 _PATIENCE_S = 90.0
+_CREDENTIALS = Credentials("bench", b"benchmarks keep no secret......!")
 
 
 def _member(worker: int, members: int, chunk_bytes: int, line: Connection) -> None:
     bell = Bell()
-    door = Door("bench", worker, "127.0.0.1", 0, bell)
+    door = Door(_CREDENTIALS, worker, "127.0.0.1", 0, bell)
     line.send("{}:{}".format(*door.address))
     addresses: dict[int, str] = line.recv()
     peers = [peer for peer in range(members) if peer != worker]

@@ -114,10 +114,10 @@ def requests() -> dict[str, Any]:
             house.start_all()
             house.serve_work(MODEL, 2)
             time.sleep(3.0)
-            replica = house.replicas(MODEL)[0]
+            replica, secret = house.replicas(MODEL)[0], house.as_gateway(MODEL)
             return {
                 "through the gateway": under_load(house, house.gateway, shot),
-                "one replica, directly": under_load(house, replica, shot),
+                "one replica, directly": under_load(house, replica, replace(shot, headers=secret)),
                 "a replica's health": under_load(house, replica, Shot(READY_PATH, method="GET")),
                 "counts for the conductor": asked(house),
             }
@@ -128,9 +128,10 @@ def requests() -> dict[str, Any]:
 def asked(house: House) -> dict[str, float]:
     """What one question for a replica's counts costs the conductor."""
     (replica, *_) = house.services.replicas(MODEL).values()
+    secret = house.services.service(MODEL).secret
     begun_s = time.process_time()
     for _ in range(ASKED):
-        ask(replica)
+        ask(replica, secret)
     return {"conductor_us": round(1e6 * (time.process_time() - begun_s) / ASKED, 1)}
 
 

@@ -29,6 +29,7 @@ from holdfast.models import making
 from holdfast.models.drafts import Content, Draft
 from holdfast.models.records import EXAMPLE, Kind, Version
 from holdfast.models.registry import Registry
+from holdfast.serve.protocol.marks import SECRET
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
     Arm,
@@ -156,6 +157,10 @@ class House:
     def replicas(self, service: str) -> list[Address]:
         found = self.services.replicas(service)
         return [(one.host, one.http_port) for _, one in sorted(found.items())]
+
+    def as_gateway(self, service: str) -> dict[str, str]:
+        """What a gateway shows to a replica: headers."""
+        return {SECRET: self.services.service(service).secret}
 
     def ready(self, service: str, version: int) -> int:
         """How many replicas hold the version."""

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from bench.serving.contestants import SCRIPTS, Contestant, free_port
 from bench.serving.house import House
 from bench.serving.lines import Address
+from bench.serving.replies import Shot
 
 
 class OneReplica(Contestant):
@@ -28,6 +30,12 @@ class OneReplica(Contestant):
 
     def _address(self, house: House) -> Address:
         return house.replicas(self.model)[0]
+
+    def shot(self, binary: bool) -> Shot:
+        shot = super().shot(binary)
+        if self._house is None:
+            return shot
+        return replace(shot, headers={**shot.headers, **self._house.as_gateway(self.model)})
 
     def close(self) -> None:
         if self._house is not None:

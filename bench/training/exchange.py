@@ -1,10 +1,11 @@
-"""How long the sum over all workers takes: ours over the mesh, and Gloo's all-reduce.
+"""How long the sum over all workers takes: ours over the mesh, plain as within a machine and over
+TLS as between machines, and Gloo's all-reduce.
 
     python -m bench.training.exchange [--floats 1000000 10000000] [--workers 2 4] [--rounds 15]
 
 Each worker is a process of its own with one thread for arithmetic; all are on this machine, over
 loopback. Ours starts from pieces that are ready (nothing overlaps with a backward pass) and ends
-when the sum is everywhere. The two take turns; the median of all rounds is shown.
+when the sum is everywhere. All take turns; the median of all rounds is shown.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import socket
 import statistics
 import sys
@@ -27,22 +29,45 @@ from torch import nn
 
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.train.members.wires import tune
 from holdfast.train.sums.exchange import MeshExchange
 from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.wire.job_certificates import equip
+from holdfast.wire.job_credentials import Credentials
 
 LANES = 8
 
 
-def connected(count: int) -> list[dict[int, socket.socket]]:
-    """For each worker its connections to the others, over TCP."""
-    found: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+Sockets = list[dict[int, Connection]]
+
+
+def connected(count: int, credentials: Credentials | None = None) -> Sockets:
+    """For each worker its connections to the others, over TCP; with credentials: and TLS."""
+    found: Sockets = [{} for _ in range(count)]
     with socket.create_server(("127.0.0.1", 0)) as server:
         for one in range(count):
             for other in range(one):
-                found[one][other] = tune(socket.create_connection(server.getsockname()))
-                found[other][one] = tune(server.accept()[0])
+                caller = socket.create_connection(server.getsockname())
+                called = server.accept()[0]
+                ends: tuple[Connection, Connection] = (caller, called)
+                if credentials is not None:
+                    ends = _encrypted(caller, called, credentials)
+                found[one][other], found[other][one] = map(tune, ends)
     return found
+
+
+def _encrypted(
+    caller: socket.socket, called: socket.socket, credentials: Credentials
+) -> tuple[TlsSocket, TlsSocket]:
+    ends = (
+        TlsSocket(caller, credentials.client, server=False),
+        TlsSocket(called, credentials.server, server=True),
+    )
+    waiting = list(ends)
+    while waiting:
+        waiting = [end for end in waiting if not end.handshake()]
+    return ends
 
 
 def layout_of(floats: int) -> Layout:
@@ -54,7 +79,7 @@ def layout_of(floats: int) -> Layout:
 class Ours:
     """One worker of the exchange over the mesh."""
 
-    def __init__(self, me: int, sockets: dict[int, socket.socket], floats: int) -> None:
+    def __init__(self, me: int, sockets: dict[int, Connection], floats: int) -> None:
         count = len(sockets) + 1
         layout = layout_of(floats)
         held = {
@@ -103,13 +128,22 @@ class Gloo:
 
 
 def worker(
-    me: int, sockets: dict[int, socket.socket], floats: int, rounds: int, folder: str
+    me: int,
+    plain: dict[int, Connection],
+    tls: dict[int, Connection],
+    floats: int,
+    rounds: int,
+    folder: str,
 ) -> dict[str, float]:
     torch.set_num_threads(1)
-    gloo = Gloo(me, len(sockets) + 1, floats, folder)
-    ours = Ours(me, sockets, floats)
-    times: dict[str, list[float]] = {"ours": [], "gloo": []}
-    turns: dict[str, Callable[[], None]] = {"ours": ours.round, "gloo": gloo.round}
+    gloo = Gloo(me, len(plain) + 1, floats, folder)
+    ours, encrypted = Ours(me, plain, floats), Ours(me, tls, floats)
+    turns: dict[str, Callable[[], None]] = {
+        "ours": ours.round,
+        "tls": encrypted.round,
+        "gloo": gloo.round,
+    }
+    times: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds + 3):
         for name, turn in turns.items():
             gloo.barrier()
@@ -118,13 +152,17 @@ def worker(
             if number >= 3:  # the first ones warm up
                 times[name].append(time.perf_counter() - begun_s)
     ours.check()
+    encrypted.check()
     return {name: statistics.median(found) * 1000 for name, found in times.items()}
 
 
 def measure(count: int, floats: int, rounds: int) -> dict[str, float]:
     """The slowest worker's medians, in milliseconds."""
-    sockets = connected(count)
+    plain = connected(count)
     with tempfile.TemporaryDirectory() as folder:
+        secret = secrets.token_hex(32)
+        equip(Path(folder), secret)
+        tls = connected(count, Credentials("bench", bytes.fromhex(secret), Path(folder)))
         pids = []
         for me in range(count):
             if (pid := os.fork()) == 0:
@@ -132,16 +170,16 @@ def measure(count: int, floats: int, rounds: int) -> dict[str, float]:
                 try:
                     for other in range(count):
                         if other != me:
-                            for each in sockets[other].values():
+                            for each in (*plain[other].values(), *tls[other].values()):
                                 each.close()
-                    found = worker(me, sockets[me], floats, rounds, folder)
+                    found = worker(me, plain[me], tls[me], floats, rounds, folder)
                     Path(folder, str(me)).write_text(json.dumps(found))
                     status = 0
                 finally:
                     sys.stderr.flush()
                     os._exit(status)
             pids.append(pid)
-        for each in (sock for found in sockets for sock in found.values()):
+        for each in (sock for found in (*plain, *tls) for sock in found.values()):
             each.close()
         for pid in pids:
             if os.waitpid(pid, 0)[1]:
@@ -157,14 +195,17 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=15)
     given = options.parse_args()
     print(f"torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"{'floats':>12} {'workers':>8} {'ours ms':>10} {'gloo ms':>10} {'ratio':>7}")
+    print(
+        f"{'floats':>12} {'workers':>8} {'ours ms':>10} {'tls ms':>10} {'gloo ms':>10} "
+        f"{'ours/gloo':>10} {'tls/ours':>10}"
+    )
     for floats in given.floats:
         for count in given.workers:
             found = measure(count, floats, given.rounds)
-            ratio = found["ours"] / found["gloo"]
+            ratio, cost = found["ours"] / found["gloo"], found["tls"] / found["ours"]
             print(
-                f"{floats:>12} {count:>8} {found['ours']:>10.2f} {found['gloo']:>10.2f} "
-                f"{ratio:>7.2f}",
+                f"{floats:>12} {count:>8} {found['ours']:>10.2f} {found['tls']:>10.2f} "
+                f"{found['gloo']:>10.2f} {ratio:>10.2f} {cost:>10.2f}",
                 flush=True,
             )
 

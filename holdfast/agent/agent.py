@@ -15,6 +15,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -47,10 +48,11 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock, SystemClock
-from holdfast.wire.errors import Cancelled, Full
+from holdfast.wire.errors import BugError, Cancelled, Full
 from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
 from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
+from holdfast.wire.tasks import unexpected
 
 log = logs.get(__name__)
 _NO_PRIVACY: Final = Privacy("", "it was not asked for")
@@ -87,11 +89,12 @@ class Agent:
         # One thread: the journal has one writer, and its order is the order of events.
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
         self._launcher = launcher
-        self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher)
+        self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher, self._died)
         self._channel = Channel(self._heard, self._tell, self._shares)
         self.coordination = Coordination(machine.node, self._channel.send)
         self._lock = -1
         self._loop: asyncio.Task[None] | None = None
+        self._failure: BugError | None = None
 
     @classmethod
     async def start(
@@ -218,6 +221,13 @@ class Agent:
 
     # --- events ----------------------------------------------------------------------------------
 
+    def _died(self, error: BaseException) -> None:
+        """A task of ours is gone, and with it perhaps the news of a worker's end: only a new agent
+        finds out."""
+        log.error("a task of the agent has died", exc_info=error)
+        self._failure = self._failure or unexpected("a task of the agent", error)
+        self._wake.set()
+
     def _tell(self, event: Event) -> None:
         self._waiting.append(_Waiting(event))
         self._wake.set()
@@ -243,6 +253,8 @@ class Agent:
         try:
             while True:
                 await self._sleep()
+                if self._failure is not None:
+                    raise self._failure
                 batch, self._waiting = [*self._waiting, _Waiting(Timer())], []
                 await self._deal_with(batch)
         finally:
@@ -278,7 +290,7 @@ class Agent:
         async with self._changed:
             self._changed.notify_all()
         if self._journal.wants_compaction:
-            await self._on_disk(lambda: self._journal.compact(self._machine.entries()))
+            await self._compact()
 
     async def _write_down(self, actions: list[Action]) -> None:
         """Make the entries durable, and first the folders of those who are to be started: whoever
@@ -300,6 +312,14 @@ class Agent:
                 await asyncio.sleep(JOURNAL_RETRY_S)
             else:
                 return
+
+    async def _compact(self) -> None:
+        """Without room for both the journal goes on as it is: it is longer than it need be."""
+        work = partial(self._journal.compact, list(self._machine.entries()))
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._disk, work)
+        except Full as error:
+            log.warning("the journal is not written anew for want of room", reason=str(error))
 
     async def _do(self, action: Action) -> None:
         match action:

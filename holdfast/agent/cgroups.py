@@ -1,7 +1,8 @@
 """Limits for a worker together with all that it starts: control groups, version 2.
 
 Only where the agent may write there: in a container or a systemd unit whose part of the tree is
-delegated to it (`Delegate=yes`). Otherwise `find` says why not, and rlimits take their place.
+delegated to it (`Delegate=yes`). Otherwise `find` says why not; then each worker's shim looks how
+much memory its worker holds (`footprint`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from holdfast.wire import logs, sharing, talk
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, CHANNEL_UNSENT_BYTES_MAX
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
-from holdfast.wire.reports import Part
 
 log = logs.get(__name__)
 
@@ -148,7 +147,7 @@ def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event:
         if kind == "say":
             return _said(key, body)
         if kind == "parts":
-            parts = tuple(Part(**part) for part in body["parts"])
+            parts = talk.parts_from(body["parts"])
             return SaidParts(key, int(body["attempt"]), parts, bool(body["missed"]))
     except (KeyError, TypeError, ValueError) as error:
         raise talk.not_understood(raw, error) from error

@@ -1,4 +1,5 @@
-"""Journal entries as JSON values, in both directions. What is not known is refused."""
+"""Journal entries as JSON values, in both directions. An entry of a kind that is not known is
+refused; a field that is not known is passed over, since a newer agent may have written it."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from holdfast.agent.events import (
     Stopping,
     TermSeen,
 )
+from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import Exit, ExitKind
@@ -62,19 +64,25 @@ def decode(record: Mapping[str, Any]) -> Entry:
 
 
 def _key(record: Mapping[str, Any]) -> Key:
-    job, worker = record["key"]
+    job, worker, *_ = record["key"]
     return Key(job, worker)
 
 
+def _identity(record: Mapping[str, Any]) -> Identity:
+    pid, start_ticks, boot, *_ = record["identity"]
+    return Identity(pid, start_ticks, boot)
+
+
 def _accepted(record: Mapping[str, Any]) -> Accepted:
-    fields = dict(record["order"])
-    fields["resources"] = Resources(**fields["resources"])
+    fields = known_fields(StartWorker, record["order"])
+    fields["resources"] = Resources(**known_fields(Resources, fields["resources"]))
     fields["command"] = tuple(fields["command"])
     return Accepted(StartWorker(**fields), _slots(record))
 
 
 def _slots(record: Mapping[str, Any]) -> Slots:
-    return Slots(**{name: tuple(values) for name, values in record["slots"].items()})
+    held = known_fields(Slots, record["slots"])
+    return Slots(**{name: tuple(values) for name, values in held.items()})
 
 
 def _stopping(record: Mapping[str, Any]) -> Stopping:
@@ -85,7 +93,7 @@ def _stopping(record: Mapping[str, Any]) -> Stopping:
 _DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
     "term": lambda record: TermSeen(record["term"]),
     "accepted": _accepted,
-    "started": lambda record: Started(_key(record), Identity(*record["identity"])),
+    "started": lambda record: Started(_key(record), _identity(record)),
     "held": lambda record: Held(_key(record), record["view"], record["step"]),
     "moved": lambda record: Moved(_key(record), _slots(record)),
     "stopping": _stopping,

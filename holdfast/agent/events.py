@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from holdfast.wire import talk
 from holdfast.wire.orders import (
     GiveSettings,
     GiveView,
@@ -35,6 +36,11 @@ class Key(NamedTuple):
 
 def key_of(order: Order) -> Key:
     return Key(order.job, order.worker)
+
+
+def serves(order: StartWorker) -> bool:
+    """Whether it is a replica of a service."""
+    return order.environment.get(talk.MODE_VARIABLE) == talk.SERVES
 
 
 class Identity(NamedTuple):
@@ -68,7 +74,9 @@ class Ending:
     code: int | None = None
     signal: int | None = None
     word: str = ""  # "done" or "left"
-    over_memory: bool = False  # the system killed it at its limit
+    over_memory: bool = False  # it was killed at its limit
+    memory_bytes: int = 0  # what it held then, with all that it had started
+    memory_bytes_max: int = 0  # what it might hold
     machine_short: bool = False  # the system killed something for want of memory meanwhile
     abandoned: bool = False  # its agent did not come back
     fault: str = ""

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.agent.events import Ending
 from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
 from holdfast.wire.reports import Exit, ExitKind
-from holdfast.wire.talk import DONE, LEFT
+from holdfast.wire.talk import DONE, LEFT, REFUSED
 
 # Signals that a process brings upon itself: an abort, a bad address, a bad instruction. Everything
 # else was sent by somebody.
@@ -31,6 +31,13 @@ _OURS: Final = frozenset({9, 15})
 _WORDS: Final = {DONE: ExitKind.DONE, LEFT: ExitKind.LEFT}
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _TAIL_LINES: Final = 20
+_MORE: Final = (
+    "raise `memory` under `resources` in its job file and submit that again"
+    " (holdfast submit JOB.YAML; of a run: holdfast run --memory)"
+)
+_MORE_FOR_A_REPLICA: Final = (
+    "serve it with more: holdfast unserve SERVICE, then holdfast serve MODEL --memory"
+)
 # What Python, C++, the system and torch say when memory is refused.
 _NO_MEMORY: Final = re.compile(
     r"^(?:\w+\.)*(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)\b"
@@ -40,16 +47,22 @@ _NO_MEMORY: Final = re.compile(
 
 
 def classify(
-    ending: Ending, *, stopping: bool, hung: bool, introduced: bool, frozen: bool = False
+    ending: Ending,
+    *,
+    stopping: bool,
+    hung: bool,
+    introduced: bool,
+    frozen: bool = False,
+    serves: bool = False,
 ) -> Exit:
     """The reason of an end.
 
     `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress. `frozen`:
     its agent killed it since somebody had paused it.
     `introduced`: it had connected to its agent; a program that never did and ends with status 0
-    is an ordinary program that has done its work.
+    is an ordinary program that has done its work. `serves`: it was a replica of a service.
     """
-    fact, own = _fact(ending), own_words(ending.stderr_tail)
+    fact, own = _fact(ending, serves=serves), own_words(ending.stderr_tail)
     # Its word counts when it ended well, and also when our own signal came while it was ending:
     # a Python program that is being taken down has no handlers any more.
     ours = ending.signal in _OURS and (stopping or ending.abandoned)
@@ -68,7 +81,7 @@ def classify(
     if not ending.seen:
         return Exit(ExitKind.LOST, "its process was gone when its agent came back")
     if ending.over_memory:
-        return Exit(ExitKind.MEMORY, _story("it was killed at its memory limit", own))
+        return Exit(ExitKind.MEMORY, fact)  # what it wrote last has nothing to do with it
     if ending.signal is not None and ending.signal not in _OWN_FAULTS:
         hint = "; the machine ran out of memory meanwhile" if ending.machine_short else ""
         return Exit(ExitKind.SIGNAL, _story(f"{fact}, which somebody else sent{hint}", own))
@@ -76,6 +89,8 @@ def classify(
         if not introduced:
             return Exit(ExitKind.DONE, fact)
         return Exit(ExitKind.ERROR, _story("it ended before the job was done", own))
+    if ending.word == REFUSED:
+        return Exit(ExitKind.REFUSED, _story(fact, own))
     kind = ExitKind.MEMORY if _NO_MEMORY.search(_last_lines(own, 3)) else ExitKind.ERROR
     return Exit(kind, _story(fact, own))
 
@@ -96,13 +111,23 @@ def own_words(tail: str) -> str:
     return "\n".join(lines[first:]).strip()
 
 
-def _fact(ending: Ending) -> str:
+def _fact(ending: Ending, *, serves: bool) -> str:
+    if ending.over_memory:
+        return _over_memory(ending, serves=serves)
     if ending.signal is not None:
         name = _NAMES.get(ending.signal, f"signal {ending.signal}")
         return f"it was ended by {name}"
     if ending.code is not None:
         return f"it ended with status {ending.code}"
     return ending.fault or "its end was not seen"
+
+
+def _over_memory(ending: Ending, *, serves: bool) -> str:
+    """What it had, what it might have, and what to change; in the unit of what was asked for."""
+    most = ending.memory_bytes_max
+    unit, name = (10**6, "MB") if most % 10**6 == 0 else (1 << 20, "MiB")
+    sizes = f"it had {ending.memory_bytes / unit:.1f} {name}, the limit is {most / unit:g} {name}"
+    return f"it met its memory limit: {sizes}; {_MORE_FOR_A_REPLICA if serves else _MORE}"
 
 
 def _story(fact: str, own: str) -> str:

@@ -11,6 +11,8 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     word          what the worker said last of itself: "done" or "left"
     exit          how it ended; written when nothing of it is left
     agent.sock    where it talks to its agent
+    secret        its job's, and what proves that it is of the job to workers of other machines:
+    *.pem         (`holdfast.wire.job_certificates`)
     shim.log      what went wrong with the shim
     tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
     var-tmp/      these as /tmp and /var/tmp (`sandbox`)
@@ -31,7 +33,8 @@ from typing import Any, Final
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, make_folder
+from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
 
@@ -49,7 +52,7 @@ class Folders:
 
     def make(self) -> None:
         for folder in (self.home, self.workers, self.logs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder, 0o700)
 
     def worker(self, key: Key) -> Path:
         return self.workers / str(key)
@@ -106,7 +109,7 @@ class Folders:
         """The shim that this worker was started by; None: it was never started. `NOBODY`: nor can
         it be any more."""
         fields = _read(self.worker(key) / "claim")
-        return None if fields is None else Identity(**fields)
+        return None if fields is None else Identity(**known_fields(Identity, fields))
 
     def claim_void(self, key: Key) -> bool:
         """Make a claim for nobody, so that no shim can come any more; False: there is one."""
@@ -135,7 +138,9 @@ class Folders:
     def ending(self, key: Key) -> Ending | None:
         """How the worker ended, as its shim wrote; None: it did not write it."""
         fields = _read(self.worker(key) / "exit")
-        return None if fields is None else Ending(**fields, stderr_tail=self.stderr_tail(key))
+        if fields is None:
+            return None
+        return Ending(**known_fields(Ending, fields) | {"stderr_tail": self.stderr_tail(key)})
 
     def stderr_tail(self, key: Key) -> str:
         tail = b""

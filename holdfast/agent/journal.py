@@ -21,15 +21,15 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import Entry
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
 
@@ -67,19 +67,21 @@ class Journal:
     def open(cls, folder: Path) -> tuple[Journal, Recovery]:
         """The journal of this folder and what it holds; a new one if there is none.
 
-        `Corrupt` if it is damaged. A torn tail is cut off, durably.
+        `Corrupt` if it is damaged. A torn tail is cut off, and what is given back is durable: also
+        what a killed agent had written and not synced.
         """
         path = folder / NAME
         with suppress(FileNotFoundError):
             _unfinished(path).unlink()
         if not path.exists():
-            _create(path, ())
+            os.close(_create(path, written([], os.urandom(8))))
         raw = path.read_bytes()
         end, chain, entries = _read(path, raw)
         handle = os.open(path, os.O_RDWR)
         if end < len(raw):
             os.ftruncate(handle, end)
-            os.fsync(handle)
+        os.fsync(handle)
+        sync_folder(folder)
         journal = cls(path, handle, end, chain)
         journal._compact_at = max(2 * end, JOURNAL_GROWTH_BYTES)
         return journal, Recovery(entries, len(raw) - end)
@@ -105,37 +107,57 @@ class Journal:
             _write_all(self._handle, data, self._end)
             os.fdatasync(self._handle)
         except OSError as error:
-            self._give_back(error)
-            raise Full(
-                f"no room for the agent's journal in {self._path.parent}",
-                why=str(error),
-                fix=f"make room: df {self._path.parent}",
-            ) from error
+            if self._given_back(error):
+                raise self._full(error) from error
+            raise self._disk_failed(error) from error
         self._end += len(data)
         self._chain = chain
 
-    def _give_back(self, error: OSError) -> None:
+    def _given_back(self, error: OSError) -> bool:
         """After a failed write: nothing of it may stay. Sound only when it failed for room."""
         if error.errno in NO_ROOM:
             with suppress(OSError):
                 os.ftruncate(self._handle, self._end)
                 os.fsync(self._handle)
-                return
+                return True
+        return False
+
+    def compact(self, entries: Iterable[Entry]) -> None:
+        """Replace all that was appended by `entries`, which give the same state.
+
+        `Full`: there is no room for both; the journal is as it was and goes on, and asks for it
+        again when it has grown. `DiskFailed` as for `append`.
+        """
+        held = tuple(entries)
+        data = written([held] if held else [], os.urandom(8))
+        try:
+            handle = _create(self._path, data)
+        except _NotReplaced as failed:
+            if failed.error.errno not in NO_ROOM:
+                raise self._disk_failed(failed.error) from failed
+            self._compact_at = self._end + JOURNAL_GROWTH_BYTES
+            raise self._full(failed.error) from failed
+        except OSError as error:  # it may have been replaced, or not
+            raise self._disk_failed(error) from error
+        os.close(self._handle)
+        self._handle = handle
+        self._end, self._chain, _ = _read(self._path, data)
+        self._compact_at = max(2 * self._end, self._end + JOURNAL_GROWTH_BYTES)
+
+    def _full(self, error: OSError) -> Full:
+        return Full(
+            f"no room for the agent's journal in {self._path.parent}",
+            why=str(error),
+            fix=f"make room: df {self._path.parent}",
+        )
+
+    def _disk_failed(self, error: OSError) -> DiskFailed:
         self._failed = True
-        raise DiskFailed(
+        return DiskFailed(
             f"the agent's journal in {self._path.parent} cannot be written",
             why=str(error),
             fix="look at the disk, then start the agent again; its workers go on meanwhile",
-        ) from error
-
-    def compact(self, entries: Iterable[Entry]) -> None:
-        """Replace all that was appended by `entries`, which give the same state."""
-        with _room_or_failure(self._path):
-            _create(self._path, tuple(entries))
-        os.close(self._handle)
-        self._handle = os.open(self._path, os.O_RDWR)
-        self._end, self._chain, _ = _read(self._path, self._path.read_bytes())
-        self._compact_at = max(2 * self._end, self._end + JOURNAL_GROWTH_BYTES)
+        )
 
     def close(self) -> None:
         os.close(self._handle)
@@ -157,37 +179,42 @@ def recovered(path: Path, raw: bytes) -> Recovery:
     return Recovery(entries, len(raw) - end)
 
 
-@contextmanager
-def _room_or_failure(path: Path) -> Iterator[None]:
-    """A journal that could not be replaced is still the old one, whole."""
-    try:
-        yield
-    except OSError as error:
-        raise Full(
-            f"{path} could not be written anew", why=str(error), fix=f"make room: df {path.parent}"
-        ) from error
-
-
 def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
-def _create(path: Path, entries: Sequence[Entry]) -> None:
-    """A journal with these entries: after a crash it is there whole, or the old one is."""
-    data = written([entries] if entries else [], os.urandom(8))
+class _NotReplaced(OSError):
+    """A new journal could not be written: the old one is there, whole."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(*error.args)
+        self.error = error
+
+
+def _create(path: Path, data: bytes) -> int:
+    """A journal with these bytes, open: after a crash it is there whole, or the old one is.
+
+    `_NotReplaced`: the old one is. Any other `OSError`: only a restart finds out which.
+    """
     unfinished = _unfinished(path)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        _write_all(handle, data, 0)
-        os.fsync(handle)
-    finally:
+        handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise _NotReplaced(error) from error
+    try:
+        try:
+            _write_all(handle, data, 0)
+            os.fsync(handle)
+            unfinished.rename(path)
+        except OSError as error:
+            with suppress(OSError):
+                unfinished.unlink()  # what it took is wanted for the old one
+            raise _NotReplaced(error) from error
+        sync_folder(path.parent)
+    except BaseException:
         os.close(handle)
-    unfinished.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        raise
+    return handle
 
 
 def _batch(entries: Sequence[Entry], offset: int, chain: int) -> tuple[bytes, int]:

@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agent import cgroups, privacy, processes, shim
-from holdfast.agent.events import Identity, Key, Slots
+from holdfast.agent.events import Identity, Key, Slots, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.privacy import Keep, Privacy
 from holdfast.agent.programs import program_of, wants_torch
 from holdfast.wire import logs, talk
+from holdfast.wire.job_certificates import equip
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
     AGENT_LOOK_S,
+    MEMORY_LOOK_S,
     REPLICA_AWAY_S,
     WORKER_LOG_BYTES_MAX,
 )
@@ -100,6 +102,8 @@ class Launcher:
         folder = self._folders.worker(key)
         for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
             path.mkdir(mode=0o700, exist_ok=True)
+        if order.secret:
+            equip(folder, order.secret)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
@@ -113,7 +117,7 @@ class Launcher:
             os.close(handle)
         if program is None:
             return False
-        if _serves(order):
+        if serves(order):
             # It does not wait for the nursery. Whoever comes in its place will find it warm.
             self._keeper.begin()
             return self._keeper.is_ready
@@ -149,12 +153,13 @@ class Launcher:
             "out": str(logs_folder / "out.log"),
             "err": str(logs_folder / "err.log"),
             "log_bytes_max": bounds.log_bytes_max,
-            "data_bytes_max": 0 if group else order.resources.memory_bytes,
+            "memory_bytes_max": order.resources.memory_bytes,
+            "memory_look_s": MEMORY_LOOK_S,
             "cgroup": str(group or ""),
             "cpus": list(slots.cpus),
             "agent": str(self._folders.agent),
             "look_s": AGENT_LOOK_S,
-            "away_s": bounds.serving_away_s if _serves(order) else bounds.away_s,
+            "away_s": bounds.serving_away_s if serves(order) else bounds.away_s,
             "away_notice_s": bounds.away_notice_s,
         }
 
@@ -193,10 +198,6 @@ class Launcher:
             "TMPDIR": str(folder / "tmp"),
             processes.MARK: str(folder),
         }
-
-
-def _serves(order: StartWorker) -> bool:
-    return order.environment.get(talk.MODE_VARIABLE) == talk.SERVES
 
 
 def _execute(folder: Path) -> subprocess.Popen[bytes]:

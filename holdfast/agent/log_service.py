@@ -113,16 +113,20 @@ class LogService:
         return server
 
     async def _renew(self) -> None:
-        """A server with the new papers whenever there are some."""
+        """A server with the new papers whenever there are some. One that cannot be had is tried
+        again as often as we look."""
         while True:
             await asyncio.sleep(LOG_PAPERS_S)
             if self._wallet.papers == self._papers or self._server is None:
                 continue
+            former, papers = self._server, self._papers
             self._papers = self._wallet.papers
-            former, self._server = (
-                self._server,
-                await self._listen(int(self.address.rpartition(":")[2])),
-            )
+            try:
+                self._server = await self._listen(int(self.address.rpartition(":")[2]))
+            except Exception:  # whatever it is: the old certificate ends, and this must go on
+                self._papers = papers
+                log.exception("logs cannot be served with the new certificate yet")
+                continue
             task = asyncio.create_task(former.stop(CERTIFICATE_S))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)

@@ -56,6 +56,7 @@ from holdfast.agent.events import (
     TermSeen,
     Timer,
     key_of,
+    serves,
 )
 from holdfast.agent.exits import classify
 from holdfast.agent.record import Worker
@@ -334,4 +335,5 @@ def _end(worker: Worker, ending: Ending) -> Exit:
         hung=worker.hung,
         introduced=worker.ready,
         frozen=worker.frozen,
+        serves=worker.order is not None and serves(worker.order),
     )

@@ -29,10 +29,13 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder
 from holdfast.agent.uplink import Uplink
 from holdfast.cluster import Cluster, Registration, opened, register, ties
+from holdfast.coordination import access
+from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
 from holdfast.storage.address import FolderAddress, parse
 from holdfast.wire import logs
 from holdfast.wire.certificates import Authority, checked_name
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
@@ -143,7 +146,7 @@ class _Main:
                 machine,
                 _bundles(cluster),
                 store=cluster.store,
-                coordination=cluster.coordination_for_others,
+                coordination=await asyncio.to_thread(_coordination, cluster, self._home),
                 region=options.region,
                 warm=options.warm,
                 bounds=_bounds(options),
@@ -220,7 +223,7 @@ class _Main:
         except (FileNotFoundError, ValueError, TypeError):
             before = None
         first, last = holding.ports(before)
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._home, 0o700)
         note.write_text(json.dumps(first))
         return first, last
 
@@ -279,6 +282,18 @@ def _kept(cluster: Cluster) -> tuple[str, ...]:
 def _bundles(cluster: Cluster) -> BundleFolder:
     blobs = cluster.blobs()
     return lambda digest: bundles.unpack(blobs, digest, cluster.bundles_folder)
+
+
+def _coordination(cluster: Cluster, home: Path) -> str:
+    """The plane as workers reach it: with a credential of their own, for what they need there, in a
+    file. The secret of the cluster is not for them."""
+    ours = cluster.access()
+    if ours is None:
+        return cluster.coordination_for_others
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / access.NAME
+    access.keep(path, ours.for_workers(), anew=True)
+    return with_secret_file(cluster.coordination_for_others, path)
 
 
 def _papers(cluster: Cluster, node: str) -> wallet.Wallet:

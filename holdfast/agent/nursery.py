@@ -37,6 +37,7 @@ from typing import Any, Final
 from holdfast.agent import becoming, processes
 from holdfast.agent.events import Identity
 from holdfast.agent.shim import Shim
+from holdfast.wire.documents import known_fields
 from holdfast.wire.limits import AGENT_LOOK_S, NURSERY_ANSWER_S, NURSERY_MESSAGE_BYTES_MAX
 
 SOCKET_NAME: Final = "nursery.sock"
@@ -143,7 +144,7 @@ class Nursery:
         """Watch the agent of this folder, if there is one."""
         with suppress(OSError, ValueError, TypeError):
             fields = json.loads((self._folder / "agent").read_bytes())
-            held = processes.hold(Identity(**fields))
+            held = processes.hold(Identity(**known_fields(Identity, fields)))
             if held is not None:
                 self._agent = held
                 self._poll.register(held, select.POLLIN)

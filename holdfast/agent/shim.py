@@ -3,13 +3,15 @@
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
 Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
-nursery has imported. It imports nothing of Holdfast but `sandbox`, and little of Python: there is
-one for each worker, it starts in milliseconds and stays small. It
+nursery has imported. It imports two small modules of Holdfast and little of Python: there is one
+for each worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
   Whoever comes second, started by an agent that could not know, ends with `RACE_LOST`;
 - copies the worker's output to its logs and rotates them;
 - passes on the first SIGTERM to the worker alone, and ends everything upon SIGUSR1;
+- where no control group does it: looks now and then how much memory the worker and all that it
+  started hold, and ends them when it is more than they may;
 - when the worker has ended, ends all that it left behind, also what had hidden in other sessions
   (orphans become children of the shim);
 - then, when nothing is left, writes the file `exit` durably, and ends;
@@ -18,7 +20,7 @@ one for each worker, it starts in milliseconds and stays small. It
 """
 
 # pathlib is a third of what this program would load.
-# ruff: noqa: PTH100, PTH104, PTH116, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH104, PTH116, PTH123
 from __future__ import annotations
 
 import ctypes
@@ -32,13 +34,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-if __package__:
-    from holdfast.agent import sandbox
-else:  # executed alone: its neighbour is found beside it
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import sandbox  # type: ignore[import-not-found, no-redef]
+if __name__ == "__main__":  # executed by its path, with nothing to import from but Python's own
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-    sys.path.pop()
+from holdfast.agent import footprint, sandbox
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -47,6 +46,9 @@ _CHUNK_BYTES = 64 * 1024
 _REAP_S = 0.02
 # The system's killer should take the worker before the shim and the agent.
 _OOM_SCORE = 300
+# Looking at memory takes at most this part of a core, however many processes and pages there are.
+_LOOK_PART = 0.01
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def start_ticks(pid: int) -> int | None:
@@ -70,11 +72,10 @@ def write_durably(folder: int, name: str, value: dict[str, Any], *, once: bool =
     unfinished = f"{name}.{os.getpid()}.tmp"
     handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=folder)
     try:
-        os.write(handle, json.dumps(value).encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    try:
+        with os.fdopen(handle, "wb") as file:  # which writes all of it, or raises
+            file.write(json.dumps(value).encode())
+            file.flush()
+            os.fsync(handle)
         if once:
             os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
         else:
@@ -85,16 +86,6 @@ def write_durably(folder: int, name: str, value: dict[str, Any], *, once: bool =
     os.fsync(folder)
 
 
-def oom_kills(path: str) -> int:
-    """How often the system killed something for want of memory, by a file of counters."""
-    with suppress(OSError), open(path) as file:
-        for line in file:
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
-
-
 class Log:
     """A file that is rotated at a size; it and the one before it are kept."""
 
@@ -102,34 +93,41 @@ class Log:
         self._path = path
         self._bytes_max = bytes_max
         self._lost = 0
-        self._open()
-
-    def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._handle = os.open(self._path, flags, 0o600)
+        self._handle = os.open(path, _APPENDING, 0o600)
         self._size = os.fstat(self._handle).st_size
 
     def write(self, data: bytes) -> None:
         """Append. A full disk loses output; it never holds up the worker."""
-        if self._lost:
-            data = b"[holdfast: %d bytes of output were lost: no room]\n" % self._lost + data
+        told = b"[holdfast: %d bytes of output were lost: no room]\n" % self._lost
         try:
-            while data:
-                room = self._bytes_max - self._size
-                if room <= 0:
-                    self._rotate()
-                    room = self._bytes_max
-                written = os.write(self._handle, data[:room])
-                self._size += written
-                data = data[written:]
+            while self._lost and told:
+                told = told[self._append(told) :]
             self._lost = 0
+            while data:
+                data = data[self._append(data) :]
         except OSError:
             self._lost += len(data)
 
+    def _append(self, data: bytes) -> int:
+        """How much of it was written; the rest is for the next file, or finds no room."""
+        if self._size >= self._bytes_max:
+            self._rotate()
+        written = os.write(self._handle, data[: self._bytes_max - self._size])
+        self._size += written
+        return written
+
     def _rotate(self) -> None:
-        os.rename(self._path, self._path + ".1")
+        """The next file is there before this one gives up its name: after a failure this one is
+        still open, and the next output tries again."""
+        fresh = os.open(self._path + ".new", _APPENDING | os.O_TRUNC, 0o600)
+        try:
+            os.rename(self._path, self._path + ".1")
+            os.rename(self._path + ".new", self._path)
+        except OSError:
+            os.close(fresh)
+            raise
         os.close(self._handle)
-        self._open()
+        self._handle, self._size = fresh, 0
 
 
 class Shim:
@@ -160,7 +158,10 @@ class Shim:
         self._away_since: float | None = time.monotonic()
         self._kill_at: float | None = None
         self._abandoned = False
-        self._short_before = oom_kills("/proc/vmstat")
+        self._memory_bytes_max = 0 if self._launch["cgroup"] else self._launch["memory_bytes_max"]
+        self._look_at = 0.0  # when its memory is to be looked at
+        self._over_bytes = 0  # what it held when that was too much
+        self._short_before = footprint.counted("/proc/vmstat", "oom_kill")
 
     def run(self) -> int | None:
         """Everything; the status to end with. None: this is the process of a warm worker."""
@@ -232,9 +233,6 @@ class Shim:
         if launch["cgroup"]:
             with open(f"{launch['cgroup']}/cgroup.procs", "w") as file:
                 file.write("0")
-        if launch["data_bytes_max"]:
-            limit = launch["data_bytes_max"]
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if launch["cpus"]:
             os.sched_setaffinity(0, launch["cpus"])
@@ -263,13 +261,28 @@ class Shim:
         if self._away_since is not None and self._status is None:
             self._attach()
             self._count_days()
+        if self._memory_bytes_max and time.monotonic() >= self._look_at:
+            self._look_at_memory()
         if self._status is not None:
             self._kill_all()
 
     def _patience_ms(self) -> int | None:
         if self._status is not None:
             return int(_REAP_S * 1000)
-        return int(self._launch["look_s"] * 1000) if self._away_since is not None else None
+        waits = [self._launch["look_s"]] if self._away_since is not None else []
+        if self._memory_bytes_max:
+            waits.append(max(0.0, self._look_at - time.monotonic()))
+        return 1 + int(min(waits) * 1000) if waits else None
+
+    def _look_at_memory(self) -> None:
+        """End everything if it holds more than it may."""
+        since = time.monotonic()
+        held = footprint.bytes_of(footprint.below(os.getpid()), self._memory_bytes_max)
+        if held > self._memory_bytes_max:
+            self._over_bytes, self._memory_bytes_max = held, 0
+            self._kill_all()
+        took = time.monotonic() - since
+        self._look_at = since + max(self._launch["memory_look_s"], took / _LOOK_PART)
 
     def _signalled(self, numbers: bytes) -> None:
         if signal.SIGUSR1 in numbers:
@@ -343,23 +356,9 @@ class Shim:
         if self._status is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker, signal.SIGKILL)
-        for pid in self._descendants():
+        for pid in footprint.below(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-
-    def _descendants(self) -> list[int]:
-        parents: dict[int, list[int]] = {}
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-                    parents.setdefault(int(fields[1]), []).append(int(name))
-        found, todo = [], [os.getpid()]
-        while todo:
-            children = parents.get(todo.pop(), [])
-            found += children
-            todo += children
-        return found
 
     def _drain(self) -> None:
         for handle in list(self._outputs):
@@ -372,13 +371,20 @@ class Shim:
         word = ""
         with suppress(OSError), open(self._word) as file:
             word = file.read(16)
-        group = self._launch["cgroup"]
+        limit, events = self._launch["memory_bytes_max"], f"{self._launch['cgroup']}/memory.events"
+        # The second alone says that something was killed for want of memory, not at whose limit.
+        at_limit = all(footprint.counted(events, name) for name in ("oom", "oom_kill"))
+        # There it held all that it might; how much more it wanted, nobody knows.
+        held = limit if self._launch["cgroup"] and at_limit else self._over_bytes
+        short = footprint.counted("/proc/vmstat", "oom_kill") > self._short_before
         return {
             "code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
             "word": word,
-            "over_memory": bool(group) and oom_kills(f"{group}/memory.events") > 0,
-            "machine_short": oom_kills("/proc/vmstat") > self._short_before,
+            "over_memory": bool(held),
+            "memory_bytes": held,
+            "memory_bytes_max": limit if held else 0,
+            "machine_short": short,
             "abandoned": self._abandoned,
         }
 

@@ -44,6 +44,7 @@ from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
 from holdfast.wire.limits import BUNDLE_RETRY_S, JOURNAL_RETRY_S, KILL_AGAIN_S
 from holdfast.wire.orders import StartWorker
+from holdfast.wire.tasks import Died, owned
 
 _SWEEP_S: Final = 0.02
 
@@ -56,7 +57,8 @@ BundleFolder = Callable[[str], Path]
 
 
 class Supervisor:
-    """The processes of one agent. Used from its loop alone; events go to `tell`."""
+    """The processes of one agent. Used from its loop alone; events go to `tell`. `died` is called
+    when a task of it has ended unexpectedly: then it does not keep its promises any more."""
 
     def __init__(
         self,
@@ -64,11 +66,13 @@ class Supervisor:
         bundle_folder: BundleFolder,
         tell: Callable[[Event], None],
         launcher: Launcher,
+        died: Died,
     ) -> None:
         self._folders = folders
         self._bundle_folder = bundle_folder
         self._tell = tell
         self._launcher = launcher
+        self._died = died
         self._held: dict[Key, int] = {}  # pidfds of shims
         self._shims: dict[Key, Identity] = {}  # who they are
         self._committed: set[Key] = set()  # launches that can no longer be called off
@@ -84,7 +88,7 @@ class Supervisor:
         """Start it, in the background; `ProcessStarted` or `ProcessExited` follows."""
         key = key_of(action.order)
         task = asyncio.create_task(self._launch(key, action.order, action.slots))
-        self._launching[key] = task
+        self._launching[key] = owned(task, self._died)
         task.add_done_callback(partial(self._launched, key))
 
     def _launched(self, key: Key, task: asyncio.Task[None]) -> None:
@@ -108,6 +112,9 @@ class Supervisor:
             await self._spawn(key, warm)
         except (HoldfastError, OSError) as error:
             await self._tell_never(key, f"it could not be started: {error}")
+        except Exception as error:  # a bug of ours, or of whoever gives bundles: of this worker
+            log.exception("a worker could not be started", worker=str(key))
+            await self._tell_never(key, f"it could not be started: {error!r}")
 
     async def _unpacked(self, bundle: str) -> Path:
         while True:
@@ -306,7 +313,7 @@ class Supervisor:
         await asyncio.to_thread(self._folders.remove_worker, key)
 
     def _chore(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
+        task = owned(asyncio.create_task(work), self._died)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 

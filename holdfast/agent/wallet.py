@@ -16,12 +16,15 @@ from typing import Final, Self
 import grpc.aio
 
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Authority, Identity, peer_of, request_for, write_private
+from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
 from holdfast.wire.convert import parsed
+from holdfast.wire.disk import make_folder, write_private
 from holdfast.wire.errors import Corrupt, Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
 
 _FILE: Final = "papers.json"
+Asked = tuple[bytes, bytes]  # a request for a certificate, and its key
+
 _KEYS: Final = ("certificate_pem", "key_pem", "trust_pem")
 
 
@@ -70,7 +73,7 @@ class Wallet:
         return self.papers.identity.peer.renewal_s()
 
     def store(self, papers: Papers) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._path.parent, 0o700)
         identity = papers.identity
         body = {key: base64.b64encode(getattr(identity, key)).decode() for key in _KEYS}
         write_private(self._path, json.dumps(body | {"token": papers.token}).encode())
@@ -80,7 +83,8 @@ class Wallet:
         """Get new papers for a new key, by the right of the present ones, and keep them."""
         node = self.papers.identity.peer.node
         assert node is not None, "the papers are a node's"
-        papers = await _papers(channel, rpc.RENEW, address, node, self.papers.token)
+        call = (rpc.RENEW, address, node, self.papers.token)
+        papers, _ = await _papers(channel, *call, request_for(node))
         await asyncio.to_thread(self.store, papers)
 
 
@@ -95,8 +99,12 @@ def made_by(authority: Authority, folder: Path, node: str) -> Wallet:
     return wallet
 
 
-async def join(folder: Path, node: str, door_address: str, token: str) -> Wallet:
-    """Get the first papers of `node`, with a join token, and keep them in `folder`.
+async def join(
+    folder: Path, node: str, door_address: str, token: str, asked: Asked | None = None
+) -> tuple[Wallet, bytes]:
+    """Get the first papers of `node`, with a join token, and keep them in `folder`; and the secret
+    of the coordination plane, for the caller to keep. `asked`: the same at each door that is tried,
+    so that it is one use of the token.
 
     `Refused` says why not; `Unavailable`: nobody of the cluster answers there.
     """
@@ -108,16 +116,18 @@ async def join(folder: Path, node: str, door_address: str, token: str) -> Wallet
             fix="ask a coordinator's machine for a join token",
         )
     async with rpc.door_to(door_address, trust_pem) as channel:
-        papers = await _papers(channel, rpc.JOIN, door_address, node, token.strip())
+        asked = asked or request_for(node)
+        call = (rpc.JOIN, door_address, node, token.strip())
+        papers, access = await _papers(channel, *call, asked)
     wallet = Wallet(folder, papers)
     await asyncio.to_thread(wallet.store, papers)
-    return wallet
+    return wallet, access
 
 
 async def _papers(
-    channel: grpc.aio.Channel, method: str, address: str, node: str, token: str
-) -> Papers:
-    request_pem, key_pem = request_for(node)
+    channel: grpc.aio.Channel, method: str, address: str, node: str, token: str, asked: Asked
+) -> tuple[Papers, bytes]:
+    request_pem, key_pem = asked
     request = pb.CertificateRequest(protocol=rpc.PROTOCOL, request_pem=request_pem)
     try:
         raw = await rpc.call_once(channel, method, request.SerializeToString(), token)
@@ -130,4 +140,4 @@ async def _papers(
             f"the certificate is for {identity.peer.node}, not {node}",
             fix="run the same version of holdfast on both machines",
         )
-    return Papers(identity, reply.token)
+    return Papers(identity, reply.token), reply.access

@@ -85,7 +85,9 @@ def set_(
     ] = 0,
     cluster: ClusterOption = None,
 ) -> None:
-    """Change settings of a running job: every worker takes them at the same step."""
+    """Change settings of a running job: every worker knows them from the same step on. They count
+    where an optimizer keeps something of that name, where the script reads them in its loop, and
+    for `lane_batch` and `accumulate`."""
     from holdfast.cli.submit import pairs
 
     changed = pairs(settings, f"holdfast set {name} lr=0.01")
@@ -94,8 +96,9 @@ def set_(
         for key, value in changed.items():
             found.plane.change_setting(name, key, value, at_step)
     shown = ", ".join(f"{key}={value}" for key, value in changed.items())
-    when = f"at step {at_step:,}" if at_step else "at the next step that all can take it at"
-    _done(f"{name}: {shown} {when}", f"holdfast why {name}")
+    when = f"for step {at_step:,}" if at_step else "for the next step"
+    check = f"`holdfast jobs {name}` says whether anything takes it"
+    _done(f"{name}: {shown} is given {when}; {check}", f"holdfast why {name}")
 
 
 def checkpoint(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:

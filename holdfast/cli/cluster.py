@@ -1,43 +1,30 @@
-"""`holdfast up`, `down`, `status`, `token`, `join`: the processes of a cluster on this machine.
-`standby` stands beside, in a file of its own."""
+"""`holdfast up`, `down`, `status`: the processes of a cluster on this machine. `token`, `join` and
+`standby` are in files of their own."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import output
+from holdfast.cli import letting_in, output
 from holdfast.cli import standby as standing
+from holdfast.cli.agent_options import (
+    CpuOption,
+    GpuOption,
+    GpuShareOption,
+    MemoryOption,
+    RegionOption,
+    memory_bytes,
+    progress,
+)
 from holdfast.cli.opening import ClusterOption, JsonOption
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.cluster import Cluster, Process
-
-CpuOption = Annotated[
-    float | None,
-    typer.Option(help="Cores each agent gives away; may be more than there are.", min=0.001),
-]
-MemoryOption = Annotated[
-    str | None, typer.Option(help="Memory each agent gives away: 512MiB, 16GB …")
-]
-GpuOption = Annotated[
-    int | None,
-    typer.Option(help="GPUs each agent gives away; otherwise all that are free.", min=0),
-]
-GpuShareOption = Annotated[
-    int | None,
-    typer.Option(help="Workers that share each GPU: it counts as that many.", min=1),
-]
-RegionOption = Annotated[
-    str | None, typer.Option(help="Where this machine is: gateways prefer replicas of their own.")
-]
 
 UP_EXAMPLES = """[bold]Examples[/]
 
@@ -57,20 +44,6 @@ DOWN_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast down --force[/]   nobody is asked
 """
-LETTING_IN_EXAMPLES = """[bold]Examples[/]
-
-  [cyan]holdfast token --valid 10m[/]                a machine: holdfast join TOKEN
-
-  [cyan]holdfast token --standby[/]                  a coordinator: holdfast standby TOKEN
-"""
-JOIN_EXAMPLES = """[bold]Examples[/]
-
-  [cyan]holdfast token --valid 10m[/]                on a machine of the cluster, then here:
-
-  [cyan]holdfast join TOKEN --node gpu-7[/]
-
-  [cyan]holdfast join TOKEN --foreground[/]          until Ctrl-C, which ends its workers too
-"""
 
 
 def register(app: typer.Typer) -> None:
@@ -78,8 +51,8 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=UP_EXAMPLES)(up)
     app.command(epilog=DOWN_EXAMPLES)(down)
     app.command()(status)
-    app.command(epilog=LETTING_IN_EXAMPLES)(token)
-    app.command(epilog=JOIN_EXAMPLES)(join)
+    app.command(epilog=letting_in.LETTING_IN_EXAMPLES)(letting_in.token)
+    app.command(epilog=letting_in.JOIN_EXAMPLES)(letting_in.join)
     app.command(epilog=standing.EXAMPLES)(standing.standby)
 
 
@@ -118,7 +91,7 @@ def up(
     wanted = {key: value for key, value in given.items() if value is not None}
     found = _made(folder, wanted)
     room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
-    with _progress() as look:
+    with progress() as look:
         done = local.up(
             found,
             coordinators=coordinators,
@@ -132,11 +105,14 @@ def up(
                 "cluster": _described(found),
                 "leader": done.leader._asdict(),
                 "started": list(done.started),
+                "closed": done.closed,
+                "tightened": done.tightened,
                 "processes": _listed(done.processes),
             }
         )
         return
     _show(found, done.processes, done.started)
+    _closed(done.closed, done.tightened)
     if room != local.Room() and not any(one.startswith("agent") for one in done.started):
         output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     _next(found)
@@ -152,7 +128,7 @@ def down(
     from holdfast.launch.ending import down as end
 
     found = find(cluster)
-    with _progress() as look:
+    with progress() as look:
         done = end(found, force=force, look=look)
     if as_json:
         output.show_json(
@@ -187,87 +163,7 @@ def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         output.out().print("nothing of it runs here: holdfast up")
 
 
-def token(
-    cluster: ClusterOption = None,
-    valid: Annotated[str, typer.Option(help="How long: 10m, 2h, 1d.")] = "1h",
-    node: Annotated[str | None, typer.Option(help="Good for this name only.")] = None,
-    standby: Annotated[
-        bool, typer.Option("--standby", help="For holdfast standby, which may lead.")
-    ] = False,
-) -> None:
-    """Print a token with which another machine may join, for a while. It is a secret."""
-    from holdfast.launch import joining
-    from holdfast.launch.cluster import find
-    from holdfast.wire.tokens import Kind
-
-    found = find(cluster)
-    kind = Kind.STANDBY if standby else Kind.JOIN
-    text = joining.token(found, life_s=_seconds(valid), node=node, kind=kind)
-    sys.stdout.write(text + "\n")
-    if found.store_is_local:
-        output.err().print(
-            f"[yellow]the store is a folder:[/] machines that join must see {found.store} "
-            "at the same path; others need holdfast up --store s3://…"
-        )
-    if found.listen == "127.0.0.1":
-        output.err().print(
-            "[yellow]this cluster is reached from this machine only;[/] a new one with "
-            "holdfast up --listen ADDRESS takes others in"
-        )
-
-
-def join(
-    token: Annotated[str, typer.Argument(help="From holdfast token; - reads it from stdin.")],
-    cluster: ClusterOption = None,
-    node: Annotated[str | None, typer.Option(help="This node's name; else the machine's.")] = None,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay here until Ctrl-C; workers end then too.")
-    ] = False,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    gpu_share: GpuShareOption = None,
-    region: RegionOption = None,
-) -> None:
-    """Join this machine to a cluster, with a token, and start its agent."""
-    from holdfast.launch import joining, local
-    from holdfast.launch.cluster import default_folder
-
-    text = sys.stdin.read() if token == "-" else token  # noqa: S105 (a dash, not a token)
-    joined = joining.join(default_folder(cluster), text.strip(), node)
-    room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
-    if foreground:
-        _serve_here(joined.cluster, joined.node, room)
-        return
-    with _progress() as look, joined.cluster.session() as session:
-        started = local.start_agent(joined.cluster, room, node=joined.node)
-        report: Callable[[str], None] = lambda what: look(f"waiting for {what}")  # noqa: E731
-        leader = local.await_ready(joined.cluster, session, [started], look=report)
-    output.out().print(
-        f"node {joined.node} has joined cluster {joined.cluster.name}, led by {leader.name}"
-    )
-    output.out().print(f"  folder {joined.cluster.folder}\n  log    {started.log}")
-    output.out().print("next: holdfast nodes, or holdfast down to leave", style="dim")
-
-
 # --- private ------------------------------------------------------------------------------------
-
-
-def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
-    from holdfast.agent.main import Options, serve
-    from holdfast.wire import logs
-
-    logs.set_up("info")
-    options = Options(
-        cluster.folder,
-        node,
-        room.cpu,
-        room.memory_bytes,
-        room.gpu,
-        region=room.region or "",
-        gpu_share=room.gpu_share or 1,
-    )
-    raise typer.Exit(serve(options))
 
 
 def _made(folder: Path, wanted: dict[str, str]) -> Cluster:
@@ -304,13 +200,6 @@ def _check_same(found: Cluster, wanted: dict[str, str]) -> None:
             )
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """A line that says what is being waited for, on a terminal; nothing elsewhere."""
-    with output.err().status("looking") as shown:
-        yield shown.update
-
-
 def _described(cluster: Cluster) -> dict[str, str]:
     return {key: str(value) for key, value in asdict(cluster).items()}
 
@@ -330,6 +219,20 @@ def _show(cluster: Cluster, found: Any, started: tuple[str, ...]) -> None:
         console.print(output.table([], rows))
     console.print(f"store {cluster.store}", style="dim")
     console.print(f"logs  {cluster.logs_folder}", style="dim")
+
+
+def _closed(nodes: int, files: int) -> None:
+    """What was open to everybody until now, in a cluster that an older version made."""
+    if nodes:
+        output.err().print(
+            f"[yellow]closed:[/] {nodes} nodes of the coordination plane were open to whoever "
+            "reached its port; now they need the cluster's secret"
+        )
+    if files:
+        output.err().print(
+            f"[yellow]closed:[/] other users of this machine could read {files} files and folders "
+            "of the cluster; now they cannot"
+        )
 
 
 def _said(process: Process) -> str:
@@ -364,24 +267,3 @@ def _next(cluster: Cluster) -> None:
         ("down", "end all of it; jobs stay"),
     ):
         console.print(f"  [cyan]holdfast {command}{option}[/]  [dim]{what}[/]")
-
-
-def memory_bytes(text: str | None) -> int | None:
-    """`--memory 16GiB` as bytes."""
-    from holdfast.control import units
-    from holdfast.wire.errors import Usage
-
-    found = None if text is None else units.bytes_of(text)
-    if text is not None and found is None:
-        raise Usage(f"--memory {text} is not {units.SIZE_EXAMPLE}", fix="write it as 16GiB")
-    return found
-
-
-def _seconds(text: str) -> float:
-    from holdfast.control import units
-    from holdfast.wire.errors import Usage
-
-    found = units.seconds_of(text)
-    if found is None:
-        raise Usage(f"--valid {text} is not {units.DURATION_EXAMPLE}", fix="write it as 10m")
-    return found

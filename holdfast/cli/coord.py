@@ -62,8 +62,16 @@ def serve(
     tick_ms: Annotated[
         int | None, typer.Option(help="Sessions may last from 2 to 20 of these.")
     ] = None,
+    open_to_all: Annotated[
+        bool,
+        typer.Option("--open", help="Let everybody in who reaches the port, as ZooKeeper does."),
+    ] = False,
 ) -> None:
-    """Run a coordination server here until it is told to stop (Ctrl-C, SIGTERM)."""
+    """Run a coordination server here until it is told to stop (Ctrl-C, SIGTERM).
+
+    Whoever can read its folder is let in: [cyan]embedded:DIR[/] here, and elsewhere
+    [cyan]zk://HOST:PORT?secret_file=FILE[/] with a copy of DIR/access.
+    """
     from holdfast.coordination.embedded.main import Options
     from holdfast.coordination.embedded.main import serve as run_server
     from holdfast.wire import limits, logs
@@ -82,6 +90,7 @@ def serve(
         tls_key=tls_key,
         tls_ca=tls_ca,
         tick_ms=limits.TICK_MS if tick_ms is None else tick_ms,
+        open=open_to_all,
     )
     raise typer.Exit(run_server(options))
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import listing, output, times
+from holdfast.cli.given import given_settings
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, opened
+from holdfast.wire.reports import SETTING_METRIC
 
 if TYPE_CHECKING:
     from holdfast.control.facts import Job
@@ -146,8 +148,8 @@ def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[s
         "command": list(spec.command),
         "settings": dict(spec.settings),
         "changed_settings": [
-            {"name": each.name, "value": each.value, "at_step": each.at_step}
-            for each in wanted.settings
+            {"name": each.name, "value": each.value, "at_step": each.at_step, "taken": each.taken}
+            for each in given_settings(wanted, working)
         ],
         "failures": [
             {"worker": each.worker, "at_s": each.at_s, "step": each.step, "reason": each.reason}
@@ -199,9 +201,7 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         steps = ", ".join(f"{each.step:,}" for each in wanted.checkpoints)
         saved = f"steps {steps}; the last {times.ago(wanted.checkpoints[-1].committed_s)} ago"
     settings = [f"{name}={value}" for name, value in sorted(spec.settings.items())]
-    for each in wanted.settings:
-        when = f"from step {each.at_step:,}" if each.at_step else "as soon as all knew it"
-        settings.append(f"{each.name}={each.value} ({when})")
+    settings += [given.text for given in given_settings(wanted, working)]
     need = spec.resources
     room = amount((round(need.cpu * 1000), need.memory_bytes, need.gpu))
     span = f"{spec.workers_min} to {spec.workers_max}"
@@ -270,7 +270,11 @@ def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> li
                 "phase": f"{phase}, leaving" if placement.draining else phase,
                 "lanes": _runs(lanes.get(placement.worker, ())),
                 "step": None if facts is None else facts.step,
-                "metrics": " ".join(f"{name}={value:.4g}" for name, value in metrics.items()),
+                "metrics": " ".join(
+                    f"{name}={value:.4g}"
+                    for name, value in metrics.items()
+                    if not name.startswith(SETTING_METRIC)
+                ),
             }
         )
     return rows

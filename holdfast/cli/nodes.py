@@ -42,7 +42,7 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         output.show_json({"nodes": rows})
         return
     if not rows:
-        listing.note("no machine is here. Start an agent: holdfast up   or: holdfast join TOKEN")
+        listing.note("no machine is here. Start an agent: holdfast up   or: holdfast join")
         return
     shown: list[tuple[object, ...]] = [
         (

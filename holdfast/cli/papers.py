@@ -44,5 +44,5 @@ def papers_of(cluster: Cluster) -> Papers:
     raise Missing(
         f"this machine has no papers of the cluster {cluster.name} that hold now",
         why=str(trouble) if trouble else "its agent was not connected for longer than they hold",
-        fix="holdfast join TOKEN   (make one where the cluster was made: holdfast token)",
+        fix="holdfast join   (it asks for a token: holdfast token, where the cluster was made)",
     )

@@ -12,7 +12,7 @@ from holdfast.control.facts import Job, Phase, WorkerFacts, WorkerPhase
 from holdfast.control.observing import Observation
 from holdfast.control.pace import Slowest, paces, slowest
 from holdfast.wire.limits import RUN_RATE_S, RUN_SAMPLES_MAX
-from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, TOTAL_METRIC
+from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, SETTING_METRIC, TOTAL_METRIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,7 @@ def picture_of(
     metrics = _metrics(seen)
     total, samples = metrics.pop(TOTAL_METRIC, None), metrics.pop(SAMPLES_METRIC, None)
     metrics.pop(LANE_METRIC, None)
+    metrics = {name: each for name, each in metrics.items() if not name.startswith(SETTING_METRIC)}
     slow = slowest(paces(job.view, {worker: facts for worker, (_, facts) in seen.items()}))
     rate = pace.rate(now_s) if any(facts.step is not None for _, facts in seen.values()) else None
     last = job.checkpoints[-1] if job.checkpoints else None

@@ -92,7 +92,11 @@ def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
         said.append("checkpoints stay as it began: how often cannot be changed on the way")
     known = settings_of(job)
     changed = {name: value for name, value in wanted.settings.items() if known.get(name) != value}
-    said += [f"{name} becomes {value}" for name, value in changed.items()]
+    said += [
+        f"{name}={value} is given for the next step: `holdfast jobs {job.name}` says whether "
+        "anything takes it"
+        for name, value in changed.items()
+    ]
     return Choice(Act.GO_ON, job.spec.lanes, tuple(said), changed)
 
 

@@ -22,6 +22,7 @@ from holdfast.cluster import Cluster, opened
 from holdfast.launch import local, seen, wanted
 from holdfast.launch.local import Room, Tie
 from holdfast.launch.starting import Started
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Unavailable, Usage
 from holdfast.wire.limits import (
     RUN_END_S,
@@ -180,7 +181,7 @@ def _cluster(folder: Path) -> Cluster:
 
 def _take(cluster: Cluster) -> int:
     """Be the only run over this folder."""
-    cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(cluster.run_folder, 0o700)
     handle = os.open(cluster.run_folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -149,10 +149,11 @@ def _how(kind: str, fact: str, wrong: str) -> str:
             return f"was killed ({signal[1]})"
         case "signal" | "lost":
             return f"was lost: {fact}" if fact else "was lost"
-        case "error":
+        case "error" | "refused":
             return f"failed: {wrong}" if wrong else "failed"
         case "memory":
-            return "needed more memory than it had"
+            met = fact.startswith("it met its memory limit")
+            return fact.removeprefix("it ") if met else "needed more memory than it had"
         case "hung":
             return "hung: it made no progress, and was ended"
         case "done":

@@ -198,7 +198,7 @@ def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[s
 
 
 def _resources(cpu: float | None, memory: str | None, gpu: int | None) -> Resources | None:
-    from holdfast.cli.cluster import memory_bytes
+    from holdfast.cli.agent_options import memory_bytes
     from holdfast.wire.room import Resources as Room
 
     if cpu is None and memory is None and gpu is None:

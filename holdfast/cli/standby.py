@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import output, times
+from holdfast.cli.letting_in import TokenArgument, TokenFileOption, asked_token, given_token
 from holdfast.cli.opening import ClusterOption
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.cluster import Cluster
     from holdfast.control.main import Said, Tell
 
@@ -21,7 +24,9 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast token --standby[/]                  where the cluster was made, then here:
 
-  [cyan]holdfast standby TOKEN[/]                    until Ctrl-C; the next time without the token
+  [cyan]holdfast standby --token-file FILE[/]        until Ctrl-C; the next time without the token
+
+  [cyan]holdfast standby -[/]                        the token from stdin
 
   [cyan]holdfast standby --port 7001 --door-port 7002[/]   ports that a firewall lets through
 
@@ -36,10 +41,8 @@ DoorPortOption = Annotated[
 
 
 def standby(
-    token: Annotated[
-        str | None,
-        typer.Argument(help="From holdfast token --standby, the first time; - reads stdin."),
-    ] = None,
+    token: TokenArgument = None,
+    token_file: TokenFileOption = None,
     cluster: ClusterOption = None,
     name: Annotated[
         str | None, typer.Option(help="What agents and people see; else of the machine's name.")
@@ -53,8 +56,9 @@ def standby(
     """Run a second coordinator, on another machine: it leads when the first one is lost.
 
     Stays here until Ctrl-C, and says when it stands by and when it leads. With a token it needs
-    nothing else, and the machine need not have joined; later it is started without. It has the
-    cluster's authority then: guard this machine like the first one.
+    nothing else, and the machine need not have joined; later it is started without. The token comes
+    from --token-file or from stdin ([cyan]-[/]); the first time it is asked for. This machine has
+    the cluster's authority then: guard it like the first one.
     """
     from holdfast.control.main import Options, serve
     from holdfast.launch import standby as launching
@@ -64,7 +68,9 @@ def standby(
 
     called = checked_name("coordinator", name) if name else launching.own_name()
     folder = default_folder(cluster)
-    text = sys.stdin.read() if token == "-" else token  # noqa: S105 (a dash, not a token)
+    text = given_token(token, token_file, "holdfast standby")
+    if text is None and sys.stdin.isatty() and not _may_lead(folder):
+        text = asked_token()
     found = launching.ready(folder) if text is None else launching.lent(folder, text, called)
     if not as_json:
         _limits(found)
@@ -79,6 +85,16 @@ def standby(
 
 
 # --- private ------------------------------------------------------------------------------------
+
+
+def _may_lead(folder: Path) -> bool:
+    from holdfast.cluster import opened
+    from holdfast.wire.errors import Missing
+
+    try:
+        return opened(folder).has_authority
+    except Missing:
+        return False
 
 
 def _in_words(name: str, cluster: Cluster) -> Tell:

@@ -14,6 +14,8 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import listing, output, times
+from holdfast.cli.given import given_settings
+from holdfast.cli.jobs import workers_in
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
 
 if TYPE_CHECKING:
@@ -101,7 +103,11 @@ def why(
             followed(name, entries, lambda: found.plane.history(name), lambda: _ended(found, name))
             job = found.plane.job(name)
             entries = found.plane.history(name)
+        seen, _ = ([], "") if job.status.phase.final or not job.settings else found.seen()
     _now(job, entries)
+    for given in given_settings(job, workers_in(seen, name)):
+        if given.taken is False:
+            output.out().print(Text(f"{'':10}{given.text}", "yellow"))
 
 
 def show_last(lines: Sequence[Line], count: int, name: str) -> None:

@@ -1,6 +1,7 @@
 """The folder of a cluster on one machine, and the value that stands in its `cluster.json`.
 
     cluster.json      name, addresses
+    access            the secret of an ensemble's plane; of an embedded server: in its own folder
     coordination/     the embedded server's state, where there is one
     store/            blobs, where the store is a folder
     authority/        who lets machines in; only where the cluster was made
@@ -22,12 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.coordination import Session, connect
-from holdfast.coordination.address import EmbeddedAddress
+from holdfast.coordination import Session, access, connect
+from holdfast.coordination.access import Access
+from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, with_secret_file
 from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
+from holdfast.wire import disk
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
@@ -61,8 +64,35 @@ class Cluster:
     ) -> Session:
         """A session with its coordination plane; the caller closes it."""
         return connect(
-            self.coordination, timeout_s=timeout_s, operation_timeout_s=operation_timeout_s
+            self.coordination_here, timeout_s=timeout_s, operation_timeout_s=operation_timeout_s
         )
+
+    @property
+    def access_file(self) -> Path:
+        """Where the secret of its coordination plane is, for whoever may read this folder."""
+        embedded = self.embedded
+        return (self.folder if embedded is None else embedded.folder) / access.NAME
+
+    def access(self) -> Access | None:
+        """Who its processes are in the coordination plane. Made where the cluster was, once; None:
+        this machine was let in before there was a secret, or the address names a user."""
+        plane, file = parse_coordination(self.coordination), self.access_file
+        if isinstance(plane, ZooKeeperAddress) and plane.user is not None:
+            return access.shown_to(plane)
+        if self.is_home and not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return access.kept(file)
+        return access.read(file) if file.exists() else None
+
+    @property
+    def coordination_here(self) -> str:
+        """The coordination plane, with who we are there. It may be printed: no secret is in it."""
+        plane = parse_coordination(self.coordination)
+        if isinstance(plane, EmbeddedAddress) or plane.user or plane.secret_file:
+            return self.coordination
+        if self.access() is None:
+            return self.coordination
+        return with_secret_file(self.coordination, self.access_file)
 
     def blobs(self) -> Blobs:
         return open_store(self.store)
@@ -164,9 +194,10 @@ def create(folder: Path, **given: str) -> Cluster:
     """
     made = described(folder, **given)
     for part in (made.folder, made.run_folder, made.logs_folder, made.nodes_folder):
-        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_folder(part, 0o700)
+        part.chmod(0o700)  # it may have been there before
     # It may lie within a project: it is no part of its code.
-    (made.folder / ".gitignore").write_text("*\n")
+    disk.draft(made.folder / ".gitignore", b"*\n")
     fields = {
         "format": _FORMAT,
         "name": made.name,
@@ -175,14 +206,30 @@ def create(folder: Path, **given: str) -> Cluster:
         "listen": made.listen,
     }
     draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    draft.write_text(json.dumps(fields, indent=2) + "\n")
+    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
     try:
         os.link(draft, made.folder / _FILE)
     except FileExistsError as error:
         raise occupied(made.folder) from error
     finally:
         draft.unlink()
+    disk.sync_folder(made.folder)
     return made
+
+
+def tighten(cluster: Cluster) -> int:
+    """Take from other users what a cluster of an older version let them read, once: its folder, and
+    its store if that is a folder of ours. How many files and folders they were."""
+    file, store, loose = cluster.folder / _FILE, parse_store(cluster.store), 0
+    if not file.stat().st_mode & 0o077 and not cluster.folder.stat().st_mode & 0o077:
+        return 0
+    # The file that says whether it was done is the last; `disk.tighten` ends with the folder.
+    places = [path for path in cluster.folder.iterdir() if path.is_dir()]
+    if isinstance(store, FolderAddress) and store.folder.is_dir():
+        places.append(store.folder)
+    for place in places:
+        loose += disk.tighten(place)
+    return loose + disk.tighten(cluster.folder)
 
 
 def occupied(folder: Path) -> Occupied:
@@ -199,8 +246,8 @@ def opened(folder: Path) -> Cluster:
     path = folder / _FILE
     try:
         fields = json.loads(path.read_text())
-        if not isinstance(fields, dict) or set(fields) != set(_KEYS):
-            raise ValueError(f"its keys are not {', '.join(_KEYS)}")  # noqa: TRY301
+        if not isinstance(fields, dict) or not set(fields) >= set(_KEYS):
+            raise ValueError(f"one of its keys is missing: {', '.join(_KEYS)}")  # noqa: TRY301
         if fields["format"] != _FORMAT:
             raise ValueError(f"its format is {fields['format']!r}, not {_FORMAT}")  # noqa: TRY301
         return _cluster(folder, fields)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.cluster.folder import Cluster
-from holdfast.wire import disk
+from holdfast.wire import disk, documents
 from holdfast.wire.errors import Full, Occupied
 from holdfast.wire.process import PART_VARIABLE
 
@@ -212,7 +212,8 @@ def _read(path: Path) -> Process | None:
     """A record; None: it went while we looked, or a crash of the machine left half of it."""
     try:
         fields = json.loads(path.read_text())
-        return Process(**{**fields, "command": tuple(fields["command"])})
+        known = documents.known_fields(Process, fields)
+        return Process(**{**known, "command": tuple(fields["command"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

@@ -11,14 +11,14 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from holdfast.control.commands import Decision
+from holdfast.control.commands import Decision, StartWorker
 from holdfast.control.door import (
     Context,
     Door,
@@ -32,22 +32,27 @@ from holdfast.control.facts import Observed
 from holdfast.control.lines import Lines, OrderRefused
 from holdfast.control.observing import People
 from holdfast.control.stream import Stream, hello_of
+from holdfast.control.token_first import TokenFirst
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.membership import Members
 from holdfast.wire import logs, rpc
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Fenced, Occupied, Refused, RetryError, Unavailable
+from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import (
     CERTIFICATE_S,
     HELLO_S,
+    JOIN_MESSAGE_BYTES_MAX,
     RECONNECT_DELAY_S_MAX,
+    RENEW_AGAIN_S,
     RPC_STOP_S,
     SESSION_TIMEOUT_S,
     STREAMS_MAX,
     THREAD_END_S,
 )
 from holdfast.wire.rpc import Contact, Denied
+from holdfast.wire.tasks import Died, owned, unexpected
 
 log = logs.get(__name__)
 
@@ -64,12 +69,17 @@ class Listening:
 
 
 class GrpcAgents:
-    """See `agents_port.Agents`. Made by `start`; `close` ends its thread."""
+    """See `agents_port.Agents`. Made by `start`; `close` ends its thread. `died` is called when it
+    has ended unexpectedly: then no agent can speak to this coordinator any more."""
 
-    def __init__(self, session: Session, authority: Authority, listening: Listening) -> None:
+    def __init__(
+        self, session: Session, authority: Authority, listening: Listening, died: Died
+    ) -> None:
         self._session = session
         self._authority = authority
+        self._secrets = JobSecrets(authority)
         self._listening = listening
+        self._died = died
         self._lines = Lines()
         self._term: int | None = None
         self._follow: Follow[Members] | None = None
@@ -81,13 +91,17 @@ class GrpcAgents:
 
     @classmethod
     def start(
-        cls, session: Session, authority: Authority, listening: Listening | None = None
+        cls,
+        session: Session,
+        authority: Authority,
+        listening: Listening | None = None,
+        died: Died = lambda _: None,
     ) -> Self:
         """Listen. Agents are turned away until `begin`. `Occupied`: the port is in use."""
-        agents = cls(session, authority, listening or Listening())
+        agents = cls(session, authority, listening or Listening(), died)
         ready: Future[None] = Future()
         thread = threading.Thread(
-            target=lambda: asyncio.run(agents._serve(ready)), name="holdfast-agents", daemon=True
+            target=agents._run, args=(ready,), name="holdfast-agents", daemon=True
         )
         agents._thread = thread
         thread.start()
@@ -147,6 +161,10 @@ class GrpcAgents:
         return self._lines.connection(node)
 
     def order(self, term: int, decision: Decision) -> None:
+        order = decision.command
+        if isinstance(order, StartWorker):
+            secret = self._secrets.of(order.job)
+            decision = replace(decision, command=replace(order, secret=secret))
         self._lines.order(term, decision)
 
     def wait(self, timeout_s: float) -> bool:
@@ -195,7 +213,17 @@ class GrpcAgents:
 
     def _spawn(self, work: Any) -> None:
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        owned(asyncio.run_coroutine_threadsafe(work, self._loop), self._tell_death)
+
+    def _tell_death(self, error: BaseException) -> None:
+        log.error("what agents are served by has died", exc_info=error)
+        self._died(unexpected("what agents are served by", error))
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        except BaseException as error:
+            self._tell_death(error)
 
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -211,19 +239,38 @@ class GrpcAgents:
             return
         ready.set_result(None)
         retiring: set[asyncio.Task[None]] = set()
-        while not await self._stopped(identity.due_s()):
-            # The new servers take the same ports. The old ones take no more connections, and their
-            # streams go on: agents leave them one by one, with their own new certificates.
-            ports = (int(where.rpartition(":")[2]) for where in (self.address, self.door_address))
-            fresh = await self._listen(identity, *ports)
-            for server in servers:
-                task = asyncio.create_task(server.stop(listening.certificate_s))
-                retiring.add(task)
-                task.add_done_callback(retiring.discard)
-            servers = fresh
-        await asyncio.gather(*(server.stop(RPC_STOP_S) for server in servers))
-        for task in retiring:
-            task.cancel()
+        try:
+            while not await self._stopped(identity.due_s()):
+                # The new servers take the same ports. The old ones take no more connections, and
+                # their streams go on: agents leave them one by one, with their own new
+                # certificates.
+                fresh = await self._listen_anew(identity)
+                if not fresh:
+                    break
+                for server in servers:
+                    task = asyncio.create_task(server.stop(listening.certificate_s))
+                    retiring.add(task)
+                    task.add_done_callback(retiring.discard)
+                servers = fresh
+        finally:
+            await asyncio.gather(*(server.stop(RPC_STOP_S) for server in servers))
+            for task in retiring:
+                task.cancel()
+
+    async def _listen_anew(self, identity: ServerIdentity) -> list[grpc.aio.Server]:
+        """Servers with the next certificate; empty: we are to stop. What keeps them from listening
+        may pass; when the present certificate has ended too, there is nobody to wait for."""
+        ports = [int(where.rpartition(":")[2]) for where in (self.address, self.door_address)]
+        until_s = identity.until_s
+        while True:
+            try:
+                return await self._listen(identity, *ports)
+            except Exception:
+                if self._authority.now_s() >= until_s:
+                    raise
+                log.exception("the new certificate cannot be shown yet")
+            if await self._stopped(RENEW_AGAIN_S):
+                return []
 
     async def _stopped(self, within_s: float) -> bool:
         try:
@@ -235,7 +282,7 @@ class GrpcAgents:
     async def _listen(
         self, identity: ServerIdentity, port: int, door_port: int
     ) -> list[grpc.aio.Server]:
-        door = Door(self._authority, self._listening.certificate_s)
+        door = Door(self._session, self._authority, self._listening.certificate_s)
         people = People(self._lines, self._authority)
         agents = {
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),
@@ -254,7 +301,8 @@ class GrpcAgents:
             inside = {"holdfast.v1.Agents": agents, "holdfast.v1.People": people.methods()}
             self.address = _bind(servers, inside, closed, f"{host}:{port}")
             outside = {"holdfast.v1.Door": doors}
-            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}")
+            first = (TokenFirst(self._authority),)
+            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}", first)
             for server in servers:
                 await server.start()
         except BaseException:
@@ -289,8 +337,15 @@ def _bind(
     services: dict[str, dict[str, Any]],
     credentials: grpc.ServerCredentials,
     address: str,
+    interceptors: Sequence[Any] = (),
 ) -> str:
-    server = grpc.aio.server(options=rpc.SERVER_OPTIONS, maximum_concurrent_rpcs=2 * STREAMS_MAX)
+    options = rpc.SERVER_OPTIONS
+    if interceptors:  # of the port that asks for no certificate
+        most = ("grpc.max_receive_message_length", JOIN_MESSAGE_BYTES_MAX)
+        options = (*(one for one in options if one[0] != most[0]), most)
+    server = grpc.aio.server(
+        options=options, interceptors=interceptors, maximum_concurrent_rpcs=2 * STREAMS_MAX
+    )
     servers.append(server)
     for service, methods in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))

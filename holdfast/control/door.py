@@ -3,11 +3,15 @@
 `Join` is served without a client's certificate, since a new machine has none; its join token says
 that it may have one. So is `Stand`, which lends the authority to a machine with a standby token.
 `Renew` is served on the agents' port: the certificate in use is the right to the next one. Any
-coordinator can do all of it, leader or not.
+coordinator can do all of it, leader or not; how often a token was used, and which names are taken,
+they agree upon in the coordination plane (`joins`). Whoever is let in also gets the secret of that
+plane: over TLS, and not before.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Sequence
@@ -16,14 +20,17 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from holdfast.control.joins import Joins, Use
+from holdfast.coordination import Session
+from holdfast.coordination.access import OWNER
 from holdfast.wire import logs, rpc, tokens
 from holdfast.wire.certificates import Authority, Identity, Peer, peer_of, requested_node
 from holdfast.wire.convert import parsed
-from holdfast.wire.errors import Refused
+from holdfast.wire.errors import HoldfastError, Refused, RetryError
 from holdfast.wire.limits import CERTIFICATE_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.rpc import Denied
-from holdfast.wire.tokens import Kind
+from holdfast.wire.tokens import Kind, Token
 
 log = logs.get(__name__)
 
@@ -49,6 +56,12 @@ class ServerIdentity:
                 log.info("the coordinator's certificate was renewed")
             return self._identity
 
+    @property
+    def until_s(self) -> float:
+        """When the one that was made last ends, on the wall clock."""
+        with self._lock:
+            return self._identity.peer.until_s
+
     def due_s(self) -> float:
         """How long until the next one is due."""
         with self._lock:
@@ -66,7 +79,13 @@ def server_credentials(identity: Identity, *, client_shows_one: bool) -> grpc.Se
 class Door:
     """Serves `Join`, `Stand` and `Renew`."""
 
-    def __init__(self, authority: Authority, life_s: float = CERTIFICATE_S) -> None:
+    def __init__(
+        self, session: Session, authority: Authority, life_s: float = CERTIFICATE_S
+    ) -> None:
+        self._joins = Joins(session, authority.now_s)
+        # Of an address that names a user, each machine has the password already, or nobody has.
+        known = session.access is not None and session.access.user == OWNER
+        self._access = session.access.document() if known and session.access else b""
         self._authority = authority
         self._life_s = life_s
 
@@ -74,8 +93,10 @@ class Door:
         try:
             request = _request(raw)
             node = _checked(requested_node, request.request_pem)
-            check_token(self._authority, context, Kind.JOIN, node)
-            return self._reply(request, node)
+            token = check_token(self._authority, context, Kind.JOIN, node)
+            asked = hashlib.sha256(request.request_pem).hexdigest()
+            await self._count(Use(token, node, asked, of_node=True))
+            return self._reply(request, node, self._access)
         except Denied as denied:
             log.warning("a machine was not let in", peer=context.peer(), reason=str(denied))
             await rpc.deny(context, denied)
@@ -84,13 +105,16 @@ class Door:
         try:
             request = _checked(lambda data: parsed(pb.StandRequest, data), raw)
             rpc.check_protocol(request.protocol)
-            check_token(self._authority, context, Kind.STANDBY, request.name)
+            token = check_token(self._authority, context, Kind.STANDBY, request.name)
+            await self._count(Use(token, request.name, request.attempt, of_node=False))
         except Denied as denied:
             log.warning("a machine may not stand by", peer=context.peer(), reason=str(denied))
             await rpc.deny(context, denied)
         log.warning("the authority is lent", to=request.name, peer=context.peer())
         certificate_pem, key_pem = self._authority.lent()
-        return pb.StandReply(certificate_pem=certificate_pem, key_pem=key_pem).SerializeToString()
+        return pb.StandReply(
+            certificate_pem=certificate_pem, key_pem=key_pem, access=self._access
+        ).SerializeToString()
 
     async def renew(self, raw: bytes, context: Context) -> bytes:
         try:
@@ -104,7 +128,16 @@ class Door:
             log.warning("a certificate was not renewed", peer=context.peer(), reason=str(denied))
             await rpc.deny(context, denied)
 
-    def _reply(self, request: pb.CertificateRequest, node: str) -> bytes:
+    async def _count(self, use: Use) -> None:
+        """Count a use of a token in the plane; `Denied`: it does not hold for this any more."""
+        try:
+            await asyncio.to_thread(self._joins.count, use)
+        except RetryError as error:
+            raise Denied(grpc.StatusCode.UNAVAILABLE, error) from error
+        except HoldfastError as error:
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, error) from error
+
+    def _reply(self, request: pb.CertificateRequest, node: str, access: bytes = b"") -> bytes:
         authority = self._authority
         certificate = authority.sign(request.request_pem, node, self._life_s)
         until_s = peer_of(certificate).until_s
@@ -113,6 +146,7 @@ class Door:
             certificate_pem=certificate,
             trust_pem=authority.trust_pem,
             token=tokens.member_token(authority, node, until_s),
+            access=access,
         ).SerializeToString()
 
 
@@ -133,9 +167,9 @@ def check_peer(authority: Authority, context: Context) -> Peer:
     return peer
 
 
-def check_token(authority: Authority, context: Context, kind: Kind, node: str) -> None:
+def check_token(authority: Authority, context: Context, kind: Kind, node: str) -> Token:
     try:
-        tokens.check(authority, rpc.token_in(context), kind, node)
+        return tokens.check(authority, rpc.token_in(context), kind, node)
     except Refused as error:
         raise Denied(grpc.StatusCode.UNAUTHENTICATED, error) from error
 

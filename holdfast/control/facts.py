@@ -124,6 +124,7 @@ class Failure:
     reason: str
     at_s: float
     step: int = 0  # how far the job was: a later failure at a later step is another story
+    final: bool = False  # trying again cannot help
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from holdfast.coordination import Session
 from holdfast.models.catalogue import Catalogue
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.bundles import BUNDLES
+from holdfast.storage.claims import Claims
 from holdfast.storage.garbage import References, Sweeper
 from holdfast.storage.keys import content_key
 from holdfast.wire import logs
@@ -67,9 +68,14 @@ class Housekeeping:
         every_s: float = SWEEP_EVERY_S,
         grace_s: float = GARBAGE_GRACE_S,
         wait_s: float = GARBAGE_WAIT_S,
+        claims: Claims | None = None,
     ) -> None:
         self._sweeper = Sweeper(
-            blobs, lambda: references(session, observed()), grace_s=grace_s, wait_s=wait_s
+            blobs,
+            lambda: references(session, observed()),
+            grace_s=grace_s,
+            wait_s=wait_s,
+            claims=claims,
         )
         self._leads = leads
         self._every_s = every_s

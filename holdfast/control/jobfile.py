@@ -11,12 +11,20 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from holdfast.control import units
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.spec import (
+    CheckpointPolicy,
+    JobSpec,
+    Mode,
+    Network,
+    Resources,
+    RestartPolicy,
+)
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import (
     JOB_FILE_BYTES_MAX,
@@ -28,6 +36,7 @@ from holdfast.wire.limits import (
 
 # A name becomes a node's, a folder's and a pod's: no slash, no leading dot, nothing to be quoted.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+E = TypeVar("E", bound=Enum)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 _DURATION_S_MAX: Final = 10 * 365 * 86_400.0
 
@@ -185,12 +194,16 @@ def _memory(at: _At) -> int:
     return found
 
 
-def _mode(at: _At) -> Mode:
-    known = [mode.value for mode in Mode]
-    value = at.scalar(f"one of {', '.join(known)}")
-    if value not in known:
-        raise at.wrong(f"one of {', '.join(known)}", _nearest(value, known))
-    return Mode(value)
+def _one_of(kind: type[E]) -> Callable[[_At], E]:
+    known = [each.value for each in kind]
+
+    def read(at: _At) -> E:
+        value = at.scalar(f"one of {', '.join(known)}")
+        if value not in known:
+            raise at.wrong(f"one of {', '.join(known)}", _nearest(value, known))
+        return kind(value)
+
+    return read
 
 
 def _checkpoint(at: _At) -> CheckpointPolicy:
@@ -244,13 +257,14 @@ KEYS: Final[Mapping[str, Callable[[_At], Any]]] = {
     "lanes": lambda at: at.whole(1, JOB_LANES_MAX),
     "workers": _workers,
     "resources": _resources,
-    "mode": _mode,
+    "mode": _one_of(Mode),
     "checkpoint": _checkpoint,
     "restart": _restart,
     "settings": _settings,
     "deadline": _At.seconds,
     "silence": _At.seconds,
     "notify": _notify,
+    "network": _one_of(Network),
 }
 
 
@@ -319,6 +333,8 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["deadline"] = units.duration_of(spec.deadline_s)
     if spec.silence_s is not None:
         plain["silence"] = units.duration_of(spec.silence_s)
+    if spec.network is not Network.ENCRYPTED:
+        plain["network"] = spec.network.value
     return plain
 
 

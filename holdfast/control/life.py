@@ -17,7 +17,8 @@ leader comes to the same conclusions.
   not. Failures before the next restart belong to one round: the first is the cause. After each
   round nothing is started for a pause that doubles; `failures_max` rounds in a row end the job. A
   row is broken by time (`forgiven_after_s`) together with progress: a job that fails at the same
-  step every hour is not forgiven.
+  step every hour is not forgiven. A worker that says that trying again cannot help (`REFUSED`: a
+  wrong argument, data that is not what it was) ends the job at once.
 
 Replicas (mode `serve`) have no end of their own, and fail one by one: see `serving`.
 """
@@ -92,9 +93,12 @@ def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure 
     if sight.job.spec.serves:
         failure = serving.failure_of(sight, worker, exit_, now_s)
         return failure and replace(failure, reason=bounded(failure.reason))
-    if not exit_.kind.is_failure or sight.gone[worker].draining or resting(sight.job, now_s):
+    final = exit_.kind is ExitKind.REFUSED
+    if not exit_.kind.is_failure or sight.gone[worker].draining:
         return None
-    return Failure(worker, bounded(exit_.detail or exit_.kind.value), now_s, sight.step)
+    if resting(sight.job, now_s) and (not final or sight.job.failures[-1].final):
+        return None
+    return Failure(worker, bounded(exit_.detail or exit_.kind.value), now_s, sight.step, final)
 
 
 def finished_step(sight: Sight) -> int | None:
@@ -129,10 +133,12 @@ def departure(sight: Sight, plan: JobPlan, now_s: float) -> Departure | None:
         text = f"worker {job.finished_by} finished the job"
         return Departure(f"{text}; the others end too", Phase.SUCCEEDED, text, saves=False)
     spec, count = job.spec, rounds(job)
-    if job.failures and count >= spec.restart.failures_max and not spec.serves:
+    ends = bool(job.failures) and (count >= spec.restart.failures_max or job.failures[-1].final)
+    if ends and not spec.serves:
         last = job.failures[-1]
         times = "once" if count == 1 else f"{count} times in a row"
-        text = bounded(f"{last.reason}\n(worker {last.worker}; the job failed {times})")
+        said = "trying again cannot help" if last.final else f"the job failed {times}"
+        text = bounded(f"{last.reason}\n(worker {last.worker}; {said})")
         return Departure(f"failed: {text}", Phase.FAILED, text, saves=False)
     if job.intent.stops:
         text = "stopped as its user asked"

@@ -23,11 +23,13 @@ from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.coordinator import Coordinator
 from holdfast.control.housekeeping import Housekeeping
 from holdfast.control.manifests import manifests_in
-from holdfast.coordination import Election, Leader, Session
+from holdfast.coordination import Election, Leader, Session, protection
+from holdfast.storage.claims import Claims
 from holdfast.wire import logs, process
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Cancelled, HoldfastError, Occupied
 from holdfast.wire.places import LEADER_PATH
+from holdfast.wire.tasks import Died
 
 log = logs.get(__name__)
 
@@ -87,20 +89,31 @@ def serve(options: Options, tell: Tell | None = None) -> int:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
-        agents = stack.enter_context(_agents(cluster, session, authority, options))
+        protection.ready_for_workers(session)
+        deaths: list[BaseException] = []
+
+        def died(error: BaseException) -> None:
+            deaths.append(error)
+            stop.set()
+
+        agents = stack.enter_context(_agents(cluster, session, authority, options, died))
         registration.note(address=agents.address, door=agents.door_address)
-        blobs = cluster.blobs()
-        coordinator = Coordinator(session, agents, manifests_in(blobs), options.name)
-        housekeeping = Housekeeping(session, blobs, agents.observed, lambda: coordinator.acting)
+        blobs, claims = cluster.blobs(), Claims()
+        coordinator = Coordinator(session, agents, manifests_in(blobs, claims), options.name)
+        housekeeping = Housekeeping(
+            session, blobs, agents.observed, lambda: coordinator.acting, claims=claims
+        )
         stack.enter_context(housekeeping)
         leader = Election(session, LEADER_PATH).current_leader
         stack.enter_context(_Telling(coordinator, registration, leader, tell, stop))
         coordinator.run(stop)
+        if deaths:
+            raise deaths[0]
     return 0
 
 
 def _agents(
-    cluster: Cluster, session: Session, authority: Authority, options: Options
+    cluster: Cluster, session: Session, authority: Authority, options: Options, died: Died
 ) -> GrpcAgents:
     """Listen: on the ports asked for, else on those of last time (tokens name them), else any."""
     note = cluster.run_folder / f"ports-{options.name}"
@@ -110,11 +123,11 @@ def _agents(
     asked = (options.port, options.door_port)
     try:
         found = Listening(port=asked[0] or port, door_port=asked[1] or door_port, **listening)
-        agents = GrpcAgents.start(session, authority, found)
+        agents = GrpcAgents.start(session, authority, found, died)
     except Occupied:
         if any(asked):
             raise
-        agents = GrpcAgents.start(session, authority, Listening(**listening))
+        agents = GrpcAgents.start(session, authority, Listening(**listening), died)
     ports = [where.rpartition(":")[2] for where in (agents.address, agents.door_address)]
     note.write_text(" ".join(ports) + "\n")
     return agents

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from holdfast.control.commands import CommitCheckpoint
 from holdfast.storage.blobs import Blobs
-from holdfast.storage.manifests import Manifest, write_manifest
+from holdfast.storage.claims import Claims
+from holdfast.storage.manifests import Manifest, manifest_key, write_manifest
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import MANIFEST_WRITERS, TROUBLE_S
@@ -24,14 +25,14 @@ WriteManifest = Callable[[CommitCheckpoint], str]
 """Make the manifest of this commit durable, and give its key. May take long, may be repeated."""
 
 
-def manifests_in(blobs: Blobs) -> WriteManifest:
-    """Manifests as blobs, next to the parts that they name."""
+def manifests_in(blobs: Blobs, claims: Claims) -> WriteManifest:
+    """Manifests as blobs, next to the parts that they name. `claims` is the sweeper's, too."""
 
     def write(commit: CommitCheckpoint) -> str:
         attempt = commit.attempt
-        return write_manifest(
-            blobs, Manifest(commit.job, attempt.step, attempt.view, dict(commit.parts))
-        )
+        manifest = Manifest(commit.job, attempt.step, attempt.view, dict(commit.parts))
+        with claims.needing({manifest_key(manifest), *(part.key for _, part in manifest.parts())}):
+            return write_manifest(blobs, manifest)
 
     return write
 

@@ -222,8 +222,8 @@ def _why(
 
 
 def setting_text(setting: Setting) -> str:
-    """`lr=0.01 at step 120`."""
-    when = f"at step {setting.at_step}" if setting.at_step else "as soon as all know it"
+    """`lr=0.01 for step 120`: given, not taken. Whether anything takes it, workers say."""
+    when = f"for step {setting.at_step}" if setting.at_step else "for the next step"
     return f"{setting.name}={setting.value} {when}"
 
 

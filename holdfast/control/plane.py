@@ -27,6 +27,7 @@ from holdfast.control.spec import JobSpec
 from holdfast.coordination import ABSENT, Config, Facts, Session, stamps
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
 from holdfast.wire.limits import DRAINING_NODES_MAX, SETTINGS_MAX, UPDATE_TRIES_MAX
+from holdfast.wire.talk import SIZE_SETTINGS
 
 
 class ControlPlane:
@@ -122,6 +123,12 @@ class ControlPlane:
         self._open_job(job)
         if not name or at_step < 0:
             raise Usage("a setting has a name, and a step from 0", fix="holdfast set JOB lr=0.01")
+        if name in SIZE_SETTINGS and not (value.isdecimal() and int(value) > 0):
+            raise Usage(
+                f"{name}={value!r}",
+                why="a step takes a whole number of samples, from 1 on",
+                fix=f"holdfast set {job} {name}=32",
+            )
         filed = self._filed(job)
         if 0 < at_step <= filed.job.committed_step:
             raise Usage(

@@ -49,7 +49,7 @@ from holdfast.control.life import Departure
 from holdfast.control.plans import JobPlan, NodeRoom, Plan
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spans import lasts
-from holdfast.control.spec import Resources
+from holdfast.control.spec import Network, Resources
 from holdfast.wire import talk
 from holdfast.wire.limits import REPLICA_NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
 
@@ -247,6 +247,8 @@ def _environment(job: Job) -> Mapping[str, str]:
         talk.LANES_VARIABLE: str(job.spec.lanes),
         talk.MODE_VARIABLE: job.spec.mode.value,
     }
+    if job.spec.network is Network.TRUSTED:
+        first[talk.NETWORK_VARIABLE] = job.spec.network.value
     if job.spec.settings:
         first[talk.SETTINGS_VARIABLE] = json.dumps(dict(job.spec.settings), sort_keys=True)
     return first

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.wire.room import Resources
 
-__all__ = ["CheckpointPolicy", "JobSpec", "Mode", "Resources", "RestartPolicy"]
+__all__ = ["CheckpointPolicy", "JobSpec", "Mode", "Network", "Resources", "RestartPolicy"]
 
 _ONE_CORE: Final = Resources(cpu=1.0)
 
@@ -21,6 +21,13 @@ class Mode(Enum):
     LOCAL = "local"
     ASYNC = "async"
     SERVE = "serve"
+
+
+class Network(Enum):
+    """What lies between the machines of a job: its workers speak TLS there, or need not."""
+
+    ENCRYPTED = "encrypted"
+    TRUSTED = "trusted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class JobSpec:
     deadline_s: float | None = None
     silence_s: float | None = None  # a worker without progress for so long has hung; None: ours
     notify: tuple[str, ...] = ()
+    network: Network = Network.ENCRYPTED
 
     @property
     def serves(self) -> bool:

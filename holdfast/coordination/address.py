@@ -14,8 +14,11 @@ from holdfast.wire.limits import LINGER_S, SESSION_TIMEOUT_S, TICK_MS
 
 DEFAULT_PORT = 2181
 _FORMS = "embedded:DIR or zk://h1:2181,h2,h3/chroot?timeout_s=10"
-_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen")
-_ZOOKEEPER_KEYS = ("timeout_s", "user", "password_env", "tls", "ca", "cert", "key", "verify")
+_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen", "secret_file")
+_ZOOKEEPER_KEYS = (
+    *("timeout_s", "secret_file", "user", "password_env"),
+    *("tls", "ca", "cert", "key", "verify"),
+)
 _VERIFY = ("host", "ca", "none")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -29,6 +32,7 @@ class EmbeddedAddress:
     linger_s: float = LINGER_S
     tick_ms: int = TICK_MS
     listen: str = "127.0.0.1:0"  # where the server listens when it is started
+    secret_file: Path | None = None  # who we are there; None: its own, in the folder
 
     def __str__(self) -> str:
         return f"embedded:{self.folder}"
@@ -57,6 +61,7 @@ class ZooKeeperAddress:
     timeout_s: float = SESSION_TIMEOUT_S
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    secret_file: Path | None = None  # who we are there; None: nobody in particular
     tls: TLS | None = None
 
     @property
@@ -87,6 +92,17 @@ def parse(text: str) -> Address:
     )
 
 
+def with_secret_file(text: str, path: Path) -> str:
+    """The same address for whoever has only that file: no other credentials are in it."""
+    where, _, query = text.partition("?")
+    kept = [
+        (key, value)
+        for key, value in urllib.parse.parse_qsl(query, keep_blank_values=True)
+        if key not in ("secret_file", "user", "password_env")
+    ]
+    return f"{where}?{urllib.parse.urlencode([*kept, ('secret_file', str(path))], safe='/:,[]')}"
+
+
 def _embedded(rest: str) -> EmbeddedAddress:
     where, _, query = rest.partition("?")
     if not where:
@@ -98,6 +114,7 @@ def _embedded(rest: str) -> EmbeddedAddress:
         linger_s=_seconds(given, "linger_s", LINGER_S),
         tick_ms=int(_seconds(given, "tick_ms", TICK_MS)),
         listen=given.get("listen", EmbeddedAddress.listen),
+        secret_file=_secret_file(given),
     )
 
 
@@ -117,6 +134,7 @@ def _zookeeper(rest: str) -> ZooKeeperAddress:
         timeout_s=_seconds(given, "timeout_s", SESSION_TIMEOUT_S),
         user=given.get("user"),
         password=_password(given),
+        secret_file=_secret_file(given),
         tls=_tls(given),
     )
 
@@ -190,6 +208,17 @@ def _password(given: Mapping[str, str]) -> str | None:
             fix=f"export {name}=…",
         )
     return password
+
+
+def _secret_file(given: Mapping[str, str]) -> Path | None:
+    named = given.get("secret_file")
+    if named is not None and "user" in given:
+        raise Usage(
+            "an address has a secret_file or a user, not both",
+            why="each of them says who connects",
+            fix="keep one of them",
+        )
+    return None if named is None else Path(named).expanduser().absolute()
 
 
 def _tls(given: Mapping[str, str]) -> TLS | None:

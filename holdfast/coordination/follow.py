@@ -34,7 +34,8 @@ class Followed(Protocol):
 
 class Follow(Generic[T]):
     """Runs until `close`, through SUSPENDED and LOST. A failing callback is logged, and called
-    again with the next state. `pause_s`: how long it waits before it reads what has changed, drawn
+    again with the next state; a read that fails, for whatever reason, is done again.
+    `pause_s`: how long it waits before it reads what has changed, drawn
     anew each time; many that follow the same thing need not all read it in the same moment."""
 
     def __init__(
@@ -86,6 +87,10 @@ class Follow(Generic[T]):
             except HoldfastError as error:
                 level = logging.DEBUG if isinstance(error, RetryError) else logging.WARNING
                 _log.log(level, "following %s goes on after: %s", self._what, error)
+                self._wake.wait(RECONNECT_DELAY_S_MAX)
+                continue
+            except Exception:  # a bug, of ours or of who wrote what is read: it is not the end
+                _log.exception("following %s goes on after a bug", self._what)
                 self._wake.wait(RECONNECT_DELAY_S_MAX)
                 continue
             if told != [present] and not self._closed:

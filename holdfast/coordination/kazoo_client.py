@@ -2,8 +2,8 @@
 
 kazoo does not tell the session time-out that the servers granted, does not give up a server that
 stopped answering while requests are still being sent, takes a Ctrl-C that comes while it sends for
-the end of the connection, and logs credentials at its debug level. Those four are mended here, and
-nowhere else.
+the end of the connection, logs credentials at its debug level, and shows them to whoever listens at
+the port of a server of ours that died. Those five are mended here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Auth, Connect
 from kazoo.protocol.states import KeeperState
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import ACL, Id
 
+from holdfast.coordination import listeners
+from holdfast.coordination.access import Access, Entry
 from holdfast.coordination.address import TLS, ZooKeeperAddress
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S, RECONNECT_DELAY_S_MAX
@@ -60,13 +63,55 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         return None
 
 
-def make(address: ZooKeeperAddress, hosts: str, granted: Callable[[float], None]) -> KazooClient:
-    """A client that is not started. `granted(timeout_s)` is called before each CONNECTED."""
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Connects to servers of one user of this machine only, whom `user` names.
+
+    The port of a server that died may be anybody's a moment later. Whoever listens there would be
+    shown our secret, and have the plane.
+    """
+
+    def __init__(self, user: Callable[[], int]) -> None:
+        super().__init__()
+        self._user = user
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        link = super().create_connection(*arguments, **options)
+        try:
+            self._check(link)
+        except OSError:
+            link.close()
+            raise
+        return link
+
+    def _check(self, link: socket.socket) -> None:
+        owner, user = listeners.owner_of(link.getpeername()), self._user()
+        if owner not in (None, user):
+            raise OSError(f"a program of user {owner} listens there, not one of user {user}")
+
+
+def entries(acl: tuple[Entry, ...]) -> list[ACL]:
+    """An access list as kazoo wants it."""
+    return [ACL(entry.perms, Id(entry.scheme, entry.id)) for entry in acl]
+
+
+def make(
+    address: ZooKeeperAddress,
+    hosts: str,
+    granted: Callable[[float], None],
+    access: Access | None = None,
+    user: Callable[[], int] | None = None,
+) -> KazooClient:
+    """A client that is not started. `granted(timeout_s)` is called before each CONNECTED. `access`
+    is shown on every connection, before its first request. `user`: whose process the server is, on
+    this machine; nobody else's is shown anything."""
     tls = address.tls
     options: dict[str, Any] = {}
-    if address.user is not None:
-        options["auth_data"] = [("digest", f"{address.user}:{address.password}")]
-        options["default_acl"] = CREATOR_ALL_ACL
+    if access is not None:
+        options["auth_data"] = [("digest", access.credential)]
+        # Whatever kazoo makes by itself. `nodes` gives each node its own.
+        options["default_acl"] = entries(access.acl("/"))
+    if user is not None:
+        options["handler"] = _Handler(user)
     if tls is not None:
         options |= {
             "use_ssl": True,

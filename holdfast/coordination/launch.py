@@ -19,10 +19,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.coordination.address import EmbeddedAddress, parse
-from holdfast.wire import talk
+from holdfast.wire import disk, talk
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
 from holdfast.wire.process import PART_VARIABLE
@@ -65,6 +66,19 @@ def holder(folder: Path) -> int | None:
     return pid if _alive(pid) and _held(folder / "lock") else None
 
 
+def closed(folder: Path) -> int:
+    """How many nodes the server over `folder` found open to everybody when it started."""
+    try:
+        return int(json.loads((folder / "server.json").read_bytes()).get("closed", 0))
+    except (OSError, ValueError, TypeError):
+        return 0
+
+
+def user_of(folder: Path) -> Callable[[], int]:
+    """Gives the user whose process the server over `folder` is; `OSError`: there is none now."""
+    return lambda: (folder / "server.json").stat().st_uid
+
+
 def forbid(folder: Path, fix: str, timeout_s: float) -> None:
     """From now on nobody starts a server over `folder`. Those who were about to have given up, or
     have started it, when this returns; one that is paused is waited for `timeout_s` at most.
@@ -72,7 +86,7 @@ def forbid(folder: Path, fix: str, timeout_s: float) -> None:
     `fix`: the command with which it is allowed again, for those who want one.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / _ENDED).write_text(fix)
+    disk.draft(folder / _ENDED, fix.encode())
     # Who has the turn looks for the mark before it starts anything.
     deadline_s = time.monotonic() + timeout_s
     turn = _Turn(folder)
@@ -173,7 +187,7 @@ class _Turn:
         if self._handle >= 0:
             return True
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make_folder(self._folder, 0o700)
             handle = os.open(self._folder / "starting", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
             return True  # starting one says what is wrong with the folder
@@ -223,8 +237,8 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
         *("--linger", f"{address.linger_s:g}", "--tick-ms", str(address.tick_ms)),
     ]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (folder / "server.log").open("ab") as log:
+        disk.make_folder(folder, 0o700)
+        with disk.private(folder / "server.log", "ab") as log:
             # A session of its own: Ctrl-C in the terminal of its starter must not end it.
             child = subprocess.Popen(
                 command,

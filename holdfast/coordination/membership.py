@@ -1,10 +1,9 @@
 """Who is here: members with data, each alive as long as its session.
 
 A name belongs to the newest process that joined with it. A process that was killed and started
-again finds the node of its former self, whose session has not ended yet; waiting for that would
-cost a session's time at each restart, so it takes the name over, in one transaction. The former
-owner, should it be alive after all (two machines with one name), sees that it was displaced, says
-so, and does not fight for the name.
+again finds the node of its former self, whose session has not ended yet. It does not wait for that
+at each restart: it takes the name over, in one transaction. The former owner, should it be alive
+after all (two machines with one name), sees that it was displaced, says so, and does not fight.
 
 A request of a process that died may arrive after its successor has joined. Versions do not tell
 their nodes apart: each begins with 0. So each name has a *turn* beside the members, a node that
@@ -290,6 +289,11 @@ class Membership:
     def members(self) -> Members:
         """Everyone who is here now, by name; an immutable snapshot."""
         return _Roll(self._session, self._path).read(None)
+
+    def seen(self, name: str) -> tuple[bool, ...]:
+        """Whether somebody is here under this name now, and whether anybody ever was."""
+        paths = (f"{self._path}/{name}", f"{self._path}-turns/{name}")
+        return tuple(self._session.nodes.read(path, fresh=True) is not None for path in paths)
 
     def watch(self, callback: Callable[[Members], None]) -> Follow[Members]:
         """Call `callback(members)` now and after each change, on a thread of its own."""

@@ -8,66 +8,37 @@ connection breaks before the reply, whether it was done is found out, not guesse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
+from kazoo.security import ACL
 
+from holdfast.coordination.access import Access
 from holdfast.coordination.fences import Fences, Gate
+from holdfast.coordination.kazoo_client import entries
 from holdfast.coordination.life import Life
 from holdfast.coordination.together import Together
 from holdfast.coordination.translate import REPLY_LOST, translated
 from holdfast.coordination.waits import Bells, Deadline, Wake
+from holdfast.coordination.znodes import Op, Rejected, ReplyLost, Znode, parent_of, znode_of
 from holdfast.wire.errors import Conflict, SessionLost, Unavailable
 
+__all__ = ["Nodes", "Op", "Rejected", "ReplyLost", "Znode", "parent_of"]
+
 Send = Callable[[], Any]
-
-
-class Znode(NamedTuple):
-    """A node as it was read. `owner` is the session of an ephemeral node, else 0."""
-
-    path: str
-    data: bytes
-    version: int
-    czxid: int
-    owner: int
-    created_ms: int
-
-
-class Op(NamedTuple):
-    """One operation of a transaction. A version of -1 fits any."""
-
-    kind: Literal["create", "put", "delete", "check"]
-    path: str
-    data: bytes = b""
-    version: int = -1
-    ephemeral: bool = False
-    sequence: bool = False
-
-
-class ReplyLost(Exception):
-    """The request was sent, and whether it was done is not known."""
-
-
-class Rejected(Exception):
-    """The transaction was not done, because of its operation number `index`."""
-
-    def __init__(self, index: int, cause: Exception) -> None:
-        super().__init__(f"operation {index}: {cause!r}")
-        self.index = index
-        self.cause = cause
-
-
-def parent_of(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
 
 
 class Nodes:
     """Reads and writes of one session. `life`, where given, must still be alive when it is done."""
 
-    def __init__(self, gate: Gate, client: KazooClient, root: str) -> None:
+    def __init__(
+        self, gate: Gate, client: KazooClient, root: str, access: Access | None = None
+    ) -> None:
         self._gate = gate
-        self._client = client
+        self._access = access
+        self.client = client
         self._root = root
         self._bells = Bells()
         self.fences = Fences(gate, client, root)
@@ -79,6 +50,10 @@ class Nodes:
     def waiting(self) -> int:
         """How many wakes hang on watches now."""
         return len(self._bells)
+
+    def full(self, path: str) -> str:
+        """A path of ours as the servers know it."""
+        return (self._root + path).rstrip("/") or "/"
 
     def deadline(self, deadline: Deadline | None) -> Deadline:
         """The end of one operation within a longer wait."""
@@ -142,34 +117,41 @@ class Nodes:
         was lost it shows whether that was done. Else it is what one server remembers.
         """
         full = self._root + path
-        watch = self._bells.hang(("data", full), wake)
-
-        def get() -> Any:
-            return self._client.get_async(full, watch=watch)
-
-        ask = self.fences.before(full, get) if fresh else get
         doing, missing = f"read {path}", (kz.NoNodeError,)
-        while True:
-            try:
-                data, stat = self.persist(ask, doing, deadline, life, missing)
-            except kz.NoNodeError:
-                if wake is None or not self.persist(
-                    lambda: self._client.exists_async(full, watch=watch), doing, deadline, life
-                ):
-                    return None
-            else:
-                return _znode(path, data, stat)
+        with self._bells.hung(("data", full), wake) as watch:
+
+            def get() -> Any:
+                return self.client.get_async(full, watch=watch)
+
+            ask = self.fences.before(full, get) if fresh else get
+            while True:
+                try:
+                    data, stat = self.persist(ask, doing, deadline, life, missing)
+                except kz.NoNodeError:
+                    if wake is None or not self.persist(
+                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, life
+                    ):
+                        return None
+                else:
+                    return znode_of(path, data, stat)
 
     def read_all(self, wanted: Sequence[tuple[str, Wake | None]]) -> list[Znode | None]:
         """Several nodes in one round trip. Nobody is woken for one that is not there."""
-        full = [(self._root + path, wake) for path, wake in wanted]
-        hang, get = self._bells.hang, self._client.get_async
-        answers = self.persist(
-            lambda: Together([get(at, watch=hang(("data", at), wake)) for at, wake in full]),
-            f"read {len(wanted)} nodes",
-        )
+        full = [self._root + path for path, _ in wanted]
+        hang, get = self._bells.hang, self.client.get_async
+        bells = [hang(("data", at), wake) for at, (_, wake) in zip(full, wanted, strict=True)]
+        watched = list(zip(full, bells, strict=True))
+        answers: list[Any] = [None] * len(wanted)
+        try:
+            answers = self.persist(
+                lambda: Together([get(at, watch=bell) for at, bell in watched]),
+                f"read {len(wanted)} nodes",
+            )
+        finally:
+            for bell, (_, wake), answer in zip(bells, wanted, answers, strict=True):
+                self._bells.tell(bell, wake, placed=answer is not None)
         found = zip(wanted, answers, strict=True)
-        return [_znode(path, *answer) if answer else None for (path, _), answer in found]
+        return [znode_of(path, *answer) if answer else None for (path, _), answer in found]
 
     def still(self, paths: Sequence[str], wake: Wake) -> list[bool]:
         """For each node: no watch of `wake` has rung since it was read, and no link was lost."""
@@ -185,17 +167,14 @@ class Nodes:
         life: Life | None = None,
     ) -> list[str]:
         """Names of the children; none if there is no such node. `wake`, `fresh` as for `read`."""
-        full = self._root + path
-        watch = self._bells.hang(("children", full), wake)
-
-        def get() -> Any:
-            return self._client.get_children_async(full, watch=watch)
-
-        ask = self.fences.before(full, get) if fresh else get
+        full, names = self._root + path, self.client.get_children_async
         doing, missing = f"list {path}", (kz.NoNodeError,)
         while True:
             try:
-                found: list[str] = self.persist(ask, doing, deadline, life, missing)
+                with self._bells.hung(("children", full), wake) as watch:
+                    get = partial(names, full, watch=watch)
+                    ask = self.fences.before(full, get) if fresh else get
+                    found: list[str] = self.persist(ask, doing, deadline, life, missing)
             except kz.NoNodeError:
                 if wake is None or self.read(path, wake, deadline=deadline, life=life) is None:
                     return []
@@ -215,10 +194,10 @@ class Nodes:
         A watch on its children: changes of its data do not fire it.
         """
         full = self._root + path
-        watch = self._bells.hang(("children", full), wake)
-        get, doing, missing = self._client.get_children_async, f"watch {path}", (kz.NoNodeError,)
+        get, doing, missing = self.client.get_children_async, f"watch {path}", (kz.NoNodeError,)
         try:
-            self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
+            with self._bells.hung(("children", full), wake) as watch:
+                self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
         except kz.NoNodeError:
             return False
         return True
@@ -227,9 +206,23 @@ class Nodes:
 
     def ensure(self, path: str, deadline: Deadline | None = None) -> None:
         """Make the node, and those above it, where missing."""
-        full = (self._root + path).rstrip("/") or "/"
-        make = self._client.ensure_path_async
-        self.persist(lambda: make(full), f"make {path}", deadline, writes=True)
+        deadline = self.deadline(deadline)
+        full = self.full(path).rstrip("/")
+        doing, passing = f"make {path}", (kz.NodeExistsError, kz.NoNodeError)
+        missing = [full] if full else []
+        while missing:
+            here = missing[-1]
+            find = partial(self.client.exists_async, here)
+            make = partial(self.client.create_async, here, b"", acl=self._acl(here))
+            try:
+                if not self.persist(find, doing, deadline):
+                    self.persist(make, doing, deadline, None, passing, writes=True)
+            except kz.NoNodeError:
+                missing.append(parent_of(here))
+                continue
+            except kz.NodeExistsError:
+                pass  # somebody else made it
+            missing.pop()
 
     def create(
         self,
@@ -298,7 +291,7 @@ class Nodes:
         deadline: Deadline | None = None,
     ) -> bool:
         """Remove the node. False if there was none (or a lost reply's attempt removed it)."""
-        full, delete = self._root + path, self._client.delete_async
+        full, delete = self._root + path, self.client.delete_async
         doing, missing = f"remove {path}", (kz.NoNodeError,)
         try:
             self.persist(lambda: delete(full, version), doing, deadline, life, missing, writes=True)
@@ -342,12 +335,21 @@ class Nodes:
 
     # --- private --------------------------------------------------------------------------------
 
+    def _acl(self, full: str) -> list[ACL] | None:
+        """Who may do what to the node at this path of the servers; None: as the server has it."""
+        if self._access is None:
+            return None
+        if full != self._root and not full.startswith(f"{self._root}/"):
+            return entries(self._access.above())
+        return entries(self._access.acl(full[len(self._root) :] or "/"))
+
     def _commit(self, ops: Sequence[Op]) -> Any:
-        request = self._client.transaction()
+        request = self.client.transaction()
         for op in ops:
             full = self._root + op.path
             if op.kind == "create":
-                request.create(full, op.data, ephemeral=op.ephemeral, sequence=op.sequence)
+                more = {"ephemeral": op.ephemeral, "sequence": op.sequence}
+                request.create(full, op.data, self._acl(full), **more)
             elif op.kind == "put":
                 request.set_data(full, op.data, op.version)
             elif op.kind == "delete":
@@ -363,8 +365,13 @@ class Nodes:
         full = self._root + path
 
         def send() -> Any:
-            return self._client.create_async(
-                full, data, ephemeral=life is not None, sequence=sequence, include_data=True
+            return self.client.create_async(
+                full,
+                data,
+                self._acl(full),
+                ephemeral=life is not None,
+                sequence=sequence,
+                include_data=True,
             )
 
         while True:
@@ -377,7 +384,7 @@ class Nodes:
             except kz.KazooException as error:
                 raise translated(error, f"make {path}") from error
             else:
-                return _znode(made[len(self._root) :], data, stat)
+                return znode_of(made[len(self._root) :], data, stat)
 
     def _owned(self, made: Znode, life: Life | None) -> Znode:
         """The node, if it belongs to `life`: a new session may have begun just before the send."""
@@ -389,7 +396,3 @@ class Nodes:
             why="the session ended, and another one had begun",
             fix="acquire again",
         )
-
-
-def _znode(path: str, data: bytes | None, stat: Any) -> Znode:
-    return Znode(path, data or b"", stat.version, stat.czxid, stat.ephemeralOwner, stat.ctime)

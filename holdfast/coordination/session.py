@@ -6,12 +6,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
+from holdfast.coordination import access as accesses
 from holdfast.coordination import kazoo_client, launch
 from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, parse
 from holdfast.coordination.life import Life
@@ -46,6 +48,7 @@ class Session:
         self,
         address: EmbeddedAddress | ZooKeeperAddress,
         *,
+        secret_file: Path | None = None,
         operation_timeout_s: float = OPERATION_TIMEOUT_S,
         clock: Clock | None = None,
     ) -> None:
@@ -70,9 +73,14 @@ class Session:
             self._target = ZooKeeperAddress(hosts=(), timeout_s=address.timeout_s)
         else:
             self._hosts, self._target = address.host_list, address
-        self._client = kazoo_client.make(self._target, self._hosts, self._on_granted)
+        self.access = accesses.shown_to(address, secret_file)
+        self.chroot = self._target.chroot
+        user = launch.user_of(address.folder) if isinstance(address, EmbeddedAddress) else None
+        self._client = kazoo_client.make(
+            self._target, self._hosts, self._on_granted, access=self.access, user=user
+        )
         self._client.add_listener(self._on_kazoo)
-        self.nodes = Nodes(self, self._client, self._target.chroot)
+        self.nodes = Nodes(self, self._client, self.chroot, self.access)
         self._keeper_wake = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="holdfast-keeper", daemon=True)
 
@@ -84,7 +92,7 @@ class Session:
         self._keeper.start()
         try:
             self.await_connected(Deadline(timeout_s))
-            if self._target.chroot:
+            if self.chroot:
                 self.nodes.ensure("/")
         except BaseException:
             self.close()
@@ -237,7 +245,7 @@ class Session:
             self._ended(
                 Refused(
                     f"{self.address} refused the credentials",
-                    fix="check user= and the variable that password_env= names",
+                    fix="check secret_file=, or user= and the variable that password_env= names",
                 )
             )
         elif not self._closing:
@@ -369,6 +377,7 @@ class Session:
 def connect(
     address: str,
     *,
+    secret_file: Path | None = None,
     timeout_s: float = CONNECT_TIMEOUT_S,
     operation_timeout_s: float = OPERATION_TIMEOUT_S,
     clock: Clock | None = None,
@@ -377,10 +386,12 @@ def connect(
 
     `embedded:DIR[?timeout_s=…&linger_s=…&tick_ms=…]`: the server over a folder on this machine.
     It is started if none runs there, started again if it dies (not if `holdfast down` ended it),
-    and ends by itself `linger_s` after its last client. `zk://h1:2181,h2,h3/chroot?timeout_s=…&user=…&password_env=…&tls=…&ca=…&cert=…
-    &key=…&verify=…`: a ZooKeeper ensemble; with a user, nodes are open to that user only.
+    and ends by itself `linger_s` after its last client. Whoever can read its folder is let in.
+    `zk://h1:2181,h2,h3/chroot?timeout_s=…&secret_file=…&tls=…&ca=…&cert=…&key=…&verify=…`: a
+    ZooKeeper ensemble, or the embedded server by its address. With a secret (here, in the address,
+    or as `user=…&password_env=…`) nodes are open to those who have it; without one, to everybody.
     """
     if timeout_s <= 0 or operation_timeout_s <= 0:
         raise Usage("a time-out must be greater than zero", fix="leave it out for the default")
-    session = Session(parse(address), operation_timeout_s=operation_timeout_s, clock=clock)
-    return session.open(timeout_s)
+    more = {"secret_file": secret_file, "operation_timeout_s": operation_timeout_s, "clock": clock}
+    return Session(parse(address), **more).open(timeout_s)  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 Wake = Callable[[], None]
@@ -38,18 +39,20 @@ class Deadline:
 
 
 class Bell:
-    """One watch at the server, shared by all who wait for the same thing."""
+    """One watch at the server, shared by all who wait for the same thing; kazoo is given it, and
+    calls it. `placed`: the server has that watch, so it will ring."""
 
-    __slots__ = ("_bells", "_key", "wakes")
+    __slots__ = ("_bells", "key", "placed", "wakes")
 
     def __init__(self, bells: Bells, key: Hashable) -> None:
         self._bells = bells
-        self._key = key
+        self.key = key
+        self.placed = False
         self.wakes: set[Wake] = set()
 
-    def ring(self, _event: object) -> None:
+    def __call__(self, _event: object) -> None:
         """Called by kazoo, once: the watch fired, or the connection that held it is gone."""
-        self._bells.rung(self._key, self)
+        self._bells.rung(self)
 
 
 class Bells:
@@ -63,8 +66,19 @@ class Bells:
         self._lock = threading.Lock()
         self._bells: dict[Hashable, Bell] = {}
 
-    def hang(self, key: Hashable, wake: Wake | None) -> Callable[[object], None] | None:
-        """The watcher to give to kazoo so that `wake` is called; None for no wake."""
+    @contextmanager
+    def hung(self, key: Hashable, wake: Wake | None) -> Iterator[Bell | None]:
+        """`hang`, around the request that places the watch. One that fails places none."""
+        bell = self.hang(key, wake)
+        placed = False
+        try:
+            yield bell
+            placed = True
+        finally:
+            self.tell(bell, wake, placed=placed)
+
+    def hang(self, key: Hashable, wake: Wake | None) -> Bell | None:
+        """The watcher to give to kazoo so that `wake` is called; None for no wake. Then `tell`."""
         if wake is None:
             return None
         with self._lock:
@@ -72,7 +86,19 @@ class Bells:
             if bell is None:
                 bell = self._bells[key] = Bell(self, key)
             bell.wakes.add(wake)
-            return bell.ring
+            return bell
+
+    def tell(self, bell: Bell | None, wake: Wake | None, *, placed: bool) -> None:
+        """What came of a bell that was hung. One that nothing will ever ring is taken off again:
+        it would be kept for as long as the session lasts."""
+        if bell is None or wake is None:
+            return
+        with self._lock:
+            bell.placed = bell.placed or placed
+            if not bell.placed:
+                bell.wakes.discard(wake)
+                if not bell.wakes and self._bells.get(bell.key) is bell:
+                    del self._bells[bell.key]
 
     def forget(self, wake: Wake) -> None:
         """Nobody waits behind `wake` any more."""
@@ -86,10 +112,10 @@ class Bells:
         with self._lock:
             return [key in bells and wake in bells[key].wakes for key in keys]
 
-    def rung(self, key: Hashable, bell: Bell) -> None:
+    def rung(self, bell: Bell) -> None:
         with self._lock:
-            if self._bells.get(key) is bell:
-                del self._bells[key]
+            if self._bells.get(bell.key) is bell:
+                del self._bells[bell.key]
             wakes, bell.wakes = bell.wakes, set()
         for wake in wakes:
             wake()

@@ -1,8 +1,9 @@
 """Letting another machine in: a token made here, and joining with it there.
 
 A token says whom to trust, where the doors are, and where the coordination plane and the store are.
-It is signed by the cluster's authority and ends soon; whoever has it may join, so it is passed on
-over a channel that nobody else reads.
+It is signed by the cluster's authority, ends soon and is good for one machine; whoever has it first
+may join, so it is passed on over a channel that nobody else reads. The secret of the coordination
+plane is not in it: that comes with the certificate, over TLS.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import TypeVar
 from holdfast.agent import wallet
 from holdfast.cluster import Cluster, create, opened
 from holdfast.cluster import processes as registered
+from holdfast.coordination import access
 from holdfast.launch import wanted
 from holdfast.launch.starting import COORDINATOR
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire import calls, tokens
-from holdfast.wire.certificates import checked_name
+from holdfast.wire import calls, disk, tokens
+from holdfast.wire.certificates import checked_name, request_for
 from holdfast.wire.errors import Missing, Refused, RetryError, Unavailable
 from holdfast.wire.limits import JOIN_TOKEN_S
 from holdfast.wire.tokens import Kind, Place, Token
@@ -35,6 +37,7 @@ def token(
     life_s: float = JOIN_TOKEN_S,
     node: str | None = None,
     kind: Kind = Kind.JOIN,
+    uses: int = 1,
 ) -> str:
     """A token to join with, or to stand by, of a cluster whose coordinator runs here. `Missing`:
     this machine has only joined it."""
@@ -58,9 +61,9 @@ def token(
     store = parse_store(cluster.store)
     if kind is Kind.STANDBY and isinstance(store, FolderAddress):
         # It is made when something is first kept; the other machine looks whether it sees it.
-        store.folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(store.folder, 0o700)
     place = Place(doors, cluster.coordination_for_others, cluster.store)
-    return tokens.join_token(cluster.authority(), life_s, node, place, kind)
+    return tokens.join_token(cluster.authority(), life_s, node, place, kind, uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,15 @@ def join(folder: Path, text: str, node: str | None = None) -> Joined:
     name = checked_name("node", node or said.node or own_name())
     folder = folder.expanduser().absolute()
     there = known(folder, said.cluster)
-    papers = folder / "wallet" / name
-    at_a_door(place, lambda door: calls.run(wallet.join(papers, name, door, text)))
+    papers, asked = folder / "wallet" / name, request_for(name)
+    _, secret = at_a_door(
+        place, lambda door: calls.run(wallet.join(papers, name, door, text, asked))
+    )
+    cluster = there or made(folder, said.cluster, place)
+    keep_secret(cluster, secret)
     if there is not None:
         wanted.begins(there)
-        return Joined(there, name, new=False)
-    return Joined(made(folder, said.cluster, place), name, new=True)
+    return Joined(cluster, name, new=there is None)
 
 
 # --- what joining and standing by share -----------------------------------------------------------
@@ -135,6 +141,13 @@ def made(folder: Path, cluster: str, place: Place) -> Cluster:
         store=place.store,
         listen=_own_address(place.doors[0]),
     )
+
+
+def keep_secret(cluster: Cluster, secret: bytes) -> None:
+    """Keep the secret of the coordination plane that came from a door. Where the plane is a folder
+    of this machine, it is there already."""
+    if secret and cluster.embedded is None:
+        access.keep(cluster.access_file, access.parsed(secret), anew=True)
 
 
 def at_a_door(place: Place, ask: Callable[[str], T]) -> T:

@@ -27,13 +27,14 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cluster import Cluster, Process, create, described, occupied, opened
+from holdfast.cluster.folder import tighten
 from holdfast.cluster.ties import Tie
-from holdfast.coordination import Election, Leader, Session
+from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.coordination import launch as servers
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
-from holdfast.launch.starting import AGENT, COORDINATOR, Started, await_all, start
+from holdfast.launch.starting import AGENT, COORDINATOR, SERVER, Started, await_all, start
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import TIED_AWAY_S, TIED_LINGER_S, TIED_NOTICE_S, UP_S
@@ -94,6 +95,8 @@ class Up:
     leader: Leader
     processes: tuple[Process, ...]
     started: tuple[str, ...]  # KIND NAME
+    closed: int = 0  # nodes of the coordination plane that were open to everybody until now
+    tightened: int = 0  # files and folders that other users could read until now
 
 
 def make(
@@ -131,7 +134,9 @@ def make(
             # Of one that was killed here. Without a cluster nobody has seen it.
             shutil.rmtree(planned.authority_folder, ignore_errors=True)
             Authority.make(planned.authority_folder, name)
-            return create(folder, **given)
+            made = create(folder, **given)
+            made.access()
+            return made
     raise occupied(planned.folder)
 
 
@@ -151,16 +156,20 @@ def up(
     """
     with alone(cluster, look):
         before = {(one.kind, one.name) for one in processes(cluster)}
+        tightened = tighten(cluster)
         start_server(cluster)
         names, nodes = _wanted(cluster, coordinators, agents)
         started = [start_coordinator(cluster, name) for name in names]
         started += [start_agent(cluster, room, node=node) for node in nodes]
         serving.again(cluster)
     with cluster.session() as session:
+        closed = protection.close(session)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
-    return Up(cluster, leader, now, fresh)
+    if (SERVER, "coordination") not in before and cluster.embedded is not None:
+        closed += servers.closed(cluster.embedded.folder)
+    return Up(cluster, leader, now, fresh, closed, tightened)
 
 
 def start_server(cluster: Cluster) -> str | None:

@@ -13,6 +13,7 @@ from holdfast.cluster.registry import identified
 from holdfast.coordination import launch as servers
 from holdfast.launch.starting import AGENT, CONDUCTOR, COORDINATOR, GATEWAY, SERVER
 from holdfast.launch.wanted import server_folder
+from holdfast.wire.disk import make_folder
 
 
 def processes(cluster: Cluster) -> list[Process]:
@@ -40,7 +41,7 @@ def server_of(cluster: Cluster) -> Process | None:
 def alone(cluster: Cluster, look: Callable[[str], None] = lambda _what: None) -> Iterator[None]:
     """Two that start or end the same cluster at once do so one after the other. `look` is told if
     another one has to be waited for."""
-    cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(cluster.run_folder, 0o700)
     handle = os.open(cluster.run_folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -25,6 +25,7 @@ from holdfast.launch import ending, wanted
 from holdfast.launch.ending import Stopped
 from holdfast.launch.seen import alone
 from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, start
+from holdfast.wire import disk, documents
 from holdfast.wire.errors import Occupied, Usage
 from holdfast.wire.limits import (
     GATEWAY_GONE_S,
@@ -53,7 +54,8 @@ def places(cluster: Cluster) -> dict[str, Place]:
         found = json.loads(_path(cluster).read_text())
     except FileNotFoundError:
         return {}
-    return {name: Place(**place) for name, place in found["gateways"].items()}
+    known = documents.known_fields
+    return {name: Place(**known(Place, place)) for name, place in found["gateways"].items()}
 
 
 def ensure(
@@ -198,9 +200,7 @@ def _path(cluster: Cluster) -> Path:
 
 def _write(cluster: Cluster, known: Mapping[str, Place]) -> None:
     fields = {"gateways": {name: asdict(place) for name, place in known.items()}}
-    draft = _path(cluster).with_suffix(".tmp")
-    draft.write_text(json.dumps(fields, indent=2) + "\n")
-    draft.replace(_path(cluster))
+    disk.replace_durably(_path(cluster), (json.dumps(fields, indent=2) + "\n").encode())
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ for a standby token only, which is made for that and ends soon.
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import grpc.aio
@@ -42,8 +43,9 @@ def lent(folder: Path, text: str, name: str) -> Cluster:
     folder = folder.expanduser().absolute()
     there = joining.known(folder, said.cluster)
     _check_store(place.store)
-    certificate_pem, key_pem = joining.at_a_door(
-        place, lambda door: calls.run(_ask(door, said.trust_pem, text.strip(), name))
+    attempt = secrets.token_hex(16)
+    certificate_pem, key_pem, secret = joining.at_a_door(
+        place, lambda door: calls.run(_ask(door, said.trust_pem, text.strip(), name, attempt))
     )
     if certificate_pem != said.trust_pem:
         raise Refused(
@@ -52,6 +54,7 @@ def lent(folder: Path, text: str, name: str) -> Cluster:
             fix="make a new token: holdfast token --standby",
         )
     cluster = there or joining.made(folder, said.cluster, place)
+    joining.keep_secret(cluster, secret)
     Authority.keep(cluster.lent_folder, certificate_pem, key_pem)
     return ready(cluster.folder)
 
@@ -64,7 +67,7 @@ def ready(folder: Path) -> Cluster:
             f"{cluster.folder} has no authority of the cluster {cluster.name}",
             why="agents trust a coordinator only if it has one; this machine has only joined",
             fix="holdfast token --standby, where the cluster was made; then here: "
-            "holdfast standby TOKEN",
+            "holdfast standby (it asks for the token)",
         )
     if cluster.is_home:
         wanted.check(cluster)
@@ -86,12 +89,14 @@ def _check_store(store: str) -> None:
         )
 
 
-async def _ask(door: str, trust_pem: bytes, token: str, name: str) -> tuple[bytes, bytes]:
-    request = pb.StandRequest(protocol=rpc.PROTOCOL, name=name)
+async def _ask(
+    door: str, trust_pem: bytes, token: str, name: str, attempt: str
+) -> tuple[bytes, bytes, bytes]:
+    request = pb.StandRequest(protocol=rpc.PROTOCOL, name=name, attempt=attempt)
     async with rpc.door_to(door, trust_pem) as channel:
         try:
             raw = await rpc.call_once(channel, rpc.STAND, request.SerializeToString(), token)
         except grpc.aio.AioRpcError as failed:
             raise rpc.error_from(failed, door) from None
     reply = parsed(pb.StandReply, raw)
-    return reply.certificate_pem, reply.key_pem
+    return reply.certificate_pem, reply.key_pem, reply.access

@@ -19,6 +19,7 @@ from holdfast.cluster import Cluster, Process, processes
 from holdfast.cluster.registry import log_path
 from holdfast.cluster.ties import Tie
 from holdfast.launch import wanted
+from holdfast.wire import disk
 from holdfast.wire.errors import TerminalError, TimedOut
 from holdfast.wire.limits import (
     PROCESS_LOG_BYTES_MAX,
@@ -94,7 +95,7 @@ def start(
     log = log_path(cluster, kind, name)
     if log.exists() and log.stat().st_size > PROCESS_LOG_BYTES_MAX:
         log.replace(log.with_suffix(".log.1"))
-    with log.open("ab") as output:
+    with disk.private(log, "ab") as output:
         child = subprocess.Popen(
             command,
             stdin=tie.end if tie is not None else subprocess.DEVNULL,

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from holdfast.wire.places import MODELS_PATH
 from holdfast.wire.reports import Part
 
-MODELS: Final = "/holdfast/models"
+MODELS: Final = MODELS_PATH
 
 # The files of a version that have a meaning for every kind.
 WEIGHTS: Final = "weights.safetensors"

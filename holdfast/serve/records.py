@@ -21,10 +21,10 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from holdfast.wire import documents
-from holdfast.wire.places import GATEWAYS_PATH
+from holdfast.wire.places import GATEWAYS_PATH, SERVICES_PATH
 from holdfast.wire.room import Resources
 
-SERVICES: Final = "/holdfast/services"
+SERVICES: Final = SERVICES_PATH
 GATEWAYS: Final = GATEWAYS_PATH
 CONDUCTOR: Final = "/holdfast/conductor"  # election of the process that advances rollouts
 WEIGHT_TOTAL: Final = 10_000  # weights of arms are parts of it
@@ -129,6 +129,8 @@ class Service:
     asked: int = 0  # counts the changes by users: a conductor knows that it has seen them
     wishes: int = 0  # counts those of them that say which version to serve: what failed is retried
     created_s: float = 0.0
+    # What gateways show to replicas; "": one of an earlier version, which gets one soon.
+    secret: str = field(default="", repr=False)
 
 
 # --- what the conductor decides ------------------------------------------------------------------
@@ -223,6 +225,7 @@ class Replica:
     draining: bool = False
     course: int = 0
     started_s: float = 0.0
+    trust: str = ""  # a certificate (PEM) by whose key its TLS is signed; "": it speaks plain text
 
 
 @dataclass(frozen=True, slots=True)

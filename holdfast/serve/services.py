@@ -29,6 +29,7 @@ from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Fact, Facts, Membership, Session
 from holdfast.models.records import Version, alias_path, version_path, versions_path
 from holdfast.serve import checked, jobs
+from holdfast.serve.guard import new_secret
 from holdfast.serve.records import (
     GATEWAYS,
     SERVICES,
@@ -119,7 +120,7 @@ class Services:
         check_name("job", job_name(name))
         checked.check(service)
         self._check_target(service.model, service.target, fresh=True)
-        made = replace(service, asked=1, created_s=self._now_s())
+        made = replace(service, asked=1, created_s=self._now_s(), secret=new_secret())
         words = self._words(f"serve {service.model}@{service.target}")
         transaction = self._facts.transaction(lambda: self._is(made))
         path = service_path(name)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
+from holdfast.wire.disk import private_folder
 from holdfast.wire.errors import Corrupt, Refused, Usage
 from holdfast.wire.limits import (
     BUNDLE_BYTES_MAX,
@@ -201,13 +202,13 @@ def extract(file: BinaryIO, found: Iterable[tuple[Member, int]], folder: Path) -
     for member, _ in rows:
         if member.target is not None:
             full = folder / member.path
-            full.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(full.parent)
             full.symlink_to(member.target)
 
 
 def _extract_file(file: BinaryIO, member: Member, at: int, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = _PROGRAM if member.is_program else _PLAIN
+    private_folder(path.parent)
+    mode = 0o700 if member.is_program else 0o600
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, mode), "wb") as out:
         file.seek(at, io.SEEK_SET)

@@ -44,6 +44,9 @@ class Backend(Protocol):
     def look(self, key: str) -> Listed | None:
         """Size and age, without reading; None when it is not there."""
 
+    def confirm(self, key: str) -> None:
+        """What a look has shown is durable when this returns."""
+
     def list(self, prefix: str, after: str) -> Iterator[Listed]:
         """The blobs below `prefix` whose key is greater than `after`, in the order of keys."""
 

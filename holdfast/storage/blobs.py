@@ -187,6 +187,12 @@ class Blobs:
         check_key(key)
         return self._retrying.call(f"looking at {key!r}", lambda _: self._backend.look(key))
 
+    def confirm(self, key: str) -> None:
+        """The blob that a look has shown is durable when this returns. Whoever was about to write
+        the same bytes, and does not since they are there, may then say that they are."""
+        check_key(key)
+        self._retrying.call(f"looking at {key!r}", lambda _: self._backend.confirm(key))
+
     def exists(self, key: str) -> bool:
         return self.look(key) is not None
 

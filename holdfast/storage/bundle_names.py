@@ -124,14 +124,15 @@ def to_bytes(name: BundleName) -> bytes:
 
 
 def from_bytes(data: bytes) -> BundleName:
-    """The name that `to_bytes` wrote; `Corrupt` for anything else."""
+    """The name that `to_bytes` wrote; `Corrupt` for anything else. What a newer version has added
+    to it is passed over."""
     try:
         tree = json.loads(data)
-        if tree.pop("format") != _FORMAT or set(tree) != {"name", "current", "versions"}:
+        if tree["format"] != _FORMAT:
             raise ValueError("an unknown format")  # noqa: TRY301
         versions = tuple(
             BundleVersion(int(number), check_digest(digest), int(size_bytes), float(pushed_s))
-            for number, digest, size_bytes, pushed_s in tree["versions"]
+            for number, digest, size_bytes, pushed_s, *_ in tree["versions"]
         )
         name = BundleName(tree["name"], versions, tree["current"])
         name.validate()

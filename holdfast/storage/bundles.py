@@ -34,6 +34,7 @@ from holdfast.storage.folder import translated
 from holdfast.storage.keys import check_digest, content_key
 from holdfast.storage.selection import selected
 from holdfast.wire import logs
+from holdfast.wire.disk import draft, private_folder
 from holdfast.wire.errors import HoldfastError, TimedOut, Usage
 from holdfast.wire.limits import (
     BUNDLE_LOCK_S,
@@ -88,6 +89,8 @@ def push(blobs: Blobs, folder: Path) -> Bundle:
         with translated(f"packing {folder}"):
             pieces = _Again(folder, bundle.members)
             blobs.put(bundle.key, pieces, expect_digest=bundle.digest)
+    else:
+        blobs.confirm(bundle.key)
     return bundle
 
 
@@ -100,6 +103,8 @@ def renew(blobs: Blobs, digest: str) -> bool:
         return False
     if not _young(blobs, there):
         blobs.put(key, blobs.get(key, expect_digest=digest), expect_digest=digest)
+    else:
+        blobs.confirm(key)
     return True
 
 
@@ -119,7 +124,7 @@ def unpack(blobs: Blobs, digest: str, cache: Path) -> Path:
     name = check_digest(digest).partition(":")[2]
     entry = cache / name
     with translated(f"unpacking the bundle {digest} into {cache}"):
-        cache.mkdir(parents=True, exist_ok=True)
+        private_folder(cache)
         with _locked(cache, name):
             if entry.exists():
                 damage = _damage(entry, digest)
@@ -136,7 +141,7 @@ def _unpack_anew(blobs: Blobs, digest: str, entry: Path) -> None:
         # We hold the lock of this bundle, so whoever made it is gone.
         shutil.rmtree(left)
     fresh = entry.parent / f"{_TEMPORARY}{name}-{secrets.token_hex(8)}"
-    (fresh / FILES).mkdir(parents=True)
+    private_folder(fresh / FILES)
     try:
         with tempfile.TemporaryFile(dir=fresh) as file:
             key = content_key(BUNDLES, digest)
@@ -146,7 +151,7 @@ def _unpack_anew(blobs: Blobs, digest: str, entry: Path) -> None:
             rows = archive.read_members(file)
             archive.extract(file, rows, fresh / FILES)
         names = [str(member.path) for member, _ in rows]
-        (fresh / _MEMBERS).write_text(json.dumps(names))
+        draft(fresh / _MEMBERS, json.dumps(names).encode())
         if entry.exists():
             entry.rename(entry.parent / f"{_TEMPORARY}{name}-{secrets.token_hex(8)}")
         fresh.rename(entry)
@@ -189,8 +194,8 @@ def _hashed(folder: Path, members: tuple[archive.Member, ...]) -> tuple[str, int
 @contextmanager
 def _locked(cache: Path, name: str) -> Iterator[None]:
     locks = cache / ".locks"
-    locks.mkdir(exist_ok=True)
-    handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    private_folder(locks)
+    handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline_s = time.monotonic() + BUNDLE_LOCK_S
         while True:

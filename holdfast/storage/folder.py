@@ -28,7 +28,7 @@ from typing import Final
 from holdfast.storage.backend import Listed
 from holdfast.storage.deadline import Deadline
 from holdfast.storage.sources import Watched
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, make_folder, private_folder, sync_folder
 from holdfast.wire.errors import (
     DiskFailed,
     Full,
@@ -63,8 +63,6 @@ class FolderBackend:
         self._folder = folder
         self._temporary = folder / OWN / "tmp"
         self._lock_file = folder / OWN / "lock"
-        # Directories above the store that we have to make are made durable too.
-        self._durable_from = next((up for up in folder.parents if up.is_dir()), folder.parent)
         self._known: set[Path] = set()
         self._known_lock = threading.Lock()
 
@@ -77,9 +75,12 @@ class FolderBackend:
 
     def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
         with self._translating(f"writing {key!r}"):
-            if self._path(key).exists():
-                return False
-            return self._publish(key, chunks, deadline, replace=False)
+            written = not self._path(key).exists()
+            if written:
+                written = self._publish(key, chunks, deadline, replace=False)
+        if not written:
+            self.confirm(key)
+        return written
 
     def open(
         self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
@@ -106,6 +107,14 @@ class FolderBackend:
         if stat.S_ISDIR(found.st_mode):
             return None
         return Listed(key, found.st_size, found.st_mtime)
+
+    def confirm(self, key: str) -> None:
+        # A writer gives the name first and flushes it then. Between the two we can see it, and the
+        # writer may have been killed there.
+        with self._translating(f"flushing {key!r}"):
+            directory = self._path(key).parent
+            self._make_durable(directory)
+            sync_folder(directory)
 
     def list(self, prefix: str, after: str) -> Iterator[Listed]:
         with self._translating(f"listing {prefix!r}"):
@@ -145,7 +154,7 @@ class FolderBackend:
         self._make_durable(target.parent)
         self._make_durable(self._temporary)
         path = self._temporary / secrets.token_hex(16)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for chunk in chunks:
@@ -161,7 +170,7 @@ class FolderBackend:
                         os.link(path, target)
                     except FileExistsError:
                         return False
-            _flush_directory(target.parent)
+            sync_folder(target.parent)
             return True
         finally:
             path.unlink(missing_ok=True)
@@ -171,16 +180,17 @@ class FolderBackend:
         """The directory exists, and so do all above it, also after the machine has crashed.
 
         One that another process has just made may not be flushed yet, so what we have not flushed
-        ourselves is flushed, up to the one that was there when the store was opened.
+        ourselves is flushed.
         """
         with self._known_lock:
             if directory in self._known:
                 return
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder, 0o700)
+        private_folder(directory)
         above = directory
-        while above != self._durable_from:
+        while above != self._folder:
             above = above.parent
-            _flush_directory(above)
+            sync_folder(above)
         with self._known_lock:
             if len(self._known) >= FOLDERS_KNOWN_MAX:
                 self._known.clear()
@@ -189,8 +199,8 @@ class FolderBackend:
     @contextmanager
     def _locked(self, how: int, deadline: Deadline) -> Iterator[None]:
         """Hold the folder's lock: shared by those who publish, alone for a guarded removal."""
-        self._lock_file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        private_folder(self._lock_file.parent)
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while True:
                 try:
@@ -297,11 +307,3 @@ def _name(entry: os.DirEntry[str]) -> str:
 def _write_all(handle: int, view: memoryview) -> None:
     while view:
         view = view[os.write(handle, view) :]
-
-
-def _flush_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

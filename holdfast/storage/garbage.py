@@ -29,6 +29,7 @@ from typing import Final
 from holdfast.storage.backend import Listed
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.bundles import BUNDLES
+from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import MANIFESTS, Manifest, manifest_key, read_manifest
 from holdfast.storage.parts import PARTS
 from holdfast.wire import logs
@@ -102,7 +103,8 @@ class Sweeper:
     """Marks and sweeps a store. One at a time per store: the leader's.
 
     `references` reads what is needed, all of it, or raises. Each step reads it anew; when it or a
-    committed manifest cannot be read, nothing is removed.
+    committed manifest cannot be read, nothing is removed. `claims` is shared with whoever commits
+    in this process: on a store of objects a removal and a commit must not come between each other.
     """
 
     def __init__(
@@ -112,8 +114,10 @@ class Sweeper:
         *,
         grace_s: float = GARBAGE_GRACE_S,
         wait_s: float = GARBAGE_WAIT_S,
+        claims: Claims | None = None,
     ) -> None:
         self._blobs = blobs
+        self._claims = claims or Claims()
         self._references = references
         self._grace_s = grace_s
         self._wait_s = wait_s
@@ -146,15 +150,17 @@ class Sweeper:
             # What is needed may have changed while the last batch was removed.
             still = self._may_go(batch)
             for blob in batch:
-                if blob.key in still and self._blobs.delete_unless_newer(
-                    blob.key, marks.found[blob.key]
-                ):
+                if blob.key in still and self._remove(blob.key, marks.found[blob.key]):
                     removed += 1
                     removed_bytes += blob.size_bytes
         self._blobs.delete(MARKS)
         if removed:
             log.info("removed what nothing needs", blobs=removed, bytes=removed_bytes)
         return Swept(removed=removed, removed_bytes=removed_bytes)
+
+    def _remove(self, key: str, marked_s: float) -> bool:
+        with self._claims.removing(key) as free:
+            return free and self._blobs.delete_unless_newer(key, marked_s)
 
     def _look(self) -> tuple[list[Listed], frozenset[str]]:
         # In this order: what is put after the listing is not in it, and what was put before is

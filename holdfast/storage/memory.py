@@ -56,6 +56,9 @@ class MemoryBackend:
             found = self._blobs.get(key)
         return None if found is None else Listed(key, len(found[0]), found[1])
 
+    def confirm(self, key: str) -> None:
+        """Nothing here is durable."""
+
     def list(self, prefix: str, after: str) -> Iterator[Listed]:
         below = f"{prefix}/" if prefix else ""
         with self._lock:

@@ -146,6 +146,9 @@ class ObjectBackend:
             return None
         return Listed(key, found["size"], found["last_modified"].timestamp())
 
+    def confirm(self, key: str) -> None:
+        """A store of objects shows nothing that is not durable."""
+
     def list(self, prefix: str, after: str) -> Iterator[Listed]:
         what = f"listing {prefix!r}"
         pages = self._call(

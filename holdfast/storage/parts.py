@@ -69,6 +69,8 @@ def put_part(
     young = there is not None and blobs.now_s() - there.modified_s < grace_s / 2
     if there is None or there.size_bytes != part.size_bytes or not young:
         blobs.put(part.key, data, expect_digest=part.digest, still=still)
+    else:
+        blobs.confirm(part.key)
     return part
 
 

@@ -4,6 +4,7 @@
 
 - `launch`, `Run`   a PyTorch loop as an elastic job; these import torch, when they are first used
 - `Sharded`         files divided over lanes
+- `WeightedSampler`, `LengthBuckets`   orders of samples; `checked`, `digests_of`   data that rots
 - `turns`, `fit`    for loops that are written already
 - `digest_of`       SHA-256 of a model's weights
 - `link`            a worker's line to its agent; absent under a plain `python train.py`
@@ -25,6 +26,8 @@ from holdfast.wire.extras import require_extra
 if TYPE_CHECKING:
     from holdfast.train.adapters import Turn, fit, turns
     from holdfast.train.data.batch import Batch
+    from holdfast.train.data.digests import checked, digests_of
+    from holdfast.train.data.samplers import LengthBuckets, WeightedSampler
     from holdfast.train.data.sharded import Sharded
     from holdfast.train.evaluation import Evaluation
     from holdfast.train.launching import launch
@@ -34,11 +37,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "Evaluation",
+    "LengthBuckets",
     "Published",
     "Run",
     "Sharded",
     "Turn",
+    "WeightedSampler",
+    "checked",
     "digest_of",
+    "digests_of",
     "fit",
     "launch",
     "turns",
@@ -47,11 +54,15 @@ __all__ = [
 _HOMES: Final = {
     "Batch": "data.batch",
     "Evaluation": "evaluation",
+    "LengthBuckets": "data.samplers",
     "Published": "publishing",
     "Run": "run",
     "Sharded": "data.sharded",
     "Turn": "adapters",
+    "WeightedSampler": "data.samplers",
+    "checked": "data.digests",
     "digest_of": "publishing",
+    "digests_of": "data.digests",
     "fit": "adapters",
     "launch": "launching",
     "turns": "adapters",

@@ -9,6 +9,7 @@ train.fit(run, module, data, lane_batch=32, epochs=3)   # training_step, configu
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,14 +21,18 @@ from holdfast.wire.errors import Usage
 
 
 class Turn(NamedTuple):
-    """It is this lane's turn in this step (counted from 0)."""
+    """It is this lane's turn in this step (counted from 0); with `run.accumulate(k)` with part
+    number `part` of `k`."""
 
     step: int
     lane: int
+    part: int = 0
 
 
 class _Places:
-    """A data set of turns and nothing else."""
+    """A data set of turns and nothing else. A turn is a turn, whatever the job's settings say."""
+
+    one_size = True
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -40,18 +45,21 @@ class _Places:
 
 
 def turns(run: Run, steps: int) -> Iterator[Turn]:
-    """The turns of the lanes that this worker holds; call `run.step(loss)` once for each.
+    """The turns of the lanes that this worker holds; call `run.step(loss)` once for each. With
+    `run.accumulate(k)` each lane has `k` turns in a step, one for each part of its loss's mean.
 
-    What a turn computes must depend on its step and lane alone: after a death another worker gets
-    the same turn.
+    What a turn computes must depend on its step, lane and part alone: after a death another worker
+    gets the same turn.
     """
-    places = _Places(steps * run.lanes)
+    parts = run.parts
+    places = _Places(steps * run.lanes * parts)
     for batch in run.batches(places, lane_batch=1, shuffle=False, collate=lambda rows: rows[0]):
-        yield Turn(batch.data // run.lanes, batch.lane)
+        yield Turn(batch.data // (run.lanes * parts), batch.lane, batch.data % parts)
 
 
 def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:
-    """Train a module that has `training_step(batch, index)` and `configure_optimizers()`.
+    """Train a module that has `training_step(batch, index)`, or `training_step(batch)`, and
+    `configure_optimizers()`.
 
     `options` are those of `run.batches`. If the module has `on_train_epoch_end()` it is called on
     every worker after each epoch.
@@ -69,8 +77,10 @@ def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:
     if ended is not None:
         run.every_epoch(lambda _run: ended())
     training_step: Any = module.training_step
+    takes_index = len(inspect.signature(training_step).parameters) > 1
     for batch in run.batches(data, **options):
-        found = training_step(batch.data, run.completed)
+        given = (batch.data, run.completed) if takes_index else (batch.data,)
+        found = training_step(*given)
         run.step(found["loss"] if isinstance(found, Mapping) else found)
 
 

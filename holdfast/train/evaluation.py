@@ -11,9 +11,11 @@ import torch
 from torch.utils.data import default_collate
 
 from holdfast.train.chance import seed_everything
+from holdfast.train.data import kinds
 from holdfast.train.data.batch import Batch, moved
 from holdfast.train.data.fetching import Collate
 from holdfast.train.data.sharded import Sharded
+from holdfast.train.data.streams import Started
 from holdfast.train.modes.rounds import Rounds
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
@@ -34,6 +36,7 @@ def evaluate(
     rounds: Rounds, fn: Measure, data: Any, batch: int, collate: Collate | None
 ) -> Evaluation:
     """See `Run.evaluate`."""
+    kinds.check(data)
     with _still(rounds.tracked):
         found = rounds.together(lambda lane: _lane(rounds, fn, data, lane, batch, collate))
     totals: dict[str, float] = {}
@@ -68,8 +71,10 @@ def _lane(
 
 
 def _rows(data: Any, lane: int, lanes: int, size: int, seed: int) -> Iterator[list[Any]]:
-    if isinstance(data, Sharded):
-        samples = data.samples(lane, lanes, 0, seed)
+    samples: Iterator[Any]
+    if kinds.in_order(data):
+        stream = data if isinstance(data, Sharded) else Started(data)
+        samples = (item for item, _ in stream.enter(lane, lanes, 0, seed))
     else:
         size_of = len(data)
         mine = range(lane * size_of // lanes, (lane + 1) * size_of // lanes)

@@ -18,6 +18,8 @@ from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.storage import open_store
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.coordinating import Alone, InCluster
+from holdfast.train.data import single
+from holdfast.train.data.digests import Damaged
 from holdfast.train.link import Link
 from holdfast.train.members.member import Left, Member
 from holdfast.train.members.solo import Solo
@@ -99,12 +101,22 @@ def _carried_out(main: Callable[[Run], T], rounds: Rounds, link: Link | None) ->
         rounds.finish()
     except Left:
         raise
-    except BaseException:
-        rounds.member.close()
+    except BaseException as error:
+        told = single.explained(error, rounds.given) or error
+        _end(rounds, link, told)
+        if told is not error:
+            raise told from error
         raise
     finally:
         shared.close()
     return result
+
+
+def _end(rounds: Rounds, link: Link | None, error: BaseException) -> None:
+    """Let go of everything after this error; say so if it would come again, whoever tries."""
+    if link is not None and isinstance(error, (Usage, Damaged)):
+        link.refused()
+    rounds.member.close()
 
 
 def _kind(mode: str, *, alone: bool) -> type[Rounds]:

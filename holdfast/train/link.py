@@ -61,18 +61,13 @@ class Link:
     """The line of one worker. Its methods may be called from any thread of the process."""
 
     def __init__(
-        self,
-        folder: Path,
-        job: str,
-        worker: int,
-        ports: tuple[int, ...] = (),
-        host: str = "127.0.0.1",
+        self, folder: Path, job: str, worker: int, ports: tuple[int, ...] = (), host: str = ""
     ) -> None:
         self.job = job
         self.worker = worker
         self.ports = ports
-        self.host = host
-        self._folder = folder
+        self.host = host or "127.0.0.1"
+        self.folder = folder
         self._pid = os.getpid()
         self.changing = self._changed = threading.Condition()
         self._extension: talk.Extension | None = None
@@ -185,6 +180,10 @@ class Link:
         """It leaves at a step boundary or at the end, as asked; it may end with status 0."""
         self._leave_word(talk.LEFT)
 
+    def refused(self) -> None:
+        """It ends with an error that would come again, whoever tries."""
+        self._leave_word(talk.REFUSED)
+
     # --- what the worker hears -----------------------------------------------------------------
 
     def view(self, timeout_s: float | None = None) -> View | None:
@@ -263,9 +262,9 @@ class Link:
 
     def _leave_word(self, word: str) -> None:
         """A file, not a message: the agent may be away, and the shim reads it at the end."""
-        unfinished = self._folder / f"{talk.WORD_NAME}.tmp"
+        unfinished = self.folder / f"{talk.WORD_NAME}.tmp"
         unfinished.write_text(word)
-        unfinished.rename(self._folder / talk.WORD_NAME)
+        unfinished.rename(self.folder / talk.WORD_NAME)
 
     def _state(self) -> bytes:
         said = {"ready": self._ready, "view": self._adopted, "step": self._step}
@@ -288,7 +287,7 @@ class Link:
         retry_s = LINK_RETRY_S
         while not self._closed:
             try:
-                with connect(self._folder, _SEND_S) as line:
+                with connect(self.folder, _SEND_S) as line:
                     retry_s = LINK_RETRY_S
                     self._talk(line)
             except (OSError, Refused) as error:
@@ -379,10 +378,10 @@ class Link:
     def _hear_settings(self, body: list[list[Any]]) -> None:
         # Settings are only added to, so a shorter list is an older one.
         if len(body) >= len(self._settings):
-            self._settings = tuple((name, value, at_step) for name, value, at_step in body)
+            self._settings = tuple((name, value, at_step) for name, value, at_step, *_ in body)
 
     def _hear_share(self, body: dict[str, Any]) -> None:
-        share = Share(Attempt(**body["attempt"]), body["share"], body["shares"])
+        share = Share(talk.attempt_from(body["attempt"]), body["share"], body["shares"])
         known = self._share.attempt.number if self._share else 0
         if share.attempt.number > max(known, *self._answers, 0):
             self._share = share

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from holdfast.train import going_on
 from holdfast.train.data.batch import Batch
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.modes.rounds import Rounds
 from holdfast.wire.reports import SAMPLES_METRIC, TOTAL_METRIC
 
@@ -23,16 +24,18 @@ class Loop(Iterator[Batch]):
         self._number = number
         self._epochs = epochs
         self._parts: deque[Ticket | Read] = deque()  # of the lane under way, still to be computed
-        self._entered = False
+        self._entered = self._left = False
 
     def __next__(self) -> Batch:
         rounds = self._rounds
         if not self._entered:
             self._entered = True
-            rounds.outlook = self._outlook
-            rounds.enter(self._number)
+            rounds.outlook, rounds.updates = self._outlook, self._source.updates
+            rounds.enter(self._number, self._epochs)
+            if rounds.position.loop == self._number:
+                going_on.check(rounds, {"seed": rounds.seed, **self._source.facts})
         rounds.between_batches()
-        while not self._over():
+        while not self._left and not self._over():
             if self._parts:
                 return self._give(self._parts.popleft())
             lane = rounds.next_lane()
@@ -40,28 +43,33 @@ class Loop(Iterator[Batch]):
                 rounds.complete(self._source)
                 continue
             position = rounds.position
-            tickets = self._source.tickets(position.epoch, position.index, lane)
-            more = self._source.more(position.index, lane)
+            tickets = self._source.tickets(position, lane)
+            more = self._source.more(position, lane)
             if tickets:
                 rounds.begin_lane(lane, tickets, source=self._source, more=more)
                 self._parts.extend(tickets)
             else:
                 rounds.empty_lane(lane, more=more)
-        rounds.leave()
+        if not self._left:
+            self._left = True
+            rounds.leave(self._number)
+            self._source.close()
         raise StopIteration
 
     def _give(self, ticket: Ticket | Read) -> Batch:
-        batch = self._source.get(ticket)
+        batch = self._source.get(ticket, self._rounds.position.update)
         self._rounds.before_batch(ticket)
         return batch
 
     def _outlook(self) -> dict[str, float]:
         """What people are told of the way ahead, as far as it is known."""
         position, steps = self._rounds.position, self._source.steps
-        if steps is None or self._epochs is None:
+        now = self._source.left(position)
+        if steps is None or now is None or self._epochs is None:
             return {}
-        left = steps * (self._epochs - position.epoch) - position.index
-        total = float(self._rounds.member.step + left)
+        batches = now + steps * (self._epochs - position.epoch - 1)
+        left = batches * self._source.updates - position.update
+        total = float(self._rounds.member.step + max(0, left))
         return {TOTAL_METRIC: total, SAMPLES_METRIC: float(self._source.samples)}
 
     def _over(self) -> bool:

@@ -16,8 +16,8 @@ from holdfast.models.names import check_alias, check_model
 from holdfast.storage import open_store
 from holdfast.train.modes.rounds import Rounds
 from holdfast.train.states.memory import entry
-from holdfast.train.states.state import spell
-from holdfast.wire import logs, talk
+from holdfast.train.states.state import State, spell
+from holdfast.wire import disk, logs, talk
 
 log = logs.get(__name__)
 
@@ -55,8 +55,14 @@ def publish(rounds: Rounds, model: nn.Module, name: str, wish: Wish) -> Publishe
         check_model(name)
     if wish.alias is not None:
         check_alias(wish.alias)
+    rounds.verify(f"when {name} was to be published,", lambda: _as_state(model))
     found = rounds.together(lambda _lane: _write(rounds, model, name, wish), lanes=(0,))[0]
     return Published(**found)
+
+
+def _as_state(model: nn.Module) -> State:
+    tensors = model.state_dict().items()
+    return State.of(0, [entry(name, it) for name, it in tensors if isinstance(it, torch.Tensor)])
 
 
 def weights(model: nn.Module) -> bytes:
@@ -101,7 +107,5 @@ def _write_file(rounds: Rounds, model: nn.Module, name: str) -> Published:
         blobs.put(key, data, expect_digest=digest)
         return Published(blobs.address, key, digest)
     key = f"{name}.safetensors"
-    unfinished = Path(f"{key}.tmp")
-    unfinished.write_bytes(data)
-    unfinished.rename(key)
+    disk.replace_durably(Path(key), data)
     return Published(str(Path.cwd()), key, digest)

@@ -17,7 +17,8 @@ lanes that were lost again; when this worker was behind, it goes on at the new s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
@@ -31,10 +32,12 @@ from holdfast.train.data.fetching import Collate, Samples
 from holdfast.train.data.sharded import Sharded
 from holdfast.train.data.source import Source
 from holdfast.train.evaluation import Evaluation, evaluate
+from holdfast.train.going_on import sizes_of
 from holdfast.train.loop import Loop
 from holdfast.train.modes.asynchronous.rounds import AsyncRounds
 from holdfast.train.modes.rounds import Hook, Rounds
 from holdfast.train.publishing import Published, Wish, publish
+from holdfast.train.refusals import refuse_in_mode
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
 
@@ -46,7 +49,7 @@ class Run:
         self._rounds = rounds
         self._shared = shared or Alone()
         self._loops = 0
-        self._parts = 1
+        self.parts = 1  # of a lane's batch; see `accumulate`
 
     # --- what it is ----------------------------------------------------------------------------
 
@@ -86,6 +89,13 @@ class Run:
         return self._rounds.position.epoch
 
     @property
+    def update_index(self) -> int:
+        """Which update on the batch it is, as `batch.update` says, from 0 on: in the loop's body,
+        in `before_update` and `update_with`. In a hook after a step: which one comes next, so 0
+        when the batch had all of them."""
+        return self._rounds.position.update
+
+    @property
     def metrics(self) -> Mapping[str, float]:
         """The last completed step's loss and whatever was logged, as means over its samples. The
         same on every worker."""
@@ -120,7 +130,31 @@ class Run:
         each: the step has `lanes * parts * lane_batch` samples in the memory of one part."""
         if parts < 1:
             raise Usage(f"accumulate({parts})", fix="give a number from 1 on")
-        self._parts = parts
+        self.parts = parts
+
+    def before_update(self, hook: Hook) -> Hook:
+        """Call `hook(run)` between the sum and the update of every step, on every worker, once.
+        Also a decorator.
+
+        Parameters that get updated have their `.grad`: the mean over all samples of the step,
+        unscaled where a `GradScaler` is tracked; None where no lane had a gradient. It may change
+        them: clip by value or group by group, add noise. Several are called in their order, then
+        `clip`, then the update.
+        """
+        refuse_in_mode(self._rounds.mode, "run.before_update")
+        self._rounds.update_hooks.add_before(hook, self)
+        return hook
+
+    def update_with(self, fn: Hook) -> Hook:
+        """Call `fn(run)` in place of stepping the tracked optimizers, on every worker, when the
+        mean gradient of the step is in `.grad`. Also a decorator.
+
+        For updates that are more than `optimizer.step()`: with `batches(..., updates=2)` and
+        `run.update_index`, SAM's first and second step.
+        """
+        refuse_in_mode(self._rounds.mode, "run.update_with")
+        self._rounds.update_hooks.replace_update(fn, self)
+        return fn
 
     def every_epoch(self, hook: Hook) -> Hook:
         """Call `hook(run)` when an epoch is complete, on every worker, once. Also a decorator.
@@ -131,10 +165,18 @@ class Run:
         self._rounds.hooks.append((None, hook, self))
         return hook
 
-    def every(self, steps: int, hook: Hook) -> Hook:
-        """The same after every so many steps."""
+    @overload
+    def every(self, steps: int, hook: Hook) -> Hook: ...
+
+    @overload
+    def every(self, steps: int) -> Callable[[Hook], Hook]: ...
+
+    def every(self, steps: int, hook: Hook | None = None) -> Any:
+        """The same after every so many steps; `@run.every(10)` is a decorator."""
         if steps < 1:
             raise Usage(f"every({steps}, ...)", fix="give a number from 1 on")
+        if hook is None:
+            return partial(self.every, steps)
         self._rounds.hooks.append((steps, hook, self))
         return hook
 
@@ -144,26 +186,41 @@ class Run:
         self,
         data: Samples | Sharded | Any,
         *,
-        lane_batch: int,
+        lane_batch: int | None = None,
         epochs: int | None = 1,
         shuffle: bool = True,
         drop_last: bool = False,
         loader_workers: int = 0,
         collate: Collate | None = None,
+        updates: int = 1,
+        sampler: Any = None,
+        batch_sampler: Any = None,
     ) -> Iterator[Batch]:
         """The batches of the lanes that this worker holds, step after step.
 
         A step has `lanes * lane_batch` samples, however many workers there are. The last step of an
         epoch has what is left, evenly over the lanes; `drop_last` leaves it out. Without `epochs`
         it goes on until `stop_early`. With `loader_workers` processes fetch ahead.
+
+        With `updates` every batch is given so many times, for one update after the other: all
+        lanes of a step with `batch.update == 0`, their update, the same batches with 1, and so on.
+        Each is a step. Schedulers step after the last one.
+
+        `sampler(epoch, seed)` gives the order of an epoch; `batch_sampler(epoch, seed)` lists, each
+        of them one lane's batch, and then there is no `lane_batch`. What is read is part of the
+        job's state: a job does not go on with other data. The job's settings `lane_batch` and
+        `accumulate`, if it has them, have the last word, step by step.
         """
+        if updates != 1:
+            if updates < 1:
+                raise Usage(f"updates={updates}", fix="give a number from 1 on")
+            refuse_in_mode(self._rounds.mode, f"run.batches(updates={updates})")
         number, self._loops = self._loops, self._loops + 1
         rounds = self._rounds
         source = Source(
             data,
             lanes=self.lanes,
-            lane_batch=lane_batch,
-            parts=self._parts,
+            sizes=sizes_of(rounds, data, lane_batch, self.parts, batch_sampler),
             shuffle=shuffle,
             drop_last=drop_last,
             seed=rounds.seed_of("loop", number),
@@ -172,6 +229,9 @@ class Run:
             device=self.device,
             held=lambda: rounds.member.lanes,
             local_steps=rounds.local_steps,
+            updates=updates,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
         )
         if isinstance(rounds, AsyncRounds):
             rounds.prepare(number, source, epochs, loader_workers=loader_workers)

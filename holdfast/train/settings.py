@@ -4,7 +4,8 @@
     run.settings.lr                        # what the job says; an error with a hint if it does not
 
 A value that is changed while the job runs (`holdfast set JOB lr=0.01`) is seen by every lane from
-the same step on.
+the same step on. Whether anybody reads it then is noted: a script that has copied a value at its
+start goes on with the old one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.wire.errors import Usage
+from holdfast.wire.reports import SETTING_METRIC
 
 
 class Settings(Mapping[str, Any]):
@@ -23,10 +25,28 @@ class Settings(Mapping[str, Any]):
     def __init__(self, defaults: Mapping[str, Any] | None = None) -> None:
         self._defaults = dict(defaults or {})
         self._texts: dict[str, str] = {}
+        self._begun = False  # whether there were settings before
+        self._changed: dict[str, bool] = {}  # since then: name -> whether it was read
 
     def take(self, texts: Mapping[str, str]) -> None:
         """These are in effect now."""
-        self._texts = dict(texts)
+        for name, text in texts.items() if self._begun else ():
+            if self._texts.get(name) != text:
+                self._changed[name] = False
+        self._texts, self._begun = dict(texts), True
+
+    def given(self, name: str) -> Any:
+        """The value that the job says; None: it says nothing, whatever the defaults are."""
+        return self[name] if name in self._texts else None
+
+    def took(self, name: str) -> None:
+        """Something of ours has taken the value of this setting."""
+        if name in self._changed:
+            self._changed[name] = True
+
+    def metrics(self) -> dict[str, float]:
+        """For people: what was changed since the start, and whether anything has taken it."""
+        return {f"{SETTING_METRIC}{name}": float(took) for name, took in self._changed.items()}
 
     def typed(self, name: str, text: str) -> Any:
         """What this text would be as the value of this setting."""
@@ -54,6 +74,7 @@ class Settings(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._texts:
             return self._defaults[name]
+        self.took(name)
         return self.typed(name, self._texts[name])
 
     def __contains__(self, name: object) -> bool:

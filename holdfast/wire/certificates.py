@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from holdfast.wire.disk import make_folder, write_private
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Refused, Usage
 from holdfast.wire.limits import (
     AUTHORITY_S,
@@ -109,7 +109,7 @@ class Authority:
     def make(cls, folder: Path, cluster: str, clock: WallClock = time.time) -> Self:
         """A new authority in `folder`. `Occupied`: there is one already, and it stays."""
         checked_name("cluster", cluster)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, 0o700)
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(cluster)
         builder = _builder(name, name, key.public_key(), clock(), AUTHORITY_S)
@@ -153,7 +153,7 @@ class Authority:
     @staticmethod
     def keep(folder: Path, certificate_pem: bytes, key_pem: bytes) -> None:
         """Keep an authority that was lent. The key last: with it the folder counts."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, 0o700)
         write_private(folder / _AUTHORITY_FILE, certificate_pem)
         write_private(folder / _AUTHORITY_KEY_FILE, key_pem)
 
@@ -273,20 +273,6 @@ def peer_of(certificate_pem: bytes) -> Peer:
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
-
-
-def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    made = path if not replace else path.with_name(f".{path.name}.{os.getpid()}")
-    if replace:
-        made.unlink(missing_ok=True)
-    handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if replace:
-        made.replace(path)
 
 
 # --- private --------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ _EXITS: Final = {
     ExitKind.SIGNAL: pb.EXIT_KIND_SIGNAL,
     ExitKind.HUNG: pb.EXIT_KIND_HUNG,
     ExitKind.LOST: pb.EXIT_KIND_LOST,
+    ExitKind.REFUSED: pb.EXIT_KIND_REFUSED,
 }
 _EXITS_BACK: Final = {int(number): kind for kind, number in _EXITS.items()}
 
@@ -193,6 +194,7 @@ def _start_message(order: StartWorker) -> pb.Start:
         resources=resources_message(order.resources),
         environment=dict(order.environment),
         silence_s=order.silence_s,
+        secret=order.secret,
         queue=order.queue,
     )
 
@@ -223,6 +225,7 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         resources=resources_from(start.resources),
         environment=dict(start.environment),
         silence_s=start.silence_s if start.HasField("silence_s") else None,
+        secret=start.secret,
         queue=start.queue,
     )
 

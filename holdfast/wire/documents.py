@@ -1,9 +1,11 @@
 """Values as documents: one spelling of each, for the nodes of the coordination plane.
 
-JSON with sorted keys and a format number. What is not understood (another format, a key that is
-not known, a value of another kind) is `Corrupt`, and the message names the path: nobody guesses
-what a newer version meant. A key that is missing has its default, if it has one: so a field can be
-added without a new format, and an older reader refuses what it does not know.
+JSON with sorted keys and a format number. What is not understood (another format, a value of
+another kind) is `Corrupt`, and the message names the path. A key that is missing has its default,
+if it has one, and one that is not known is passed over: so a field can be added without a new
+format, and machines of both versions read what the other has written. Whoever writes a document
+anew writes the fields that it knows. A change that an older reader must not pass over is a new
+format. What people write is read by those who refuse what they do not know (`control.jobfile`).
 """
 
 from __future__ import annotations
@@ -63,17 +65,23 @@ def from_document(path: str, kind: type[T], plain: Any) -> T:
 
 
 def opened(path: str, plain: Any, known: Sequence[str] | None) -> dict[str, Any]:
-    """The body of a document of our format; with exactly the `known` keys, if given."""
+    """The body of a document of our format; with all of the `known` keys, if given."""
     if not isinstance(plain, dict) or "format" not in plain:
         raise corrupt(path, "it is not a document of ours")
     body = dict(plain)
     found = body.pop("format")
     if found != FORMAT:
         raise corrupt(path, f"its format is {found!r}, and this version knows {FORMAT}")
-    if known is not None and set(body) != set(known):
-        odd = ", ".join(sorted(set(body) ^ set(known)))
-        raise corrupt(path, f"these keys are not known, or missing: {odd}")
+    missing = sorted(set(known or ()) - set(body))
+    if missing:
+        raise corrupt(path, f"these keys are missing: {', '.join(missing)}")
     return body
+
+
+def known_fields(kind: type, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `plain` what `kind`, a dataclass or a named tuple, has a field for."""
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
+    return {name: plain[name] for name in names if name in plain}
 
 
 def plain_of(value: Any) -> Any:
@@ -142,24 +150,25 @@ def _key(path: str, kind: Any, text: str) -> str | int:
 
 def _read_fields(path: str, kind: Any, plain: dict[str, Any]) -> Any:
     kinds = _kinds(kind)
-    unknown = sorted(set(plain) - set(kinds))
     missing = sorted(
         name for name, (_, optional) in kinds.items() if not optional and name not in plain
     )
-    if unknown or missing:
-        raise corrupt(path, f"{kind.__name__}: unknown keys {unknown}, missing keys {missing}")
-    return kind(**{name: read(path, kinds[name][0], held) for name, held in plain.items()})
+    if missing:
+        raise corrupt(path, f"{kind.__name__}: missing keys {missing}")
+    known = {name: held for name, held in plain.items() if name in kinds}
+    return kind(**{name: read(path, kinds[name][0], held) for name, held in known.items()})
 
 
 def rows(path: str, plain: Any, kinds: Sequence[type]) -> list[list[Any]]:
-    """`plain` as rows of values of these kinds: what is many, and has short lines."""
+    """`plain` as rows of values of these kinds: what is many, and has short lines. What a newer
+    version has added at the end of a row is passed over."""
     if not isinstance(plain, list):
         raise corrupt(path, "its rows are not a list")
     found = []
     for row in plain:
-        if not isinstance(row, list) or len(row) != len(kinds):
+        if not isinstance(row, list) or len(row) < len(kinds):
             raise corrupt(path, f"a row does not have {len(kinds)} values: {str(row)[:80]}")
-        found.append([read(path, kind, held) for kind, held in zip(kinds, row, strict=True)])
+        found.append([read(path, kind, held) for kind, held in zip(kinds, row, strict=False)])
     return found
 
 

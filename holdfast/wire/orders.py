@@ -44,7 +44,8 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
-    agent's own bound. `queue`: whose locks and values it may share; empty: none."""
+    agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
+    is sent. `queue`: whose locks and values it may share; empty: none."""
 
     node: str
     job: str
@@ -54,6 +55,7 @@ class StartWorker:
     resources: Resources
     environment: Mapping[str, str] = field(default_factory=dict)
     silence_s: float | None = None
+    secret: str = field(default="", repr=False, compare=False)
     queue: str = ""
 
 

@@ -9,3 +9,8 @@ LEADER_PATH: Final = "/holdfast/leader"
 CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
 NODES_PATH: Final = "/holdfast/nodes"
 GATEWAYS_PATH: Final = "/holdfast/gateways"
+# Below these a worker may read and write with its own, lesser credential: what it publishes, and
+# the service that it is a replica of. `holdfast.models` and `holdfast.serve` keep facts there.
+MODELS_PATH: Final = "/holdfast/models"
+SERVICES_PATH: Final = "/holdfast/services"
+WORKER_PATHS: Final = (MODELS_PATH, SERVICES_PATH)

@@ -20,6 +20,9 @@ from holdfast.wire.limits import FILES_WANTED
 # In the environment with which a part of a cluster is started, before it can write down who it is:
 # the folder that it is started over. A part does not pass it on to what it starts.
 PART_VARIABLE: Final = "HOLDFAST_PART_OF"
+# What our processes write is their owner's alone, and so is what the workers write whom they start:
+# a job whose files are for others says so itself.
+PRIVATE_MASK: Final = 0o077
 
 
 def main(serve: Callable[[Sequence[str]], int]) -> int:
@@ -35,6 +38,7 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
 
     logs.set_up()
     raise_file_limit()
+    os.umask(PRIVATE_MASK)
     try:
         return serve(sys.argv[1:])
     except HoldfastError as error:

@@ -18,6 +18,9 @@ SAMPLES_METRIC: Final = "samples_per_step"  # of all lanes together
 # How long this worker needs for one lane by itself, lately and in its present view. Lanes move away
 # from one that is slower than the others: see `control.pace`.
 LANE_METRIC: Final = "lane_ms"
+# Before the name of a setting that was changed since the worker's start: 1 if an optimizer or the
+# script has taken it since, 0 if nothing has.
+SETTING_METRIC: Final = "setting "
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,12 @@ class ExitKind(Enum):
     SIGNAL = "signal"  # somebody else killed it
     HUNG = "hung"  # it made no progress for too long
     LOST = "lost"  # the agent came back and the process was not there any more
+    REFUSED = "refused"  # it said itself that trying again cannot help
 
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the job: what its own code did."""
-        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG)
+        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

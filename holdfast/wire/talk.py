@@ -13,11 +13,12 @@ that is not understood is a `Refused`: the two are not of one version.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import Part
@@ -35,13 +36,20 @@ LANES_VARIABLE: Final = "HOLDFAST_LANES"
 MODE_VARIABLE: Final = "HOLDFAST_MODE"
 REGION_VARIABLE: Final = "HOLDFAST_REGION"  # where its machine is; empty: nowhere in particular
 SETTINGS_VARIABLE: Final = "HOLDFAST_SETTINGS"  # those of the job file: a JSON object of texts
+NETWORK_VARIABLE: Final = "HOLDFAST_NETWORK"  # "trusted": no TLS between machines
 WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wait for torch
+# Settings that say how much a step takes: whole numbers from 1 on, live.
+SIZE_SETTINGS: Final = ("lane_batch", "accumulate")
 SERVES: Final = "serve"  # the mode of a worker that is a replica
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"
+SECRET_NAME: Final = "secret"  # noqa: S105  (a file's name) see `holdfast.wire.job_credentials`
+IDENTITY_NAME: Final = "identity.pem"
+TRUST_NAME: Final = "trust.pem"
 DONE: Final = "done"
 LEFT: Final = "left"
+REFUSED: Final = "refused"  # its error would come again, whoever tries
 
 
 class Extension(Protocol):
@@ -124,6 +132,14 @@ def view_from(body: Mapping[str, Any]) -> View:
 
 def share_body(attempt: Attempt, share: int, shares: int) -> dict[str, Any]:
     return {"attempt": asdict(attempt), "share": share, "shares": shares}
+
+
+def attempt_from(body: Mapping[str, Any]) -> Attempt:
+    return Attempt(**known_fields(Attempt, body))
+
+
+def parts_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Part, ...]:
+    return tuple(Part(**known_fields(Part, row)) for row in rows)
 
 
 def parts_body(attempt: int, parts: tuple[Part, ...], missed: bool) -> dict[str, Any]:

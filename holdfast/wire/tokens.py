@@ -6,6 +6,9 @@ own certificate, so that the machine knows whom it may trust before it has spoke
 they must be passed on over a channel that nobody else reads or changes. A *member* token comes with
 each certificate, ends with it, and accompanies every call: a certificate alone opens nothing.
 
+A join or standby token has a number of its own and says how often it may be used, once unless its
+maker said more. Coordinators count the uses in the coordination plane (`holdfast.control.joins`).
+
 A token is a secret as long as it holds. It is never part of an error or a log line.
 """
 
@@ -14,17 +17,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import secrets
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
 from holdfast.wire.certificates import Authority, Trust, checked_name
 from holdfast.wire.errors import Refused, Usage
-from holdfast.wire.limits import JOIN_TOKEN_S, JOIN_TOKEN_S_MAX, TOKEN_CHARACTERS_MAX
+from holdfast.wire.limits import (
+    JOIN_TOKEN_S,
+    JOIN_TOKEN_S_MAX,
+    JOIN_TOKEN_USES_MAX,
+    TOKEN_CHARACTERS_MAX,
+)
 
 _PREFIX: Final = "holdfast1"
 # In front of what is signed: nothing else that the authority signs can be taken for a token.
 _DOMAIN: Final = b"holdfast token 1\n"
+_NUMBER_BYTES: Final = 16
 
 
 class Kind(Enum):
@@ -44,8 +54,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says. `node` None: any node. `trust_pem` and `place` are not in
-    member tokens."""
+    """What a token says. `node` None: any node whose name is new. `trust_pem`, `place`, `number`
+    and `uses` are not in member tokens."""
 
     kind: Kind
     cluster: str
@@ -53,6 +63,8 @@ class Token:
     node: str | None = None
     trust_pem: bytes = b""
     place: Place | None = None
+    number: str = ""
+    uses: int = 0
 
 
 def join_token(
@@ -61,19 +73,28 @@ def join_token(
     node: str | None = None,
     place: Place | None = None,
     kind: Kind = Kind.JOIN,
+    uses: int = 1,
 ) -> str:
-    """A token with which machines (or only `node`) may join, or stand by, for so long."""
+    """A token with which so many machines (or only `node`) may join, or stand by, for so long."""
     if not 0 < life_s <= JOIN_TOKEN_S_MAX:
         raise Usage(
             f"a {kind.value} token cannot hold for {life_s:g} s",
             why=f"at most {JOIN_TOKEN_S_MAX:g} s: whoever finds it may join",
             fix="make a shorter one, and a new one when it is needed",
         )
+    if not 1 <= uses <= JOIN_TOKEN_USES_MAX:
+        raise Usage(
+            f"a {kind.value} token cannot be used {uses} times",
+            why=f"from once to {JOIN_TOKEN_USES_MAX} times: whoever finds it may join",
+            fix="holdfast token --uses 10",
+        )
     if node is not None:
         checked_name("node", node)
     until_s = authority.now_s() + life_s
     trust_pem = authority.trust_pem
-    return _made(authority, Token(kind, authority.cluster, until_s, node, trust_pem, place))
+    number = secrets.token_hex(_NUMBER_BYTES)
+    said = Token(kind, authority.cluster, until_s, node, trust_pem, place, number, uses)
+    return _made(authority, said)
 
 
 def member_token(authority: Authority, node: str, until_s: float) -> str:
@@ -130,6 +151,8 @@ def _made(authority: Authority, token: Token) -> str:
         body["trust"] = token.trust_pem.decode()
     if token.place is not None:
         body["place"] = asdict(token.place)
+    if token.number:
+        body |= {"number": token.number, "uses": token.uses}
     payload = json.dumps(body, separators=(",", ":")).encode()
     signature = authority.signature(_DOMAIN + payload)
     return f"{_PREFIX}.{_encoded(payload)}.{_encoded(signature)}"
@@ -159,11 +182,14 @@ def _token_of(
     node: str | None = None,
     trust: str = "",
     place: dict[str, Any] | None = None,
+    number: str = "",
+    uses: int = 0,
 ) -> Token:
     """Unknown and missing keys are a TypeError of the call."""
     name = None if node is None else str(node)
     where = None if place is None else _place_of(**place)
-    return Token(Kind(kind), str(cluster), float(until_s), name, str(trust).encode(), where)
+    trust_pem, until = str(trust).encode(), float(until_s)
+    return Token(Kind(kind), str(cluster), until, name, trust_pem, where, str(number), int(uses))
 
 
 def _place_of(doors: list[str], coordination: str, store: str) -> Place:

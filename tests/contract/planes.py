@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.coordination import access
 from tests.contract.waiting import eventually
 from tests.servers import ZooKeeperEnsemble
 from tests.servers.process import four_letter_word
@@ -57,7 +58,7 @@ class EmbeddedPlane:
         return f"embedded:{self._folder}?timeout_s={timeout_s}&tick_ms={TICK_MS}&linger_s=20"
 
     def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
-        return f"zk://127.0.0.1:{port}?timeout_s={timeout_s}"
+        return f"zk://127.0.0.1:{port}?timeout_s={timeout_s}&secret_file={self._folder}/access"
 
     def a_port(self) -> int:
         return int(self._record()["address"].rpartition(":")[2])
@@ -104,12 +105,17 @@ class EnsemblePlane:
     def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
         self._ensemble = ensemble.whole()
         self._root = f"/test-{uuid.uuid4().hex[:8]}"
+        self._secret = self._ensemble.servers[0].folder / self._root.strip("/")
+        access.kept(self._secret)
 
     def address(self, timeout_s: float = TIMEOUT_S) -> str:
-        return f"zk://{self._ensemble.hosts}{self._root}?timeout_s={timeout_s}"
+        return f"zk://{self._ensemble.hosts}{self._root}?{self._query(timeout_s)}"
 
     def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
-        return f"zk://127.0.0.1:{port}{self._root}?timeout_s={timeout_s}"
+        return f"zk://127.0.0.1:{port}{self._root}?{self._query(timeout_s)}"
+
+    def _query(self, timeout_s: float) -> str:
+        return f"timeout_s={timeout_s}&secret_file={self._secret}"
 
     def a_port(self) -> int:
         return self._ensemble.followers()[0].port

@@ -124,15 +124,13 @@ def decided(order: Order) -> Decision:
 
 async def papers(authority: Authority, folder: Path, node: str, door_address: str) -> Wallet:
     token = tokens.join_token(authority, node=node)
-    return await wallets.join(folder / node, node, door_address, token)
+    wallet, _ = await wallets.join(folder / node, node, door_address, token)
+    return wallet
 
 
 @asynccontextmanager
-async def connected(
-    authority: Authority, folder: Path, door_address: str, node: str, contact: Contact | None
-) -> AsyncIterator[Connected]:
+async def connected(wallet: Wallet, node: str, contact: Contact | None) -> AsyncIterator[Connected]:
     """An agent that has joined and runs its uplink."""
-    wallet = await papers(authority, folder, node, door_address)
     agent, session = MemoryAgent(node), ["session-1"]
     uplink = Uplink(agent, node, wallet, lambda: session[0])
     uplink.point_to(contact)
@@ -162,17 +160,13 @@ class World:
     async def join(
         self, node: str, contact: Contact | None = None, member: bool = True
     ) -> Connected:
+        # A certificate first: nobody gets one under the name of a member.
+        wallet = await papers(self.authority, self.folder, node, self.agents.door_address)
         if member:
             membership = Membership(self.session, rpc.NODES_PATH)
             self.stack.callback((await asyncio.to_thread(membership.join, node)).leave)
         return await self.stack.enter_async_context(
-            connected(
-                self.authority,
-                self.folder,
-                self.agents.door_address,
-                node,
-                contact or self.contact(),
-            )
+            connected(wallet, node, contact or self.contact())
         )
 
     async def heard(self, *nodes: str) -> None:

@@ -89,8 +89,8 @@ def test_what_users_ask_for_is_told_in_words_and_what_is_so_already_is_not_told_
             "scale to 2",
             "scale to as many workers as its file allows",
             "checkpoint",
-            "lr=0.1 at step 120",
-            "wd=0 as soon as all know it",
+            "lr=0.1 for step 120",
+            "wd=0 for the next step",
             "stop",
         )
     ]
@@ -104,7 +104,7 @@ def test_of_what_users_asked_for_the_newest_words_stay(control: ControlPlane) ->
     told = [entry.reason for entry in control.history("train")]
     assert len(told) == ASKED_KEPT
     assert len(told[0]) == ASKED_CHARACTERS_MAX
-    assert told[-1] == f"its user asked: lr={ASKED_KEPT - 2} at step 7"
+    assert told[-1] == f"its user asked: lr={ASKED_KEPT - 2} for step 7"
 
 
 def test_what_cannot_be_asked_for_is_refused(control: ControlPlane) -> None:
@@ -170,5 +170,5 @@ def test_users_at_once_do_not_undo_each_other(control: ControlPlane, another: Se
         f"s{number}" for number in range(24)
     }
     told = {entry.reason for entry in control.history("train")[1:]}
-    assert told == {f"its user asked: s{n}=1 at step {n + 1}" for n in range(24)}
+    assert told == {f"its user asked: s{n}=1 for step {n + 1}" for n in range(24)}
     assert control.draining_nodes() == {f"n{number}" for number in range(24)}

@@ -11,8 +11,9 @@ from holdfast.control import lines
 from holdfast.control.facts import WorkerPhase
 from holdfast.coordination import Config, Membership, Session
 from holdfast.wire import rpc
+from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import ORDERS_WAITING_MAX, REPORT_STEPS_S
-from holdfast.wire.orders import Forget, GiveView, StopWorker, View
+from holdfast.wire.orders import Forget, GiveView, StartWorker, StopWorker, View
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start
 
@@ -26,6 +27,9 @@ def test_an_order_goes_down_and_its_effect_comes_up(play: Play) -> None:
         world.agents.order(1, decided(start("n1")))
         await soon(lambda: world.agents.observed().nodes["n1"].workers, "the worker is reported")
         assert n1.agent.delivered == [(1, start("n1"))]
+        order = n1.agent.delivered[0][1]
+        assert isinstance(order, StartWorker)
+        assert order.secret == JobSecrets(world.authority).of("j"), "put in when it was sent"
         assert world.agents.observed().nodes["n1"] == n1.agent.snapshot()
 
     play(scenario)

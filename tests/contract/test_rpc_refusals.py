@@ -168,6 +168,33 @@ def test_a_bad_request_at_the_door_is_refused(play: Play) -> None:
     play(scenario)
 
 
+def test_who_has_no_token_gets_as_far_as_no_message(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        other = Authority.make(world.folder / "other", world.authority.cluster)
+        noise, large = b"\xff\xff noise", bytes(1024 * 1024)
+        tried = [
+            (rpc.JOIN, noise, "", grpc.StatusCode.UNAUTHENTICATED),
+            (rpc.JOIN, large, "", grpc.StatusCode.UNAUTHENTICATED),
+            (rpc.JOIN, noise, "x" * 100, grpc.StatusCode.UNAUTHENTICATED),
+            (rpc.JOIN, noise, tokens.join_token(other), grpc.StatusCode.UNAUTHENTICATED),
+            (rpc.STAND, noise, tokens.join_token(world.authority), grpc.StatusCode.UNAUTHENTICATED),
+            # One with a token may be mistaken, but not at length.
+            (
+                rpc.JOIN,
+                large,
+                tokens.join_token(world.authority),
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            ),
+        ]
+        for method, request, token, code in tried:
+            async with rpc.door_to(world.agents.door_address, world.authority.trust_pem) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as failed:
+                    await rpc.call_once(channel, method, request, token)
+            assert failed.value.code() is code, failed.value
+
+    play(scenario)
+
+
 def test_a_node_renews_only_its_own_certificate(play: Play) -> None:
     async def scenario(world: World) -> None:
         held = (await papers(world.authority, world.folder, "n1", world.agents.door_address)).papers

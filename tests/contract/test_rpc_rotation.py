@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from holdfast.control.agents import GrpcAgents, Listening
 from holdfast.control.door import ServerIdentity
 from holdfast.coordination import Session
 from holdfast.wire.certificates import Authority
-from holdfast.wire.errors import Occupied
+from holdfast.wire.errors import BugError, Occupied
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start
 
@@ -68,3 +70,56 @@ def test_a_port_that_somebody_listens_on_is_not_shared(
         port = int(agents.address.rpartition(":")[2])
         with pytest.raises(Occupied, match="cannot be listened on"):
             GrpcAgents.start(rpc_session, authority, Listening(port=port))
+
+
+def failing(agents: GrpcAgents, times: float) -> list[int]:
+    """The next servers cannot listen so often; how often they have tried."""
+    listen, tried = agents._listen, [0]
+
+    async def fails(identity: ServerIdentity, port: int, door_port: int) -> list[Any]:
+        tried[0] += 1
+        if tried[0] <= times:
+            raise OSError("no files are left")
+        return await listen(identity, port, door_port)
+
+    agents._listen = fails  # type: ignore[method-assign]
+    return tried
+
+
+def test_a_coordinator_that_cannot_listen_with_its_new_certificate_tries_again(
+    rpc_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.control.agents.RENEW_AGAIN_S", 0.01)
+    authority = Authority.make(tmp_path / "authority", "reef")
+    brief = Listening(certificate_s=4.0)
+    with GrpcAgents.start(rpc_session, authority, brief) as agents:
+        tried = failing(agents, 2)
+        asyncio.run(soon(lambda: tried[0] >= 4, "it has renewed its certificate twice"))
+        assert agents._thread is not None and agents._thread.is_alive()
+
+
+def test_a_coordinator_that_never_listens_with_its_new_certificate_says_so(
+    rpc_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.control.agents.RENEW_AGAIN_S", 0.05)
+    authority = Authority.make(tmp_path / "authority", "reef")
+    deaths: list[BaseException] = []
+    brief = Listening(certificate_s=2.0)
+    with GrpcAgents.start(rpc_session, authority, brief, deaths.append) as agents:
+        failing(agents, math.inf)
+        asyncio.run(soon(lambda: deaths, "the process is told to end"))
+        assert isinstance(deaths[0], BugError)
+
+
+def test_a_leader_that_cannot_be_announced_for_a_bug_says_so(
+    rpc_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(_value: object) -> None:
+        raise ValueError("nobody foresaw it")
+
+    monkeypatch.setattr("holdfast.control.agents.rpc.contact_from", bug)
+    authority = Authority.make(tmp_path / "authority", "reef")
+    deaths: list[BaseException] = []
+    with GrpcAgents.start(rpc_session, authority, died=deaths.append) as agents:
+        agents.begin(1)
+        asyncio.run(soon(lambda: deaths, "the process is told to end"))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from holdfast.coordination import Config, Lock, Membership, Session, State, connect
 from holdfast.wire.errors import Refused, RetryError, SessionLost
@@ -138,12 +139,17 @@ def test_what_a_user_writes_is_closed_to_others_and_the_password_is_never_shown(
 ) -> None:
     monkeypatch.setenv("A_PASSWORD", SECRET)
     caplog.set_level(logging.DEBUG)
-    address = plane.by_port(plane.a_port()) + "&user=alice&password_env=A_PASSWORD"
+    # Alice has no part in the plane's secret, but for a node that is open to everybody.
+    client, root = vars(session)["_client"], vars(session)["_target"].chroot
+    client.create(f"{root}/shared", acl=OPEN_ACL_UNSAFE)
+    address = f"zk://127.0.0.1:{plane.a_port()}{root}?user=alice&password_env=A_PASSWORD"
     alice = closing.enter_context(connect(address))
-    Config(alice, "/private").put({"n": 1})
+    with pytest.raises(Refused):
+        Config(alice, "/private").put({"n": 1})
+    Config(alice, "/shared/private").put({"n": 1})
     with pytest.raises(Refused) as refused:
-        Config(session, "/private").get()
-    assert Config(alice, "/private").get().value == {"n": 1}
+        Config(session, "/shared/private").get()
+    assert Config(alice, "/shared/private").get().value == {"n": 1}
     shown = [caplog.text, repr(alice), str(refused.value), repr(vars(alice)["_target"])]
     assert not any(SECRET in text for text in shown)
     assert "alice" in shown[-1]

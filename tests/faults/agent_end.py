@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.wire import talk
+from holdfast.wire.job_certificates import equip
 from holdfast.wire.reports import Part
+from tests.credentials import SECRET
 
 
 class AgentEnd:
@@ -20,6 +22,7 @@ class AgentEnd:
 
     def __init__(self, folder: Path, news: Callable[[], None] = lambda: None) -> None:
         folder.mkdir()
+        equip(folder, SECRET)
         self.folder = folder
         self.said: dict[str, Any] = {}
         self.suspected: set[int] = set()  # all that it has ever named

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from holdfast.agent import shim
 from holdfast.agent.agent import Agent
@@ -34,7 +38,8 @@ def launch(folder: Path, *command: str, **more: Any) -> None:
         "out": str(folder / "out.log"),
         "err": str(folder / "err.log"),
         "log_bytes_max": 1 << 20,
-        "data_bytes_max": 0,
+        "memory_bytes_max": 0,
+        "memory_look_s": 0.02,
         "cgroup": "",
         "cpus": [],
         "agent": str(folder / "agent"),
@@ -100,6 +105,62 @@ def test_only_the_first_sigterm_is_passed_on(tmp_path: Path) -> None:
     assert one.wait(WAIT_S) == 0
     assert mark.read_text() == "x"
     assert note(tmp_path / "w")["signal"] == signal.SIGKILL
+
+
+def test_a_kill_at_the_limit_of_a_control_group_is_told_with_that_limit(tmp_path: Path) -> None:
+    """A folder stands for the group: the system's counters are what the shim reads."""
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\n")
+    launch(tmp_path / "w", "true", cgroup=str(group), memory_bytes_max=5_000)
+    assert [one.wait(WAIT_S) for one in shims(tmp_path / "w")] == [0]
+    found = note(tmp_path / "w")
+    assert found["over_memory"]
+    assert (found["memory_bytes"], found["memory_bytes_max"]) == (5_000, 5_000)
+
+
+def test_a_kill_for_want_of_memory_elsewhere_is_not_put_on_a_control_groups_limit(
+    tmp_path: Path,
+) -> None:
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 1\n")
+    launch(tmp_path / "w", "true", cgroup=str(group), memory_bytes_max=5_000)
+    assert [one.wait(WAIT_S) for one in shims(tmp_path / "w")] == [0]
+    assert not note(tmp_path / "w")["over_memory"]
+
+
+def test_a_file_that_was_written_only_in_part_never_gets_its_name(tmp_path: Path) -> None:
+    """The system takes the first bytes and says so; nobody asked how many they were."""
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            shim.write_durably(folder, "exit", {"word": "x" * 1_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        os.close(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_goes_on_after_a_rotation_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = shim.Log(str(tmp_path / "log"), 100)
+    log.write(b"1" * 100)
+
+    def full(*_args: object, **_more: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shim.os, "open", full)
+        log.write(b"lost!")
+    log.write(b"after\n")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "log.1": b"1" * 100,
+        "log": b"[holdfast: 5 bytes of output were lost: no room]\nafter\n",
+    }
 
 
 def test_output_that_finds_no_room_is_counted_and_the_worker_goes_on(tmp_path: Path) -> None:

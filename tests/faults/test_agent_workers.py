@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,14 @@ import pytest
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.events import Key
-from holdfast.wire.errors import Occupied
+from holdfast.wire.errors import BugError, Occupied
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import ExitKind, WorkerFacts, WorkerPhase
 from tests.faults.agent_process import (
     NODE,
     WAIT_S,
     AgentProcess,
+    machine,
     open_agent,
     processes_of,
     start_order,
@@ -116,12 +119,68 @@ def test_a_command_that_does_not_exist_is_the_users_error(tmp_path: Path) -> Non
     play(tmp_path, story)
 
 
-def test_a_worker_over_its_memory_limit_ends_for_memory(tmp_path: Path) -> None:
+def test_a_worker_that_uses_more_memory_than_its_limit_ends_and_its_end_says_so(
+    tmp_path: Path,
+) -> None:
+    script = "import time; held = bytearray(b'x') * (600 << 20); time.sleep(1000)"
+
     async def story(agent: Agent, _folder: Path) -> None:
-        script = "held = bytearray(600 << 20)"
         await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
         kind, detail = exit_of(await ended(agent))
         assert kind is ExitKind.MEMORY, detail
+        assert re.match(
+            r"it met its memory limit: it had \d+\.\d MiB, the limit is 300 MiB; "
+            r"raise `memory` under `resources` in its job file",
+            detail,
+        )
+
+    play(tmp_path, story)
+
+
+def test_what_a_worker_has_started_counts_to_its_memory_limit(tmp_path: Path) -> None:
+    """Five children of 100 MiB each, in sessions of their own; none is over the limit alone."""
+    script = (
+        "import os, time\n"
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        held = bytearray(b'x') * (100 << 20)\n"
+        "        time.sleep(1000)\n"
+        "time.sleep(1000)\n"
+    )
+
+    async def story(agent: Agent, folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
+        kind, detail = exit_of(await ended(agent))
+        assert kind is ExitKind.MEMORY, detail
+        assert processes_of(folder / "agent") == []
+
+    play(tmp_path, story)
+
+
+def test_a_worker_that_reserves_much_memory_and_uses_little_of_it_lives(tmp_path: Path) -> None:
+    """Four gigabytes of untouched pages, forty threads with large stacks, and four children that
+    share what their parent has written: more than the limit by every count but the right one."""
+    script = (
+        "import mmap, os, threading, time\n"
+        "reserved = mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+        "threading.stack_size(256 << 20)\n"
+        "shared = bytearray(b'x') * (90 << 20)\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(1000)\n"
+        "ended = threading.Event()\n"
+        "threads = [threading.Thread(target=ended.wait) for _ in range(40)]\n"
+        "for thread in threads: thread.start()\n"
+        "time.sleep(3)\n"  # many looks at it
+        "assert all(thread.is_alive() for thread in threads)\n"
+        "ended.set()\n"
+    )
+
+    async def story(agent: Agent, _folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
+        kind, detail = exit_of(await ended(agent))
+        assert kind is ExitKind.DONE, detail
 
     play(tmp_path, story)
 
@@ -278,5 +337,42 @@ def test_one_folder_has_one_agent(tmp_path: Path) -> None:
     async def story(_agent: Agent, folder: Path) -> None:
         with pytest.raises(Occupied, match="in use"):
             await open_agent(folder / "agent")
+
+    play(tmp_path, story)
+
+
+def test_a_worker_whose_bundle_fails_in_a_way_that_nobody_foresaw_ends_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """It would be starting for ever: nobody asks what became of its start."""
+
+    def broken(_name: str) -> Path:
+        raise ValueError("nobody foresaw it")
+
+    async def story() -> None:
+        agent = await Agent.start(tmp_path / "agent", NODE, machine(), broken)
+        try:
+            await agent.deliver(1, replace(start_order(1, "true"), bundle="b"))
+            async with asyncio.timeout(WAIT_S):
+                kind, detail = exit_of(await ended(agent))
+        finally:
+            await agent.close()
+        assert kind is ExitKind.ERROR
+        assert "ValueError('nobody foresaw it')" in detail
+
+    with AgentProcess(tmp_path / "agent"):
+        asyncio.run(story())
+
+
+def test_an_agent_that_cannot_find_out_how_a_worker_ended_ends_and_says_so(tmp_path: Path) -> None:
+    """The worker has spoilt what its shim wrote: the next look at it fails."""
+    script = (
+        "import os, pathlib; pathlib.Path(os.environ['HOLDFAST_SCRATCH'], 'claim').write_text('[]')"
+    )
+
+    async def story(agent: Agent, _folder: Path) -> None:
+        await agent.deliver(1, start_order(1, "python", "-c", script))
+        with pytest.raises(BugError, match="a task of the agent has ended unexpectedly"):
+            await agent.failed()
 
     play(tmp_path, story)

@@ -16,7 +16,7 @@ from holdfast.wire import rpc
 from holdfast.wire.certificates import Authority
 from tests.contract.planes import EmbeddedPlane
 from tests.contract.rpc_stage import Play, play, rpc_session
-from tests.contract.rpc_world import Connected, World, connected, decided, soon, start
+from tests.contract.rpc_world import Connected, World, connected, decided, papers, soon, start
 from tests.faults.tcp_proxy import TcpProxy
 
 __all__ = ["play", "rpc_session"]  # fixtures
@@ -117,11 +117,10 @@ def test_agents_follow_a_new_leader_after_a_kill_and_tell_it_everything(tmp_path
         await second.says("door")
         agents: list[Connected] = []
         for node in nodes:
+            wallet = await papers(authority, tmp_path, node, door)
             membership = Membership(session, rpc.NODES_PATH)
             stack.callback((await asyncio.to_thread(membership.join, node)).leave)
-            agent = await stack.enter_async_context(
-                connected(authority, tmp_path, door, node, None)
-            )
+            agent = await stack.enter_async_context(connected(wallet, node, None))
             follow = Config(session, rpc.CONTACT_PATH).watch(agent.uplink.contact_is)
             stack.callback(follow.close)
             agents.append(agent)

@@ -38,8 +38,10 @@ from holdfast.serve.records import (
 )
 from holdfast.storage import bundles, open_store
 from holdfast.wire import documents, talk
+from holdfast.wire.job_certificates import equip
 from tests.contract.planes import EmbeddedPlane
 from tests.contract.waiting import eventually
+from tests.credentials import SECRET
 from tests.said import Said
 from tests.servers import free_port
 
@@ -181,6 +183,7 @@ class ReplicaProcess:
         self.http_port, self.grpc_port = free_port(), free_port()
         self.folder = stage.folder / node / "workers" / f"{job_name('digits')}.{worker}"
         self.folder.mkdir(parents=True)
+        equip(self.folder, SECRET)
         self.shelf = stage.folder / node / "serving"
         given = {
             talk.FOLDER_VARIABLE: str(self.folder),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.control import filing
+from holdfast.control import codec, filing
 from holdfast.control.bundles import BundlesInPlane
-from holdfast.control.facts import Observed
+from holdfast.control.facts import Checkpoint, Observed, Phase, Status
 from holdfast.control.housekeeping import Housekeeping, references
 from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import JobSpec
@@ -18,7 +19,7 @@ from holdfast.coordination import Facts, Session, connect
 from holdfast.storage import Blobs, open_store, put_part
 from holdfast.storage.bundle_names import record_push
 from holdfast.storage.bundles import push, renew
-from holdfast.storage.manifests import Manifest, write_manifest
+from holdfast.storage.manifests import Manifest, read_manifest, verify, write_manifest
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.reports import NodeFacts, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
@@ -80,6 +81,32 @@ def test_the_leader_removes_what_nothing_needs_and_a_standby_removes_nothing(
         assert len(keys(blobs)) == 4, "a standby removes nothing"
         leads = True
         eventually(lambda: keys(blobs) == {needed.key}, "only the job's bundle is left")
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PAUSED, Phase.SUCCEEDED])
+def test_a_committed_checkpoint_goes_while_its_job_has_no_workers(
+    session: Session, blobs: Blobs, phase: Phase
+) -> None:
+    """It waits, is paused or has ended: nobody holds its state but the store."""
+    control, facts = ControlPlane(session), Facts(session)
+    control.submit(JobSpec("j", ("true",)))
+    part, left = put_part(blobs, b"all that was learned"), put_part(blobs, b"of an older one")
+    manifest = Manifest("j", 10, 1, {1: (part,)})
+    committed = Checkpoint(10, write_manifest(blobs, manifest), 1, 6.0)
+    state = facts.read(filing.state_path("j"), fresh=True)
+    assert state is not None
+    seen = codec.state_from(filing.state_path("j"), state.data)
+    after = replace(seen, status=Status(phase, "because", 7.0))
+    transaction = facts.transaction(lambda: True)
+    transaction.replace(filing.state_path("j"), codec.state_to(after), state.version)
+    transaction.create(filing.checkpoint_path("j", 10), codec.checkpoint_to(committed))
+    transaction.commit()
+    assert control.job("j").status.phase is phase
+    assert not control.job("j").placements
+    assert references(session, NOBODY).manifests == {committed.manifest}
+    with Housekeeping(session, blobs, lambda: NOBODY, lambda: True, **SOON):
+        eventually(lambda: not blobs.exists(left.key), "what nothing needs is removed")
+    verify(blobs, read_manifest(blobs, committed.manifest))
 
 
 def test_nothing_is_removed_while_a_job_cannot_be_read(

@@ -28,7 +28,7 @@ def nodes(home: Home) -> set[str]:
 def test_a_machine_joins_with_a_token_runs_a_job_and_leaves(home: Home, there: Path) -> None:
     home.up(agents=0)
     text = holdfast("token", "--cluster", str(home.cluster.folder), "--valid", "10m").stdout
-    joined = holdfast("join", text.strip(), "--node", "other", "--cluster", str(there))
+    joined = holdfast("join", "-", "--node", "other", "--cluster", str(there), input=text)
     assert joined.returncode == 0, joined.stderr
     assert "node other has joined cluster local" in joined.stdout
     assert nodes(home) == {"other"}
@@ -124,6 +124,68 @@ def test_a_cluster_that_is_down_has_no_door_and_makes_no_token(home: Home) -> No
     assert unavailable.value.fix == "holdfast up"
 
 
+def test_a_token_lets_one_machine_in_and_no_second_one(home: Home, tmp_path: Path) -> None:
+    home.up(agents=0)
+    text = joining.token(home.cluster)
+    joining.join(tmp_path / "one", text, "one")
+    with pytest.raises(Refused, match="does not hold any more") as refused:
+        joining.join(tmp_path / "two", text, "two")
+    assert "used once, and was: by one" in refused.value.why
+    assert not (tmp_path / "two" / "cluster.json").exists()
+
+
+def test_a_token_of_several_uses_lets_so_many_in(home: Home, tmp_path: Path) -> None:
+    home.up(agents=0)
+    found = holdfast("token", "--cluster", str(home.cluster.folder), "--uses", "2")
+    text = found.stdout.strip()
+    for name in ("one", "two"):
+        joining.join(tmp_path / name, text, name)
+    with pytest.raises(Refused, match="does not hold any more"):
+        joining.join(tmp_path / "three", text, "three")
+
+
+def test_nobody_gets_a_certificate_for_the_name_of_a_living_node(home: Home, there: Path) -> None:
+    home.up(agents=1)
+    for token in (joining.token(home.cluster), joining.token(home.cluster, node="node-1")):
+        with pytest.raises(Refused, match="a node named node-1 is in the cluster, and lives"):
+            joining.join(there, token, "node-1")
+    assert not (there / "wallet").exists()
+
+
+def test_the_name_of_a_dead_node_is_given_only_for_a_token_of_that_name(
+    home: Home, there: Path
+) -> None:
+    home.up(agents=1)
+    home.kill("agent")
+    eventually(lambda: not nodes(home), "its session is over")
+    with pytest.raises(Refused, match="was given to a machine before") as refused:
+        joining.join(there, joining.token(home.cluster), "node-1")
+    assert "holdfast token --node node-1" in refused.value.fix
+    assert joining.join(there, joining.token(home.cluster, node="node-1"), "node-1").new
+
+
+def test_a_token_in_the_command_line_is_refused_and_not_repeated(home: Home, there: Path) -> None:
+    home.up(agents=0)
+    text = joining.token(home.cluster)
+    for words in (["join", text], ["standby", text]):
+        done = holdfast(*words, "--cluster", str(there))
+        assert done.returncode == 2
+        assert "is not given in the command line" in done.stderr
+        assert "--token-file" in done.stderr
+        assert text not in done.stderr
+    assert not there.exists()
+
+
+def test_a_token_is_read_from_a_file(home: Home, there: Path, tmp_path: Path) -> None:
+    home.up(agents=0)
+    file = tmp_path / "token.txt"
+    file.write_text(joining.token(home.cluster) + "\n")
+    words = ["--token-file", str(file), "--node", "other", "--cluster", str(there)]
+    joined = holdfast("join", *words)
+    assert joined.returncode == 0, joined.stderr
+    assert nodes(home) == {"other"}
+
+
 def test_a_machine_that_joined_makes_no_tokens(home: Home, there: Path) -> None:
     home.up(agents=0)
     joined = joining.join(there, joining.token(home.cluster), "other")
@@ -135,7 +197,7 @@ def test_joining_again_brings_new_papers_for_the_same_node(home: Home, there: Pa
     home.up(agents=0)
     joining.join(there, joining.token(home.cluster), "other")
     before = Wallet.open(there / "wallet" / "other").papers
-    again = joining.join(there, joining.token(home.cluster), "other")
+    again = joining.join(there, joining.token(home.cluster, node="other"), "other")
     assert not again.new
     assert Wallet.open(there / "wallet" / "other").papers != before
 

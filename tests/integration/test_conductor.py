@@ -48,6 +48,18 @@ def test_a_moved_alias_is_rolled_out_in_steps_and_the_old_version_stays_warm(sce
     assert "version 2 did well at 50 %: it serves everything, and version 1 stays warm" in told
 
 
+def test_a_service_of_an_earlier_version_gets_the_secret_that_replicas_ask_for(
+    scene: Scene,
+) -> None:
+    eventually(lambda: scene.service().secret, "it has a secret")
+    known = scene.service().secret
+    scene.alias(2)
+    scene.steady(2)
+    assert scene.service().secret == known, "and keeps it"
+    scene.put_service(replace(scene.service(), secret=""))
+    eventually(lambda: scene.service().secret not in ("", known), "it has another one")
+
+
 def test_a_rollback_is_one_course_and_soon(scene: Scene) -> None:
     scene.alias(2)
     before = scene.steady(2)

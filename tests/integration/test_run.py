@@ -147,6 +147,37 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path, folder: Path) -
     assert "was ended at once" in run.text
 
 
+def test_data_that_is_not_what_it_was_ends_the_job_at_once_and_is_named(
+    tmp_path: Path, folder: Path
+) -> None:
+    script = tmp_path / "rotten.py"
+    script.write_text(
+        """import torch
+from holdfast import train
+
+data = torch.arange(64.0).reshape(32, 2)
+sums = train.digests_of(data)
+data[11, 1] = 0.5
+
+
+def main(run):
+    model = torch.nn.Linear(2, 1)
+    run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    for batch in run.batches(train.checked(data, sums), lane_batch=4, shuffle=False):
+        run.step(model(batch.data).mean())
+
+
+train.launch(main, lanes=2)
+"""
+    )
+    with running(folder, str(script)) as run:
+        assert run.ends() == 1, run.text
+        assert of_folder(folder) == {}
+    assert "sample 11 of 32 is not what it was" in run.text
+    assert "trying again cannot help" in run.text
+    assert "tries again" not in run.text
+
+
 def test_an_error_of_the_script_is_shown_as_the_users_own_and_ends_the_job(
     tmp_path: Path, folder: Path
 ) -> None:

@@ -74,7 +74,7 @@ def test_control_c_stops_it_cleanly(tmp_path: Path) -> None:
 def test_a_second_server_on_the_same_folder_is_refused_and_names_the_first(
     server: EmbeddedServer,
 ) -> None:
-    command = [*server.command()[:-4], "--listen", f"127.0.0.1:{free_port()}"]
+    command = [*server.command()[:-1], "--listen", f"127.0.0.1:{free_port()}"]
     second = run(command)
     assert second.returncode == Occupied.exit_code
     assert str(server.pid) in second.stderr

@@ -10,7 +10,8 @@ from tests.servers.process import ServerProcess
 
 
 class EmbeddedServer(ServerProcess):
-    """`python -m holdfast.coordination.embedded` over `folder/data`."""
+    """`python -m holdfast.coordination.embedded` over `folder/data`, open to everybody as a fresh
+    ZooKeeper is unless it is told not to be."""
 
     def __init__(
         self,
@@ -19,9 +20,10 @@ class EmbeddedServer(ServerProcess):
         options: Sequence[str] = (),
         *,
         host: str = "127.0.0.1",
+        is_open: bool = True,
     ) -> None:
         super().__init__(folder, port, host=host)
-        self.options = tuple(options)
+        self.options = (*options, "--open") if is_open else tuple(options)
 
     @property
     def data(self) -> Path:

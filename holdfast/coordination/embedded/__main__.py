@@ -27,6 +27,7 @@ def _parse(arguments: list[str]) -> Options:
     parser.add_argument("--tick-ms", type=int, default=limits.TICK_MS)
     parser.add_argument("--snapshot-every", type=int, default=limits.SNAPSHOT_TRANSACTIONS)
     parser.add_argument("--segment-bytes", type=int, default=limits.SEGMENT_BYTES_MAX)
+    parser.add_argument("--open", action="store_true", help="let everybody in, as ZooKeeper does")
     given = parser.parse_args(arguments)
     return Options(
         data=given.data,
@@ -38,6 +39,7 @@ def _parse(arguments: list[str]) -> Options:
         tick_ms=given.tick_ms,
         snapshot_every=given.snapshot_every,
         segment_bytes=given.segment_bytes,
+        open=given.open,
     )
 
 

@@ -10,10 +10,8 @@ import os
 from pathlib import Path
 
 from holdfast.coordination.embedded.folder import (
-    create_durably,
     prepare,
     segment_path,
-    sync_folder,
     write_all,
 )
 from holdfast.coordination.embedded.log import (
@@ -25,7 +23,7 @@ from holdfast.coordination.embedded.log import (
     encode_header,
 )
 from holdfast.wire import limits
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.errors import DiskFailed, Full
 
 
@@ -43,9 +41,11 @@ class Appender:
         self._size = end
         try:
             # Also what a killed process had written but not synced must be durable before
-            # anybody is told of it; and what follows the good part must not come back.
+            # anybody is told of it, and the names that it gave; and what follows the good part
+            # must not come back.
             os.ftruncate(self._handle, end)
             os.fsync(self._handle)
+            sync_folder(path.parent)
             self._mark = DurableMark.open(path.parent, Mark(header.first_zxid, end, last_zxid))
         except BaseException:
             os.close(self._handle)
@@ -56,7 +56,7 @@ class Appender:
         """The first segment of a folder, durable before it has a name."""
         raw, header = encode_header(first_zxid, nodes_max)
         path = segment_path(folder, first_zxid)
-        create_durably(path, raw)
+        prepare(path, raw).rename(path)
         return cls(path, header, HEADER_BYTES, header.chain, first_zxid - 1)
 
     @property
@@ -78,7 +78,6 @@ class Appender:
         path = segment_path(self.path.parent, first_zxid)
         prepare(path, raw).rename(path)
         try:
-            sync_folder(path.parent)
             following = Appender(path, new, HEADER_BYTES, new.chain, first_zxid - 1)
             self.close()
         except OSError as error:

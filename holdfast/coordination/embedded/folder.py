@@ -4,6 +4,7 @@
     compacting            held by the process that makes a snapshot, also when its server has died
     trimming              held by whoever removes old files, or needs that nobody does
     secret                32 random bytes and their crc32: session passwords are made from it
+    access                what clients show to be let in (`holdfast.coordination.access`)
     durable               how much of the log is known to be on disk (`log`)
     log-<zxid>            a segment of the log that begins with this zxid
     snapshot-<zxid>       the whole tree as it was after this zxid
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.errors import Corrupt, Full, HoldfastError, Occupied, Refused, TerminalError
 
 LOCK: Final = "lock"
@@ -68,15 +69,6 @@ def list_folder(folder: Path) -> Listing:
     return listing
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_all(handle: int, data: bytes, offset: int) -> None:
     """Write all of `data` at `offset`, however many calls the system needs for it."""
     view = memoryview(data)
@@ -102,13 +94,6 @@ def create_durably(path: Path, data: bytes) -> None:
     """Make `path` with these bytes: after a crash it is there whole, or it is not there."""
     prepare(path, data).rename(path)
     sync_folder(path.parent)
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder, for its owner only, with its name durable in its parent."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(folder.parent)
 
 
 def take_lock(path: Path) -> int:

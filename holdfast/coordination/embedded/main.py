@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.coordination.access import NAME, kept
+from holdfast.coordination.embedded import closing
 from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.server import Server
 from holdfast.coordination.embedded.store import Store
@@ -37,6 +39,7 @@ class Options:
     tick_ms: int = limits.TICK_MS
     snapshot_every: int = limits.SNAPSHOT_TRANSACTIONS
     segment_bytes: int = limits.SEGMENT_BYTES_MAX
+    open: bool = False  # let everybody in, as a fresh ZooKeeper does
 
 
 def split_address(listen: str) -> tuple[str, int]:
@@ -86,23 +89,42 @@ def serve(options: Options) -> int:
     host, port = split_address(options.listen)
     context = tls_context(options)
     process.raise_file_limit()
+    os.umask(process.PRIVATE_MASK)
     store = Store.open(
         options.data,
         snapshot_transactions=options.snapshot_every,
         segment_bytes=options.segment_bytes,
     )
     try:
+        closed = 0 if options.open else _closed(store)
         # What was recovered lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_serve(options, store, host, port, context))
+            return runner.run(_serve(options, store, host, port, context, closed))
     finally:
         store.close()
 
 
+def _closed(store: Store) -> int:
+    """Let in who can read the folder, and nobody else. How many nodes were open until now."""
+    closed = closing.close(store, kept(store.folder / NAME), SystemClock().wall_ms())
+    if closed:
+        log.warning(
+            "nodes that were open to everybody are closed: who can read the folder is let in",
+            nodes=closed,
+            folder=str(store.folder),
+        )
+    return closed
+
+
 async def _serve(
-    options: Options, store: Store, host: str, port: int, context: ssl.SSLContext | None
+    options: Options,
+    store: Store,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    closed: int,
 ) -> int:
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
@@ -115,27 +137,19 @@ async def _serve(
         log.critical("the server stops: its disk cannot be trusted any more", error=str(error))
         finish(error.exit_code if isinstance(error, HoldfastError) else 70)
 
-    server = Server(loop, store, SystemClock(), tick_ms=options.tick_ms, on_broken=broken)
-    try:
-        listener = await loop.create_server(
-            lambda: Connection(server),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
-            backlog=1024,
-        )
-    except OSError as error:
-        server.pipeline.close()
-        raise Occupied(
-            f"cannot listen on {options.listen}",
-            why=error.strerror or str(error),
-            fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
-        ) from error
+    server = Server(
+        loop,
+        store,
+        SystemClock(),
+        tick_ms=options.tick_ms,
+        tells_all=options.open,
+        on_broken=broken,
+    )
+    listener = await _listen(server, host, port, context)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, 0)
     address = _address_of(listener)
-    _write_server_file(options.data, address, tls=context is not None)
+    _write_server_file(options.data, address, tls=context is not None, closed=closed)
     log.info(
         "listening",
         address=address,
@@ -155,6 +169,27 @@ async def _serve(
     (options.data / SERVER_FILE).unlink(missing_ok=True)
     log.info("stopped", zxid=hex(server.tree.last_zxid))
     return code
+
+
+async def _listen(
+    server: Server, host: str, port: int, context: ssl.SSLContext | None
+) -> asyncio.Server:
+    try:
+        return await server.loop.create_server(
+            lambda: Connection(server),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
+            backlog=1024,
+        )
+    except OSError as error:
+        server.pipeline.close()
+        raise Occupied(
+            f"cannot listen on {f'[{host}]' if ':' in host else host}:{port}",
+            why=error.strerror or str(error),
+            fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
+        ) from error
 
 
 async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int], None]) -> None:
@@ -181,9 +216,9 @@ def _address_of(listener: asyncio.Server) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _write_server_file(folder: Path, address: str, *, tls: bool) -> None:
+def _write_server_file(folder: Path, address: str, *, tls: bool, closed: int) -> None:
     """Tell clients on this machine where we are; complete or not at all."""
-    facts = {"address": address, "pid": os.getpid(), "tls": tls}
+    facts = {"address": address, "pid": os.getpid(), "tls": tls, "closed": closed}
     draft = folder / f"{SERVER_FILE}.tmp"
     draft.write_text(json.dumps(facts) + "\n")
     draft.replace(folder / SERVER_FILE)

@@ -223,6 +223,14 @@ def open_session_body(timeout_ms: int) -> bytes:
     return INT.pack(timeout_ms)
 
 
+def set_acl_body(path: str, acl: tuple[ACL, ...]) -> bytes:
+    entries = (
+        INT.pack(entry.perms) + encode_string(entry.scheme) + encode_string(entry.id)
+        for entry in acl
+    )
+    return encode_string(path) + INT.pack(len(acl)) + b"".join(entries) + INT.pack(-1)
+
+
 def delete_container_body(path: str) -> bytes:
     return encode_string(path)
 

@@ -9,11 +9,13 @@ each write was decided in the state that all writes before it had made.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from holdfast.coordination import access
 from holdfast.coordination.embedded import folder as files
 from holdfast.coordination.embedded.appender import Appender
 from holdfast.coordination.embedded.jute import Malformed
@@ -35,6 +37,7 @@ from holdfast.coordination.embedded.recovery import (
 from holdfast.coordination.embedded.snapshot import publish_snapshot, read_snapshot
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire import limits
+from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Corrupt, HoldfastError, Occupied, Usage
 
 # How often a folder in use is read before what looks like damage is believed.
@@ -313,13 +316,15 @@ def _replay_damaged(reader: SegmentReader, state: Replay) -> None:
 def _write_target(report: SalvageReport, state: Replay) -> None:
     target = report.target
     nodes_max = state.tree.nodes_max
-    files.make_folder(target)
+    make_folder(target, 0o700)
     try:
         secret = files.read_secret(report.source)
     except (FileNotFoundError, Corrupt):
         report.new_secret = True
         secret = os.urandom(files.SECRET_BYTES)
     files.write_secret(target, secret)
+    with suppress(HoldfastError):  # a new one is made, and the tree is closed with it
+        access.keep(target / access.NAME, access.read(report.source / access.NAME))
     if report.kept_zxid:
         publish_snapshot(target, state.tree, state.time_ms)
     Appender.create(target, report.kept_zxid + 1, nodes_max).close()

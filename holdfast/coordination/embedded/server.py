@@ -50,9 +50,11 @@ class Server(Shared):
         clock: Clock,
         *,
         tick_ms: int = limits.TICK_MS,
+        tells_all: bool = False,
         on_broken: Callable[[BaseException], None],
     ) -> None:
         super().__init__(loop, store, clock, tick_ms)
+        self.tells_all = tells_all
         self.pipeline = Pipeline(
             loop,
             store,

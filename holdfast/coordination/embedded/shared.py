@@ -41,6 +41,7 @@ class Shared:
     """The server as its parts see it. `disk_full` says why writes are refused now, if they are."""
 
     pipeline: Pipeline
+    tells_all: bool  # every four-letter word is answered, whoever asks
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, tick_ms: int

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from zlib import crc32
 
-from holdfast.coordination.embedded.folder import corrupt, snapshot_path, sync_folder
+from holdfast.coordination.embedded.folder import corrupt, snapshot_path
 from holdfast.coordination.embedded.rows import Row, decode_block, encode_blocks
 from holdfast.coordination.embedded.tree import Tree
+from holdfast.wire.disk import sync_folder
 from holdfast.wire.errors import BugError
 
 _MAGIC: Final = b"HFCSNP\r\n"

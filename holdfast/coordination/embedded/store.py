@@ -18,7 +18,7 @@ from holdfast.coordination.embedded.compact import Compactor
 from holdfast.coordination.embedded.records import zxid_and_time
 from holdfast.coordination.embedded.recovery import Recovered, recover
 from holdfast.wire import limits, logs
-from holdfast.wire.disk import NO_ROOM
+from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.errors import BugError, DiskFailed
 
 log = logs.get(__name__)
@@ -89,7 +89,7 @@ class Store:
         started_s = time.monotonic()
         lock = -1
         try:
-            files.make_folder(folder)
+            make_folder(folder, 0o700)
             lock = files.take_lock(folder / files.LOCK)
             with files.exclusively(folder / files.TRIMMING, limits.TRIMMING_S):
                 _remove_unfinished(folder)

@@ -1,6 +1,8 @@
 """The four-letter words: what an operator, a monitor or a client asks without a session.
 
-The texts keep ZooKeeper's form, line by line, since programs read them.
+The texts keep ZooKeeper's form, line by line, since programs read them. Anybody who reaches the
+port may ask, so only words that tell how the server is are answered, and none that tells who is
+connected, what is in the tree, or where the folder is; an open server answers all.
 """
 
 from __future__ import annotations
@@ -90,7 +92,6 @@ def _mntr(server: Shared) -> str:
         "open_file_descriptor_count": _open_files(),
         "max_file_descriptor_count": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "uptime": int((server.clock.now_s() - count.since_s) * 1000),
-        "holdfast_data": server.store.folder,
         "holdfast_disk_full": int(bool(server.disk_full)),
         "holdfast_snapshots": server.store.snapshots_taken,
         "holdfast_snapshot_failures": server.store.snapshot_failures,
@@ -168,7 +169,15 @@ _WORDS: Final[dict[bytes, Callable[[Shared], str]]] = {
 }
 
 
+# Numbers that say how the server is: for probes and monitors.
+_FOR_ANYBODY: Final = frozenset({b"ruok", b"isro", b"srvr", b"mntr"})
+
+
 def answer_word(server: Shared, letters: bytes) -> str | None:
     """The answer to a word; None if it is not one of ours."""
     answer = _WORDS.get(letters)
-    return None if answer is None else answer(server)
+    if answer is None:
+        return None
+    if letters not in _FOR_ANYBODY and not server.tells_all:
+        return f"{letters.decode()} is not executed because it is not in the whitelist.\n"
+    return answer(server)

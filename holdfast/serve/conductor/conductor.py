@@ -135,6 +135,8 @@ class Term:
             return CONDUCTOR_LOOK_S_MAX
         try:
             self._burying.look(name, seen)
+            if not seen.desired.service.secret:
+                self._writer.secure(name)
             if self._carry_out(advance(seen.desired, self._observed(name, seen), self._now_s())):
                 return 0.0
         except (Conflict, Missing) as error:
@@ -163,7 +165,8 @@ class Term:
         course = seen.course
         every_s, look_s = pauses_s(course, seen.desired.service)
         if course is not None and every_s is not None:
-            self._poller.ask(name, seen.replicas, course.arms, every_s)
+            secret = seen.desired.service.secret
+            self._poller.ask(name, seen.replicas, course.arms, every_s, secret)
         return look_s
 
     # --- writing ------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ by `collect`, on the thread that decides.
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from holdfast.serve.autoscale import is_automatic
+from holdfast.serve.protocol.marks import SECRET
 from holdfast.serve.records import Arm, Course, Replica, ReplicaStats, Service, Stage
 from holdfast.wire import documents, logs
 from holdfast.wire.clock import Clock
@@ -72,7 +74,12 @@ class Poller:
         self._threads = ThreadPoolExecutor(STATS_POLLERS, thread_name_prefix="stats")
 
     def ask(
-        self, service: str, replicas: Mapping[int, Replica], arms: tuple[Arm, ...], every_s: float
+        self,
+        service: str,
+        replicas: Mapping[int, Replica],
+        arms: tuple[Arm, ...],
+        every_s: float,
+        secret: str = "",
     ) -> None:
         """Ask them all, unless that was done less than `every_s` ago or is still under way."""
         now_s = self._clock.now_s()
@@ -86,7 +93,7 @@ class Poller:
             round_ = Round(service, tuple(sorted(replicas)), arms, waiting=len(replicas))
             self._rounds[service] = round_
         for replica in replicas.values():
-            self._threads.submit(self._ask, round_, replica)
+            self._threads.submit(self._ask, round_, replica, secret)
 
     def collect(self) -> list[Round]:
         """The rounds that are over since the last call."""
@@ -105,10 +112,10 @@ class Poller:
             self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, round_: Round, replica: Replica) -> None:
+    def _ask(self, round_: Round, replica: Replica, secret: str) -> None:
         stats, gone = None, False
         try:
-            stats = ask(replica)
+            stats = ask(replica, secret)
         except ConnectionRefusedError:
             gone = True
         except (OSError, http.client.HTTPException, HoldfastError) as error:
@@ -130,14 +137,22 @@ class Poller:
             self._wake()
 
 
-def ask(replica: Replica) -> ReplicaStats:
+def _connection(replica: Replica) -> http.client.HTTPConnection:
+    where = (replica.host, replica.http_port)
+    if not replica.trust:
+        return http.client.HTTPConnection(*where, timeout=STATS_TIMEOUT_S)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the authority is the job's own, and signs for nobody else
+    context.load_verify_locations(cadata=replica.trust)
+    return http.client.HTTPSConnection(*where, timeout=STATS_TIMEOUT_S, context=context)
+
+
+def ask(replica: Replica, secret: str = "") -> ReplicaStats:
     """`GET /holdfast/stats`. Raises if it does not answer in time, or with something else."""
     path = "/holdfast/stats"
-    connection = http.client.HTTPConnection(
-        replica.host, replica.http_port, timeout=STATS_TIMEOUT_S
-    )
+    connection = _connection(replica)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={SECRET: secret} if secret else {})
         answer = connection.getresponse()
         body = answer.read(STATS_BYTES_MAX)
         if answer.status != 200:

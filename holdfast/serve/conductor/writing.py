@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.control import history
 from holdfast.control.codec import Entry
 from holdfast.control.history import Ring
 from holdfast.coordination import Facts, Leadership, Session, Transaction
 from holdfast.serve.conduct import SetCourse
-from holdfast.serve.records import course_path, history_path, service_path
+from holdfast.serve.guard import new_secret
+from holdfast.serve.records import Service, course_path, history_path, service_path
 from holdfast.wire.clock import Clock
-from holdfast.wire.documents import to_bytes
+from holdfast.wire.documents import from_bytes, to_bytes
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import REASON_CHARACTERS_MAX
 
@@ -38,6 +41,17 @@ class Writer:
         else:
             transaction.replace(path, data, version)
         self._commit(transaction, command.service, command.course.stage.value.title(), reason)
+
+    def secure(self, service: str) -> None:
+        """Give a service of an earlier version the secret that replicas ask for. Twice is once."""
+        path = service_path(service)
+        fact = self._facts.read(path, fresh=True)
+        before = from_bytes(path, Service, fact.data) if fact is not None and fact.data else None
+        if fact is None or before is None or before.secret:
+            return
+        transaction = self._leadership.transaction()
+        transaction.replace(path, to_bytes(replace(before, secret=new_secret())), fact.version)
+        transaction.commit()
 
     def note(self, service: str, what: str, reason: str) -> None:
         """A line in the history, without a course."""

@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from holdfast.serve.gateway.state import Front, Known, Seen
+from holdfast.wire.handshake import MEMBER_HOST
 from holdfast.wire.limits import (
     EJECT_FAILURES,
     EJECT_LOOK_S,
@@ -45,6 +46,8 @@ GRPC: Final = "grpc"
 PROTOCOLS: Final = (HTTP, GRPC)
 READY_PATH: Final = "/v2/health/ready"
 METADATA: Final = "holdfast"
+_MATCHED: Final = "envoy.transport_socket_match"
+_SPEAKS_TLS: Final[Json] = {"tls": "1"}
 
 
 def cluster_name(service: str, version: int, protocol: str = HTTP) -> str:
@@ -70,7 +73,7 @@ def cluster(
     known: Known, version: int, protocol: str, front: Front, instead: int | None = None
 ) -> Json:
     """The cluster of one version by one protocol; `instead` as for `endpoints`."""
-    return {
+    made: Json = {
         "@type": TYPE + "envoy.config.cluster.v3.Cluster",
         "name": cluster_name(known.name, version, protocol),
         "type": "STATIC",
@@ -88,6 +91,43 @@ def cluster(
         "circuit_breakers": {"thresholds": [_breaker()]},
         "typed_extension_protocol_options": _protocol(protocol),
     }
+    # All workers of a job have certificates by the same key, so one that names it is enough.
+    trust = min((one.replica.trust for one in known.replicas if one.replica.trust), default="")
+    if trust:
+        made["transport_socket_matches"] = _sockets(trust, protocol)
+    return made
+
+
+def _sockets(trust: str, protocol: str) -> list[Json]:
+    """TLS to replicas that speak it, those of other machines; plain text to the others."""
+    sockets = "envoy.extensions.transport_sockets."
+    name = {"san_type": "DNS", "matcher": {"exact": MEMBER_HOST}}
+    context: Json = {
+        "tls_params": {
+            "tls_minimum_protocol_version": "TLSv1_3",
+            "tls_maximum_protocol_version": "TLSv1_3",  # of clients Envoy's own is an older one
+        },
+        "validation_context": {
+            "trusted_ca": {"inline_string": trust},
+            "match_typed_subject_alt_names": [name],
+        },
+    }
+    if protocol == GRPC:
+        context["alpn_protocols"] = ["h2"]
+    tls = {
+        "@type": TYPE + sockets + "tls.v3.UpstreamTlsContext",
+        "common_tls_context": context,
+        "sni": MEMBER_HOST,
+    }
+    plain = {"@type": TYPE + sockets + "raw_buffer.v3.RawBuffer"}
+    return [
+        {
+            "name": "tls",
+            "match": _SPEAKS_TLS,
+            "transport_socket": {"name": "tls", "typed_config": tls},
+        },
+        {"name": "plain", "match": {}, "transport_socket": {"name": "raw", "typed_config": plain}},
+    ]
 
 
 def _balance(known: Known) -> Json:
@@ -187,7 +227,8 @@ def source(known: Known, version: int, instead: int | None = None) -> Source:
         ready = one.ready(version)
         if ready or (instead is not None and one.ready(instead)):
             who = one.replica
-            found.append((ready, who.worker, *one.address, who.grpc_port, who.region, one.draining))
+            where = (*one.address, who.grpc_port, who.region, who.trust)
+            found.append((ready, who.worker, *where, one.draining))
     return tuple(found)
 
 
@@ -307,6 +348,8 @@ def _endpoint(one: Seen, protocol: str, front: Front) -> Json:
     if not at_home(one, front):
         facts["spill"] = "1"
     made: Json = {"endpoint": endpoint, "metadata": {"filter_metadata": {METADATA: facts}}}
+    if replica.trust:
+        made["metadata"]["filter_metadata"][_MATCHED] = _SPEAKS_TLS
     if one.draining:
         made["health_status"] = "DRAINING"
     return made

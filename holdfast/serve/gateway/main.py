@@ -90,7 +90,7 @@ def serve(options: Options) -> int:
         folder = folder_of(cluster, options.name)
         with disk.room_for(folder):
             registration = stack.enter_context(register(cluster, "gateway", options.name))
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make_folder(folder, 0o700)
         gateway, envoy = _made(cluster, options, folder)
 
         def end() -> None:

@@ -218,6 +218,7 @@ def _route(
 def _arm(known: Known, share: Share, protocol: str) -> Json:
     """Clients do not choose: what they send under these names is overwritten."""
     instead = [] if share.instead is None else [_header(marks.INSTEAD, str(share.instead))]
+    secret = known.service.secret
     made: Json = {
         "name": cluster_name(known.name, share.version, protocol),
         "weight": share.weight,
@@ -225,6 +226,7 @@ def _arm(known: Known, share: Share, protocol: str) -> Json:
             _header(marks.VERSION, str(share.version)),
             _header(marks.ARM, literal(share.arm)),
             *instead,
+            *([_header(marks.SECRET, secret)] if secret else []),
         ],
     }
     if not instead:

@@ -181,7 +181,19 @@ class Watching:
         elif len(words) == 2:
             self._list(facts, path, wake, lambda name: f"{path}/{name}")
         else:
-            self._keep(path, self._value(facts, path, wake, Replica))
+            self._read_replica(facts, path, wake)
+
+    def _read_replica(self, facts: Facts, path: str, wake: Callable[[], None]) -> None:
+        """One that is gone is waited for by nobody: it may never come back, and a watch for that
+        would stay at the server for ever. The list above says so if it does."""
+        fact = facts.read_all([path], {path: wake}).get(path)
+        if fact is not None:
+            self._keep(path, self._understood(path, Replica, fact.data))
+            return
+        self._values.pop(path, None)
+        above, _, name = path.rpartition("/")
+        if name in self._names.get(above, []):
+            self._names[above].remove(name)
 
     def _list(
         self, facts: Facts, path: str, wake: Callable[[], None], below: Callable[[str], str]
@@ -212,12 +224,13 @@ class Watching:
 
     def _value(self, facts: Facts, path: str, wake: Callable[[], None], kind: type[T]) -> T | None:
         fact = facts.read(path, wake)
-        if fact is None:
-            return None
+        return None if fact is None else self._understood(path, kind, fact.data)
+
+    def _understood(self, path: str, kind: type[T], data: bytes) -> T | None:
         try:
             if kind is Replica:
-                return cast("T", _located(member_of(path, Replica, fact.data)))
-            return documents.from_bytes(path, kind, fact.data)
+                return cast("T", _located(member_of(path, Replica, data)))
+            return documents.from_bytes(path, kind, data)
         except Corrupt as error:
             log.warning("a fact cannot be read; the last one stays", path=path, reason=str(error))
             last: T | None = self._values.get(path)

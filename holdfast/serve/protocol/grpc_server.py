@@ -16,6 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.models.records import TensorSpec, Version
+from holdfast.serve.guard import Guard, unknown
 from holdfast.serve.protocol.errors import code_of, sentence
 from holdfast.serve.protocol.marks import (
     ARM,
@@ -27,6 +28,7 @@ from holdfast.serve.protocol.marks import (
     NOT_HERE,
     REGION,
     REPLICA,
+    SECRET,
     VERSION,
     number_of,
     platform_of,
@@ -41,12 +43,12 @@ from holdfast.wire.errors import HoldfastError, Missing, NotHere, Occupied, TooL
 from holdfast.wire.limits import (
     GRPC_CALLS_MAX,
     GRPC_ERROR_CHARACTERS_MAX,
-    GRPC_MESSAGE_BYTES_MAX,
     RPC_KEEPALIVE_S,
 )
 from holdfast.wire.proto import inference_pb2 as pb
 
 SERVICE: Final = "inference.GRPCInferenceService"
+_PUBLIC: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Pairs = list[tuple[str, str]]
@@ -80,28 +82,41 @@ class Answering(Protocol):
     def held(self, version: int | None) -> Held: ...
     def ready(self, version: int | None = None) -> bool: ...
     def live(self) -> bool: ...
+    @property
+    def guard(self) -> Guard: ...
     async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
 
 
-async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server:
-    """A server that has begun to answer there; `Occupied` if it cannot listen. The caller stops it:
-    `await server.stop(grace_s)`."""
+async def serve_grpc(
+    engine: Answering,
+    host: str,
+    port: int,
+    credentials: grpc.ServerCredentials | None = None,
+) -> grpc.aio.Server:
+    """A server that has begun to answer there, with credentials by TLS; `Occupied` if it cannot
+    listen. The caller stops it: `await server.stop(grace_s)`."""
     server = grpc.aio.server(
         options=(
             # Envoy and clients keep connections for hours; a peer that is gone is noticed.
             ("grpc.keepalive_time_ms", int(RPC_KEEPALIVE_S * 1000)),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", int(RPC_KEEPALIVE_S * 500)),
-            # The service's own limit may change at any time, and is checked with each message.
-            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+            # Refused at its length, before it is read. The limit may change at any time: whoever
+            # listens then makes a new server, and until then each message is compared.
+            ("grpc.max_receive_message_length", engine.service.limits.body_bytes_max),
             ("grpc.max_send_message_length", -1),
             # Two replicas on one port would share its requests by chance.
             ("grpc.so_reuseport", 0),
         ),
+        interceptors=(_Guarding(engine),),
         maximum_concurrent_rpcs=GRPC_CALLS_MAX,
     )
     server.add_generic_rpc_handlers((_handlers(Servicer(engine)),))
     try:
-        server.add_insecure_port(f"{host}:{port}")
+        where = f"{host}:{port}"
+        if credentials is None:
+            server.add_insecure_port(where)
+        else:
+            server.add_secure_port(where, credentials)
     except RuntimeError as error:
         raise Occupied(
             f"cannot listen on {host}:{port}",
@@ -110,6 +125,26 @@ async def serve_grpc(engine: Answering, host: str, port: int) -> grpc.aio.Server
         ) from error
     await server.start()
     return server
+
+
+class _Guarding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Nobody without the service's secret gets as far as a message."""
+
+    def __init__(self, engine: Answering) -> None:
+        self._engine = engine
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        shown = dict(details.invocation_metadata or ()).get(SECRET)
+        text = shown.encode() if isinstance(shown, str) else shown
+        if details.method in _PUBLIC or self._engine.guard.admits(text):
+            return await continuation(details)
+        # As a stream: of a single message gRPC would read all before it called us.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_requests: AsyncIterator[bytes], context: Context) -> None:
+    error = unknown()
+    await context.abort(code_of(error), sentence(error))
 
 
 def _handlers(servicer: Servicer) -> grpc.GenericRpcHandler[Any, Any]:

@@ -16,6 +16,7 @@ REPLICA: Final = "x-holdfast-replica"
 REGION: Final = "x-holdfast-region"
 GATEWAY_REGION: Final = "x-holdfast-gateway-region"
 NOT_HERE: Final = "x-holdfast-not-here"
+SECRET: Final = "x-holdfast-secret"  # noqa: S105  (a header's name) what gateways show
 INSTEAD: Final = "x-holdfast-instead"  # the version that may answer where the first is not held
 DIRECT: Final = "direct"  # the arm of a request that no gateway sent
 

@@ -180,6 +180,7 @@ class Batcher:
         if batch:
             self._busy, self._began_s = len(batch), now_s
             results = self._results(batch)
+            self._busy, self._began_s = 0, 0.0
             took_s = time.monotonic() - now_s
             self._deliver(batch, results)
             self._computed(took_s)
@@ -208,7 +209,6 @@ class Batcher:
             self._loop.call_soon(self._turn)
 
     def _deliver(self, batch: Sequence[Job], results: Sequence[Outputs | HoldfastError]) -> None:
-        self._busy, self._began_s = 0, 0.0
         for job, result in zip(batch, results, strict=True):
             future = job.future
             if job.timer is not None:
@@ -342,6 +342,9 @@ class Batcher:
             self._busy, self._began_s = len(batch), now_s
             own_s = time.thread_time()
             results = self._results(batch)
+            # Here and not where they are delivered: the next computation may have begun by then,
+            # and the watch over that one must not be reset.
+            self._busy, self._began_s = 0, 0.0
             own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
             self._loop.call_soon_threadsafe(
                 self._deliver_from_thread, batch, results, own_s, took_s

@@ -220,7 +220,8 @@ class Connection(asyncio.Protocol):
         if not reading:
             self._transport.close()
             return
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS has no such thing: it is closed when it is idle
+            self._transport.write_eof()
         if self._paused:
             self._paused = False
             self._transport.resume_reading()

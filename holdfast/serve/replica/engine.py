@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from holdfast.models.records import Version
 from holdfast.serve.cache.keys import key_of
 from holdfast.serve.cache.results import Results
+from holdfast.serve.guard import Guard
 from holdfast.serve.predictions import PredictionLog
 from holdfast.serve.protocol.marks import DIRECT
 from holdfast.serve.protocol.rest import Codec
@@ -71,6 +72,7 @@ class Engine:
     ) -> None:
         """`logs`: where predictions are written down, if the service wants that."""
         self.service = service
+        self.guard = Guard()
         self.worker = worker
         self.region = region
         self.stable: int | None = None  # the version of requests that name none
@@ -87,6 +89,7 @@ class Engine:
     def configure(self, service: Service) -> None:
         """Take what the service's users have changed."""
         self.service = service
+        self.guard.configure(service.secret)
         for held in self._held.values():
             held.batcher.limits = service.limits
         self._results.configure(service)

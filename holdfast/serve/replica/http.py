@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.serve.guard import unknown
 from holdfast.serve.protocol import openapi
 from holdfast.serve.protocol.errors import body_of, status_of
 from holdfast.serve.protocol.marks import (
@@ -22,6 +23,7 @@ from holdfast.serve.protocol.marks import (
     NOT_HERE,
     REGION,
     REPLICA,
+    SECRET,
     VERSION,
     number_of,
 )
@@ -50,7 +52,10 @@ _ARM: Final = ARM.encode()
 _GATEWAY_REGION: Final = GATEWAY_REGION.encode()
 _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 _INSTEAD: Final = INSTEAD.encode()
+_SECRET: Final = SECRET.encode()
 _VERSION: Final = VERSION.encode()
+# What anybody may ask: whether it is there, and numbers without names.
+_PUBLIC: Final = (Place.LIVE, Place.READY, Place.METRICS)
 
 log = logs.get(__name__)
 
@@ -70,6 +75,10 @@ class App:
 
     def begin(self, asked: Asked) -> None:
         route = asked.route = self._route(asked.target)
+        shown = asked.headers.pop(_SECRET, None)
+        if (route is None or route.place not in _PUBLIC) and not self.engine.guard.admits(shown):
+            asked.refused, asked.most = unknown(), 0
+            return
         if route is None or route.method != "POST" or asked.method != b"POST":
             return
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import deque
 from contextlib import suppress
@@ -29,6 +30,7 @@ class Listener:
         host: str,
         port: int,
         *,
+        tls: ssl.SSLContext | None = None,
         patience: Patience | None = None,
         requests_max: int = HTTP_REQUESTS_MAX,
         connections_max: int = HTTP_CONNECTIONS_MAX,
@@ -39,6 +41,7 @@ class Listener:
         self.now_s = 0.0
         self.date = b""
         self._host, self._port = host, port
+        self._tls = tls
         self._patience = patience or Patience()
         self._requests_max = requests_max
         self._connections_max = connections_max
@@ -65,7 +68,11 @@ class Listener:
         self._look()
         try:
             self._server = await self.loop.create_server(
-                lambda: Connection(self), self._host, self._port, backlog=HTTP_BACKLOG
+                lambda: Connection(self),
+                self._host,
+                self._port,
+                backlog=HTTP_BACKLOG,
+                ssl=self._tls,
             )
         except OSError as error:
             raise Occupied(

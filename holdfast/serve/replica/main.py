@@ -13,14 +13,15 @@ from typing import Final
 import uvloop
 
 from holdfast.models.records import Version
-from holdfast.serve.protocol.grpc_server import serve_grpc
 from holdfast.serve.records import Replica, Service
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.following import Following, Wish
+from holdfast.serve.replica.grpc_listening import GrpcListener
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
 from holdfast.serve.replica.options import Options, parsed
 from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.tls import Tls
 from holdfast.serve.replica.trial import Nest
 from holdfast.serve.replica.versions import Versions
 from holdfast.storage import Blobs
@@ -33,7 +34,6 @@ from holdfast.wire.limits import (
     DRAIN_S_MAX,
     DRAIN_S_MIN,
     DRAIN_SHOWN_S,
-    HTTP_STOP_S,
     STUCK_END_S,
     STUCK_LOOK_S,
     STUCK_LOOKS,
@@ -85,15 +85,21 @@ class _Main:
         shelf = Shelf(options.shelf, options.worker)
         self._versions = Versions(self._engine, shelf, self, self._nest, self._changed)
         self._listen_to_signals()
-        listener = Listener(self._app, options.host, options.http_port)
+        tls = self._tls = Tls.found(options.host, os.environ)
+        context = tls.context() if tls else None
+        listener = Listener(self._app, options.host, options.http_port, tls=context)
         await listener.start()
-        grpc = await serve_grpc(self._engine, options.host, options.grpc_port)
+        self._grpc = GrpcListener(
+            self._engine, options.host, options.grpc_port, tls.credentials() if tls else None
+        )
+        await self._grpc.start()
         log.info("a replica listens", http=f"{options.host}:{options.http_port}")
         self._following.changed()
         tasks = [
             asyncio.create_task(self._following.run(self._wish, self._shown), name="following"),
             asyncio.create_task(self._versions.run(), name="versions"),
             asyncio.create_task(self._look(), name="look"),
+            asyncio.create_task(self._grpc.run(), name="grpc"),
         ]
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         try:
@@ -104,7 +110,7 @@ class _Main:
                 task.cancel()
             await asyncio.wait(tasks)
             await self._following.leave()
-            await grpc.stop(HTTP_STOP_S)
+            await self._grpc.stop()
             await listener.stop()
             await self._engine.close()
         if self._link is not None and not self._code:
@@ -125,6 +131,7 @@ class _Main:
         """Follow it. What is not there, or cannot be read, changes nothing."""
         if wish.service is not None:
             self._engine.configure(wish.service)
+            self._grpc.changed()
         course = wish.course
         if course is not None:
             self._engine.stable = course.stable
@@ -145,6 +152,7 @@ class _Main:
             draining=self._engine.draining,
             course=self._course,
             started_s=self._started_s,
+            trust=self._tls.trust if self._tls else "",
         )
 
     def _changed(self) -> None:

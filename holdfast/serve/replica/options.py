@@ -68,7 +68,7 @@ def _by_hand(given: argparse.Namespace) -> Options:
     http_port, grpc_port = given.port or _free_port(), given.grpc_port or _free_port()
     return Options(
         service=given.service,
-        coordination=cluster.coordination,
+        coordination=cluster.coordination_here,
         store=cluster.store,
         shelf=cluster.folder / _SHELF,
         logs=cluster.logs_folder,

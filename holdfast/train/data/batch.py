@@ -12,16 +12,18 @@ class Batch:
     """What the data set gave for one lane, collated.
 
     A pair is `batch.x` and `batch.y`, or `x, y = batch`. A mapping has its keys as attributes and
-    items. Whatever else it is lies in `batch.data`.
+    items. Whatever else it is lies in `batch.data`. Where a batch is given for several updates,
+    `batch.update` says which one it is, from 0 on.
     """
 
-    __slots__ = ("count", "data", "epoch", "lane")
+    __slots__ = ("count", "data", "epoch", "lane", "update")
 
-    def __init__(self, data: Any, *, count: int, lane: int, epoch: int) -> None:
+    def __init__(self, data: Any, *, count: int, lane: int, epoch: int, update: int = 0) -> None:
         self.data = data
         self.count = count  # how many samples it has
         self.lane = lane
         self.epoch = epoch
+        self.update = update
 
     def __repr__(self) -> str:
         return f"Batch(lane={self.lane}, epoch={self.epoch}, count={self.count})"

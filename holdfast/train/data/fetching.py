@@ -6,6 +6,7 @@ whoever fetches it: this process, a loader process, another worker after this on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sized
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from holdfast.train.chance import seed_everything
+from holdfast.train.data.loaders import die_with
 from holdfast.train.data.order import Ticket
 
 Collate = Callable[[list[Any]], Any]
@@ -62,7 +64,7 @@ class Fetcher:
                 batch_sampler=self._plan,
                 num_workers=loader_workers,
                 collate_fn=_Pair(self._collate),
-                worker_init_fn=_begin_loader,
+                worker_init_fn=_Begin(),
                 persistent_workers=True,
                 pin_memory=pin,
             )
@@ -78,6 +80,10 @@ class Fetcher:
         found, data = next(self._ahead)
         assert found == ticket, f"{found} was fetched where {ticket} was due"
         return data
+
+    def close(self) -> None:
+        """End the loader processes: they go with the last that refers to them."""
+        self._ahead, self._expected, self._loader = iter(()), iter(()), None
 
 
 class _Plan:
@@ -112,6 +118,13 @@ class _Pair:
         return ticket, self._collate(samples)
 
 
-def _begin_loader(_number: int) -> None:
-    """In a new loader process: as many threads as the worker itself would use for one sample."""
-    torch.set_num_threads(1)
+class _Begin:
+    """Called in a new loader process: it dies with the worker, and has as many threads as the
+    worker itself would use for one sample."""
+
+    def __init__(self) -> None:
+        self._worker = os.getpid()
+
+    def __call__(self, _number: int) -> None:
+        die_with(self._worker)
+        torch.set_num_threads(1)

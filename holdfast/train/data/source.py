@@ -1,11 +1,10 @@
-"""Where the batches of a loop come from: a map-style data set, or files that are read in order."""
+"""Where the batches of a loop come from: data with a length, or data that is read in order."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +12,17 @@ from typing import Any, Final
 import torch
 from torch.utils.data import default_collate
 
+from holdfast.train.chance import seed_everything
+from holdfast.train.data import kinds
 from holdfast.train.data.batch import Batch, moved
-from holdfast.train.data.fetching import Collate, Fetcher, Samples
-from holdfast.train.data.order import Order, Ticket
-from holdfast.train.data.sharded import Read, Sharded, Streams
-from holdfast.wire.errors import Usage
+from holdfast.train.data.fetching import Collate, Fetcher
+from holdfast.train.data.loaders import StreamLoaders
+from holdfast.train.data.order import Lists, Order, Size, Ticket, sampled
+from holdfast.train.data.samplers import batch_sampler_of, name_of, sampler_of
+from holdfast.train.data.sharded import Sharded
+from holdfast.train.data.streams import Place, Read, Share, Started, Streams
+from holdfast.train.position import Position
+from holdfast.train.sums import words
 
 SAMPLE_LOG_VARIABLE: Final = "HOLDFAST_SAMPLE_LOG"
 
@@ -27,11 +32,10 @@ class Source:
 
     def __init__(
         self,
-        data: Samples | Sharded,
+        data: Any,
         *,
         lanes: int,
-        lane_batch: int,
-        parts: int,
+        sizes: Callable[[], Size],
         shuffle: bool,
         drop_last: bool,
         seed: int,
@@ -40,30 +44,35 @@ class Source:
         device: torch.device,
         held: Callable[[], Sequence[int]],
         local_steps: int = 1,
+        updates: int = 1,
+        sampler: Any = None,
+        batch_sampler: Any = None,
     ) -> None:
-        self.step_samples = lane_batch * parts * local_steps  # of one lane
+        kinds.check(data, sampler=sampler, batch_sampler=batch_sampler)
+        self.updates = updates  # how often each batch is given, one update after the other
+        self._update = 0  # the one that batches are given for now
+        self._sizes = sizes  # what a step takes now: it may change from one to the next
         self._together = local_steps  # steps of the data that are one of the run's
         self._device = device
         self._held = held
         self._collate = collate or default_collate
-        self._order: Order | None = None
-        self._streams: Streams | None = None
-        if isinstance(data, Sharded):
-            if loader_workers or drop_last:
-                raise Usage(
-                    "loader_workers and drop_last are for data with a length",
-                    why="files are read in their order by the worker itself, up to their end",
-                    fix="leave them out",
+        self._order: Order | Lists | None = None
+        self._streams: Streams | StreamLoaders | None = None
+        self._shares: dict[int, Share] = {}  # of each lane, in the step that it was asked for last
+        self._place = (0, 0, 0)  # epoch, index and samples of the last tickets
+        self._facts: dict[str, Any] = {"drop_last": drop_last}
+        if kinds.in_order(data):
+            stream = data if isinstance(data, Sharded) else Started(data)
+            self._facts.update(getattr(data, "facts", {"data": type(data).__name__}))
+            self._streams = Streams(stream, lanes, seed, drop_last=drop_last)
+            if loader_workers:
+                log = SAMPLE_LOG_VARIABLE in os.environ
+                self._streams = StreamLoaders(
+                    self._streams, self._collate, loader_workers, keep_items=log
                 )
-            self._streams = Streams(data, lanes, lane_batch, parts, seed)
             return
-        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-            raise Usage(
-                f"a {type(data).__name__} is no data set for run.batches",
-                why="it has no length, or its samples cannot be asked for by number",
-                fix="give a map-style data set, or train.Sharded(files, read=...)",
-            )
-        self._order = Order(len(data), lanes, lane_batch, parts, shuffle, drop_last, seed)
+        self._order = self._ordered(data, lanes, shuffle, drop_last, seed, sampler, batch_sampler)
+        self._order.check(sizes())
         self._fetcher = Fetcher(
             data,
             self._upcoming,
@@ -72,56 +81,162 @@ class Source:
             pin=device.type == "cuda" and loader_workers > 0,
         )
 
+    def _ordered(
+        self,
+        data: Any,
+        lanes: int,
+        shuffle: bool,
+        drop_last: bool,
+        seed: int,
+        sampler: Any,
+        batch_sampler: Any,
+    ) -> Order | Lists:
+        numbers = len(data)
+        named = sampler if batch_sampler is None else batch_sampler
+        self._facts.update({"samples": numbers, "sampler": name_of(named)})
+        if batch_sampler is not None:
+            lists = batch_sampler_of(batch_sampler, seed)
+            return Lists(numbers, lanes, lists, drop_last, seed)
+        if sampler is not None:
+            chosen = sampler_of(sampler, seed)
+            size = len(sampled(chosen, 0, seed, numbers))
+            self._facts["places of the sampler"] = size
+            return Order(size, lanes, False, drop_last, seed, chosen, numbers)
+        self._facts["shuffle"] = shuffle
+        return Order(numbers, lanes, shuffle, drop_last, seed)
+
+    # --- how much ------------------------------------------------------------------------------
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must stay the same for a job to go on, by the names that people know."""
+        size = self._sizes()
+        sizes = {} if isinstance(self._order, Lists) else {"lane_batch": size.lane_batch}
+        return {**self._facts, **sizes, "accumulate": size.parts, "updates": self.updates}
+
+    @property
+    def taken(self) -> int:
+        """How far a step of the run moves a lane: samples, or lists of a batch sampler."""
+        size = self._sizes()
+        return self._together * (size.parts if isinstance(self._order, Lists) else size.samples)
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of a lane that count as one in the step's mean: those of a whole step."""
+        each = self._order.longest if isinstance(self._order, Lists) else 1
+        return self.taken * each
+
     @property
     def steps(self) -> int | None:
-        """Steps of an epoch; None: it ends when every lane has read all its files."""
-        return -(-self._order.steps // self._together) if self._order else None
+        """Steps of an epoch; None: not known beforehand."""
+        return self.left(Position())
+
+    def left(self, position: Position) -> int | None:
+        """Steps that the position's epoch still has; None: not known beforehand."""
+        if not isinstance(self._order, Order):
+            return None
+        return -(-self._order.left(self._at(position), self._sizes()) // self._together)
 
     @property
     def samples(self) -> int:
         """Samples of a whole step; 0: not known beforehand."""
-        return self._order.step_samples * self._together if self._order else 0
+        return self.step_samples * self._order.lanes if isinstance(self._order, Order) else 0
 
-    def tickets(self, epoch: int, index: int, lane: int) -> Sequence[Ticket | Read]:
-        first, found = index * self._together, list[Ticket | Read]()
-        for each in range(first, first + self._together):
-            if self._order is not None:
-                found += self._order.tickets(epoch, each, lane) if each < self._order.steps else ()
-            else:
-                assert self._streams is not None
-                found += self._streams.tickets(epoch, each, lane)
-        return found
+    def _at(self, position: Position) -> int:
+        return position.at if position.at >= 0 else position.index * self.taken
 
-    def more(self, index: int, lane: int) -> bool:
+    # --- a lane of a step ----------------------------------------------------------------------
+
+    def tickets(self, position: Position, lane: int) -> Sequence[Ticket | Read]:
+        """What the lane computes in the position's step."""
+        epoch, index, at, size = position.epoch, position.index, self._at(position), self._sizes()
+        if self._streams is not None:
+            self._streams.keep(set(self._held()))
+            place = Place(epoch, index, at, size, self._together)
+            mark = position.marks.get(str(lane))
+            found = self._streams.read(place, lane, None if mark is None else (mark[0], mark[1]))
+            self._shares[lane] = found
+            return found.reads
+        self._place = (epoch, index, at)
+        return list(self._numbered(epoch, index, at, lane, size))
+
+    def _numbered(self, epoch: int, index: int, at: int, lane: int, size: Size) -> Iterator[Ticket]:
+        order, step = self._order, self.taken // self._together
+        assert order is not None
+        for number in range(self._together):
+            if number and not order.more(epoch, at + number * step, size):
+                return
+            place = (epoch, index * self._together + number, at + number * step)
+            yield from order.tickets(*place, lane, size)
+
+    def more(self, position: Position, lane: int) -> bool:
         """Whether the epoch goes on after this step, as far as this lane knows."""
-        if self._order is not None:
-            return (index + 1) * self._together < self._order.steps
-        assert self._streams is not None
-        return self._streams.more(lane)
+        if self._order is None:
+            return self._shares[lane].more
+        return self._order.more(position.epoch, self._at(position) + self.taken, self._sizes())
 
-    def get(self, ticket: Ticket | Read) -> Batch:
-        data = (
-            self._fetcher.get(ticket)
-            if isinstance(ticket, Ticket)
-            else self._collate(list(ticket.items))
+    def mark(self, records: Mapping[int, words.Lane]) -> None:
+        """Let these lanes say where they are after the step."""
+        for lane, record in records.items():
+            if lane in self._shares:
+                mark = self._shares[lane].mark
+                record.mark = None if mark is None else list(mark)
+
+    def forward(self, position: Position, step: words.Step) -> None:
+        """The step is complete: the position moves on."""
+        position.forward(
+            more=step.more,
+            stop=step.stop,
+            taken=self.taken,
+            marks=step.marks,
+            updates=self.updates,
         )
+
+    def get(self, ticket: Ticket | Read, update: int = 0) -> Batch:
+        """The ticket's batch, the same for each of its updates."""
+        self._update = update
+        if isinstance(ticket, Ticket):
+            data = self._fetcher.get(ticket)
+        elif ticket.data is not None:
+            data = ticket.data
+        else:
+            seed_everything(ticket.seed)  # what is drawn while samples are put together
+            data = self._collate(list(ticket.items))
         data = moved(data, self._device) if self._device.type != "cpu" else data
-        return Batch(data, count=ticket.count, lane=ticket.lane, epoch=ticket.epoch)
+        place = {"lane": ticket.lane, "epoch": ticket.epoch, "update": update}
+        return Batch(data, count=ticket.count, **place)
+
+    def close(self) -> None:
+        """The loop is over: end what reads ahead."""
+        if isinstance(self._streams, StreamLoaders):
+            self._streams.close()
+        elif self._order is not None:
+            self._fetcher.close()
 
     def _upcoming(self, first: Ticket) -> Iterator[Ticket]:
         """The tickets from this one on, if nothing disturbs us. Loader processes take from it only
         as far as they fetch ahead."""
-        assert self.steps is not None
-        held, steps = sorted(self._held()), self.steps
-        epoch, index = first.epoch, first.index // self._together
+        order, size, taken = self._order, self._sizes(), self.taken
+        assert order is not None
+        held, (epoch, index, at) = sorted(self._held()), self._place
         place = attrgetter("lane", "index", "part")
-        for number in count():
-            for lane in held:
-                for ticket in self.tickets(epoch, index, lane):
-                    if number or place(ticket) >= place(first):
-                        assert isinstance(ticket, Ticket)
-                        yield ticket
-            epoch, index = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
+
+        def ahead(epoch: int, index: int, at: int, update: int) -> Iterator[Ticket]:
+            begun = False
+            while True:
+                for lane in held:
+                    for ticket in self._numbered(epoch, index, at, lane, size):
+                        if begun or place(ticket) >= place(first):
+                            yield ticket
+                begun, update = True, (update + 1) % self.updates
+                if update:
+                    continue
+                if order.more(epoch, at + taken, size):
+                    index, at = index + 1, at + taken
+                else:
+                    epoch, index, at = epoch + 1, 0, 0
+
+        return ahead(epoch, index, at, self._update)
 
 
 class SampleLog:

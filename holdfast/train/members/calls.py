@@ -9,15 +9,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.train.members.admission import Introduction
 from holdfast.train.members.hello import Epoch, Hello, Line, epoch_of
 from holdfast.wire.errors import Refused
+from holdfast.wire.handshake import Purpose
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import KNOCK_S
 
 
 class Call:
-    """One call: connect, greet, hear the answers. `alive_s` is when it was last answered."""
+    """One call: connect, prove, greet, hear the answers. `alive_s` is when it was last answered."""
 
-    def __init__(self, address: str, hello: Hello) -> None:
+    def __init__(self, address: str, hello: Hello, credentials: Credentials) -> None:
         """`OSError` if the address cannot be called at all."""
         host, _, port = address.rpartition(":")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -27,6 +30,7 @@ class Call:
         self.alive_s = time.monotonic()
         self._connected = False
         self._hello = hello
+        self._introduction = Introduction(credentials, Purpose.MESH, hello.worker, hello.to)
         try:
             code = sock.connect_ex((host.strip("[]"), int(port)))
             if code not in (0, errno.EINPROGRESS):
@@ -54,6 +58,9 @@ class Call:
             if not event & select.POLLOUT:
                 return None
             self._connected = True
+        if not self._introduction.done:
+            if not self._introduction.progress(self.line):
+                return None
             self.line.say(self._hello.body())
         self.line.flush()
         answer = self.line.hear()
@@ -66,7 +73,10 @@ class Call:
 
 
 def knock(
-    hellos: Mapping[int, Hello], addresses: Mapping[int, str], wanted: Callable[[], bool]
+    hellos: Mapping[int, Hello],
+    addresses: Mapping[int, str],
+    wanted: Callable[[], bool],
+    credentials: Credentials,
 ) -> dict[int, Epoch]:
     """Ask all of these at their doors, at the same time, whether they are there: where those are
     who answered in time. Ends early when it is not `wanted` any more."""
@@ -76,7 +86,7 @@ def knock(
     try:
         for peer, hello in hellos.items():
             try:
-                call = Call(addresses.get(peer, ""), hello)
+                call = Call(addresses.get(peer, ""), hello, credentials)
             except OSError:
                 continue
             calls[call.line.sock.fileno()] = call

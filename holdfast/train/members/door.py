@@ -1,7 +1,8 @@
 """Where a worker's peers find it: one listener for its whole life, served by a thread of its own.
 
 The thread answers at once, whatever the rest of the worker computes: so a silent door means that
-the process does not run or cannot be reached. Callers for the present meeting are let in; those for
+the process does not run or cannot be reached. Who does not prove that it is of the job gets no
+further than that (`admission`). Callers for the present meeting are let in; those for
 a later one wait here until the worker is there; those for an older one are told where it is.
 """
 
@@ -18,11 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.train.members.admission import Admission
 from holdfast.train.members.bell import Bell
-from holdfast.train.members.hello import Epoch, Hello, Line, answer, stranger
+from holdfast.train.members.hello import Epoch, Hello, Line, answer
+from holdfast.train.members.tls import Connection
 from holdfast.train.members.wires import listening
 from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost, Refused
+from holdfast.wire.handshake import Purpose, stranger
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import CALLERS_MAX, DOOR_BEAT_S, HELLO_S
 
 log = logs.get(__name__)
@@ -33,7 +38,9 @@ _open: weakref.WeakSet[Door] = weakref.WeakSet()
 @dataclass(slots=True)
 class _Caller:
     line: Line
+    admission: Admission
     until_s: float  # when it has to have said what it wants, or to have heard what it is told
+    worker: int | None = None  # who it is, once it has proven it
     hello: Hello | None = None  # it waits with this one
     told_s: float = 0.0  # when it was last told to wait
     welcome: bool = False  # it comes in when our greeting is sent
@@ -44,14 +51,17 @@ class Door:
     """The listener of one worker. `bell` is rung when somebody has come in, or when a later round
     of the present view is known; then also `moved` is called, in the door's thread."""
 
-    def __init__(self, job: str, worker: int, host: str, port: int, bell: Bell) -> None:
-        self.job = job
+    def __init__(
+        self, credentials: Credentials, worker: int, host: str, port: int, bell: Bell
+    ) -> None:
+        self.job = job = credentials.job
         self.worker = worker
+        self.credentials = credentials
         self._bell = bell
         self._lock = threading.Lock()
         self._mine = Hello("meet", job, worker, -1, _NOWHERE)
         self._met = False
-        self._arrived: dict[int, tuple[socket.socket, Hello]] = {}
+        self._arrived: dict[int, tuple[Connection, Hello]] = {}
         self._round = 0  # the latest that is known of the present view
         self._moved: Callable[[PeerLost], None] = lambda _why: None
         self._callers: dict[int, _Caller] = {}
@@ -81,7 +91,7 @@ class Door:
             self._put_out()
         self._wake.ring()
 
-    def arrivals(self) -> dict[int, tuple[socket.socket, Hello]]:
+    def arrivals(self) -> dict[int, tuple[Connection, Hello]]:
         """Who came in for the present meeting since the last question."""
         with self._lock:
             found, self._arrived = self._arrived, {}
@@ -147,13 +157,25 @@ class Door:
     def _let_in(self, poll: select.poll) -> None:
         with suppress(OSError):  # it has hung up already
             sock, _ = self._listener.accept()
-            if len(self._callers) >= CALLERS_MAX:
+            if len(self._callers) >= CALLERS_MAX and not self._cut_unproven(poll):
                 sock.close()
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            caller = _Caller(Line(sock), time.monotonic() + HELLO_S)
+            admission = Admission(self.credentials, Purpose.MESH, self.worker)
+            caller = _Caller(Line(sock), admission, time.monotonic() + HELLO_S)
             self._callers[sock.fileno()] = caller
             poll.register(sock, select.POLLIN)
+
+    def _cut_unproven(self, poll: select.poll) -> bool:
+        """Make room: cut the one that has been here longest without proving who it is, so that
+        strangers cannot keep members out; whether there was one."""
+        for fd, caller in self._callers.items():
+            if caller.worker is None:
+                poll.unregister(fd)
+                del self._callers[fd]
+                caller.line.close()
+                return True
+        return False
 
     def _serve(self, caller: _Caller, event: int) -> bool:
         """Do what can be done for a caller; whether it is still ours."""
@@ -166,7 +188,7 @@ class Door:
             elif caller.hello is not None:
                 stays = self._wait(caller, event)
             else:
-                stays = self._hear(caller)
+                stays = self._hear(caller) if event else time.monotonic() < caller.until_s
         except (OSError, EOFError, Refused) as error:
             if isinstance(error, Refused):
                 log.warning("a caller was sent away", job=self.job, why=error.why)
@@ -179,10 +201,14 @@ class Door:
         return stays
 
     def _hear(self, caller: _Caller) -> bool | None:
-        body = caller.line.hear()
+        if caller.worker is None:
+            caller.worker = caller.admission.progress(caller.line)
+        body = None if caller.worker is None else caller.line.hear()
         if body is None:
             return time.monotonic() < caller.until_s
         hello = Hello.of(body)
+        if hello.worker != caller.worker:
+            raise stranger(f"worker {caller.worker} says that it is worker {hello.worker}")
         if (hello.job, hello.to) != (self.job, self.worker) or hello.worker == self.worker:
             raise stranger(f"it looks for worker {hello.to} of job {hello.job!r}")
         if hello.kind == "knock":

@@ -1,6 +1,7 @@
 """What workers say to each other at the door, before a connection is a mesh's.
 
-Frames of JSON behind a magic word, a version and a length. A caller begins:
+First both prove that they are of the job (`admission`). Then frames of JSON behind a magic word, a
+version and a length. A caller begins:
 
     meet    I am worker W of job J and want to meet in view V, round R; this is what I bring
     knock   are you there, and where are you?
@@ -12,7 +13,7 @@ and is answered:
     old     I am further: in this view and round
     here    I am there (to a knock), in this view and round
 
-Who does not speak so, is of another job or looks for another worker is a stranger: it is cut off.
+Who does not speak so, is of another job, or looks for another worker is a stranger: it is cut off.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from holdfast.train.members.effective import Record, Setting
-from holdfast.wire.errors import Refused
+from holdfast.train.members.tls import Connection, TlsSocket
+from holdfast.wire.handshake import stranger
 from holdfast.wire.limits import HELLO_BYTES_MAX
 
 _HEAD: Final = struct.Struct("<4sHI")
@@ -86,31 +88,27 @@ def answer(kind: str, epoch: Epoch) -> dict[str, Any]:
     return {"kind": kind, "epoch": list(epoch)}
 
 
-def stranger(why: str) -> Refused:
-    return Refused(
-        "somebody else's connection came to a worker's port",
-        why=why,
-        fix="let nothing but the workers of this cluster reach their ports",
-    )
-
-
 class Line:
     """A connection on which frames are exchanged, without ever waiting. It reads no byte beyond a
     frame: what follows is the mesh's."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self.sock = sock
+        self.sock: Connection = sock
         self._out = bytearray()
         self._in = bytearray()
 
     @property
     def sending(self) -> bool:
-        return bool(self._out)
+        return bool(self._out) or (isinstance(self.sock, TlsSocket) and self.sock.wants_write)
 
     def say(self, body: dict[str, Any]) -> None:
         data = json.dumps(body, separators=(",", ":")).encode()
-        self._out += _HEAD.pack(_MAGIC, VERSION, len(data)) + data
+        self.put(_HEAD.pack(_MAGIC, VERSION, len(data)) + data)
+
+    def put(self, data: bytes) -> None:
+        """Send it, now or when the kernel takes it."""
+        self._out += data
         self.flush()
 
     def flush(self) -> None:
@@ -125,13 +123,8 @@ class Line:
         """The next frame; None: it is not complete yet. `EOFError`: there comes no more. `Refused`:
         no frame of ours."""
         while (missing := self._missing()) > 0:
-            try:
-                data = self.sock.recv(missing)
-            except BlockingIOError:
+            if not self._receive(missing):
                 return None
-            if not data:
-                raise EOFError("the connection has ended")
-            self._in += data
         body, self._in = self._in[_HEAD.size :], bytearray()
         try:
             found = json.loads(body)
@@ -140,6 +133,24 @@ class Line:
         if not isinstance(found, dict):
             raise stranger("not an object")
         return found
+
+    def take(self, size: int) -> bytes | None:
+        """Exactly so many bytes that are no frame; None: they are not here yet."""
+        while (missing := size - len(self._in)) > 0:
+            if not self._receive(missing):
+                return None
+        data, self._in = bytes(self._in), bytearray()
+        return data
+
+    def _receive(self, at_most: int) -> bool:
+        try:
+            data = self.sock.recv(at_most)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise EOFError("the connection has ended")
+        self._in += data
+        return True
 
     def _missing(self) -> int:
         if len(self._in) < _HEAD.size:

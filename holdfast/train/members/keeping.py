@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from holdfast.storage import Blobs
 from holdfast.train.link import Link
 from holdfast.train.members.effective import Record, Setting, in_effect
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.states import comparison, handover
-from holdfast.train.states.divergence import Diverged
+from holdfast.train.states.divergence import Diverged, digests, diverged, together, turn_of
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
@@ -62,6 +62,8 @@ class Keeper:
         self._wrong = False  # it is known not to be that of the majority
         self._unreadable = 0  # the view whose checkpoint could not be read here
         self._record: Record = ()
+        self._replaced = 0  # states of members that were wrong, in the whole job
+        self._digest: tuple[int, str] | None = None  # of the state that a share was last taken of
         self.step, self.settings, self.unsettled = 0, {}, False
 
     def count(self) -> None:
@@ -70,6 +72,25 @@ class Keeper:
         self.step += 1
         self.settings = in_effect(self._record, self.step + 1)
         self.unsettled = True
+
+    @property
+    def is_shared(self) -> bool:
+        """See `Membership`; so have the next two."""
+        return True
+
+    @property
+    def is_alone(self) -> bool:
+        return False
+
+    @property
+    def digest(self) -> str | None:
+        step, digest = self._digest or (-1, None)
+        return digest if step == self.step else None
+
+    def _diverge(self, mesh: Mesh) -> NoReturn:
+        self._link.unreadable(self.step)
+        _, differ = comparison.compare(mesh, self._state())
+        raise diverged(f"after step {self.step}", "; ".join(differ))
 
     @property
     def _brings(self) -> int | None:
@@ -117,13 +138,15 @@ class Keeper:
 
     def _state(self) -> State:
         held = self._holder.state()
-        ours = {"settings": [list(setting) for setting in self._record]}
+        settings = [list(setting) for setting in self._record]
+        ours = {"settings": settings, "replaced": self._replaced}
         return State(self.step, held.entries, {**held.notes, _OURS: ours})
 
     def _adopt(self, state: State) -> None:
         notes = dict(state.notes)
         ours = notes.pop(_OURS, {})
         self._record = tuple(Setting(*setting) for setting in ours.get("settings", ()))
+        self._replaced = int(ours.get("replaced", 0))
         self.unsettled = False  # the holder says so if there is still something to do
         self._holder.adopt(State(state.step, state.entries, notes))
         self.step, self._holds, self._wrong = state.step, True, False
@@ -134,20 +157,18 @@ class Keeper:
         verdict, differ = comparison.compare(mesh, state)
         if not verdict.wrong:
             return False
-        if verdict.source is None:
-            raise Diverged(
-                f"after step {self.step} the members hold different states",
-                why="; ".join(differ),
-                fix="look for code that is not deterministic, or bad memory; then start again",
-            )
+        if verdict.source is None or self._replaced:
+            raise diverged(f"after step {self.step}", "; ".join(differ))
+        # Once it may have been a bit that flipped in somebody's memory. Twice it is the script.
         log.error("a member's state is wrong", step=self.step, what="; ".join(differ))
+        replaced = self._replaced + 1
         if me == verdict.source:
             handover.give(mesh, verdict.wrong, state)
-        self._wrong = me in verdict.wrong
-        if self._wrong:
+        self._wrong = mine = me in verdict.wrong
+        if mine:
             self._adopt(handover.take(mesh, verdict.source))
-            return True
-        return False
+        self._replaced = replaced
+        return mine
 
     def _take_share(self, view: int, *, patient: bool = False) -> None:
         """Copy aside what a checkpoint wants of this step; say so if the step has passed."""
@@ -165,7 +186,11 @@ class Keeper:
             if saver is None or attempt.step < self.step:
                 link.missed(attempt.number)
             elif not saver.busy:
-                stall_s = saver.take(share.attempt.number, share.share, share.shares, self._state())
+                state = self._state()
+                stall_s = saver.take(share.attempt.number, share.share, share.shares, state)
+                if share.shares > 1:
+                    found = digests(state, turn_of(state))
+                    self._digest = self.step, together(found).hex()
                 log.debug("copied a share", step=self.step, stall_ms=round(stall_s * 1000, 3))
             elif not patient:
                 link.missed(attempt.number)

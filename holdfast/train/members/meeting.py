@@ -8,7 +8,6 @@ for too: who is in a view is decided elsewhere, and a newer view ends the meetin
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +17,10 @@ from holdfast.train.members.bell import Bell
 from holdfast.train.members.calls import Call
 from holdfast.train.members.door import Door
 from holdfast.train.members.effective import lineage
-from holdfast.train.members.hello import Hello, epoch_of, stranger
+from holdfast.train.members.hello import Hello, epoch_of
+from holdfast.train.members.tls import Connection
 from holdfast.wire.errors import Refused
+from holdfast.wire.handshake import stranger
 from holdfast.wire.limits import (
     CALL_AGAIN_S,
     CALL_AGAIN_S_MAX,
@@ -83,7 +84,7 @@ class Meeting:
         for peer, absent in self._absent.items():
             if peer > mine.worker and mine.epoch.round == 0:
                 absent.again_s += KNOCK_AFTER_S  # it will call; ask only if it does not
-        self.sockets: dict[int, socket.socket] = {}
+        self.sockets: dict[int, Connection] = {}
         self.brought: dict[int, Hello] = {mine.worker: mine}
 
     def run(self, over: Callable[[], bool], suspects: Callable[[frozenset[int]], None]) -> bool:
@@ -120,7 +121,7 @@ class Meeting:
             sock.close()
         self.sockets = {}
 
-    def _made(self, peer: int, sock: socket.socket, hello: Hello) -> None:
+    def _made(self, peer: int, sock: Connection, hello: Hello) -> None:
         if hello.epoch != self._mine.epoch or peer not in self._peers:
             sock.close()
             return
@@ -147,7 +148,7 @@ class Meeting:
                 hello = replace(hello, record=())
             absent.calls += 1
             try:
-                absent.call = Call(self._addresses.get(peer, ""), hello)
+                absent.call = Call(self._addresses.get(peer, ""), hello, self._door.credentials)
             except OSError:
                 self._later(absent)
 

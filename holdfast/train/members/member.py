@@ -48,6 +48,7 @@ from holdfast.train.members.wires import tune
 from holdfast.train.states import divergence, handover
 from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost, Usage
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import LEAVE_SAVING_S, REMEET_S
 from holdfast.wire.orders import View
 
@@ -87,8 +88,9 @@ class Member(Keeper):
             )
         self._bell = Bell()
         super().__init__(link, holder, blobs, self._bell.ring)
-        self._door = Door(link.job, link.worker, link.host, link.ports[0], self._bell)
-        self._watch = Watch(link.job, link.worker, self._peers_keep_us)
+        credentials = Credentials.read(link.folder, link.job)
+        self._door = Door(credentials, link.worker, link.host, link.ports[0], self._bell)
+        self._watch = Watch(credentials, link.worker, self._peers_keep_us)
         self._waits = {"meeting": False, "mesh": False}
         self.lanes = ()
         self._met_at = 0  # the step that was agreed in the last meeting
@@ -133,6 +135,10 @@ class Member(Keeper):
         if self._link.view(timeout_s=0) is not None:
             replaced = self._entered() or replaced
         return replaced or lanes != self.lanes
+
+    def diverge(self) -> NoReturn:
+        """See `Membership`."""
+        self._diverge(self.mesh)
 
     def finish(self) -> None:
         """The last step is complete. Stay until it is committed (writing shares, following views),

@@ -19,6 +19,22 @@ class Membership(Protocol):
     settings: Mapping[str, str]
     unsettled: bool
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether somebody else may ever be given the state: a peer, or a later start."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no others, and never will be."""
+
+    @property
+    def digest(self) -> str | None:
+        """Of the state of the last step, if a checkpoint took a share of it; to be compared."""
+
+    def diverge(self) -> NoReturn:
+        """The digests of the members are known to differ: the checkpoint of this step is not to be
+        used. Raises `Diverged`, which says who differs in what."""
+
     def join(self) -> None: ...
 
     def renew(self) -> bool: ...

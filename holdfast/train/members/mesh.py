@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from holdfast.train.members.wires import Inbound, Outbound, Wire, views_of
+from holdfast.train.members.tls import Connection
+from holdfast.train.members.wires import Inbound, Outbound, Wire, holds, views_of
 from holdfast.wire.errors import BugError, PeerLost
 
 Buffer = Any  # whatever has the buffer protocol and is contiguous
@@ -40,7 +41,7 @@ class Mesh:
     """The connections of one member, `worker`, in one meeting. `peers`: all other members."""
 
     def __init__(
-        self, worker: int, view: int, round_: int, sockets: Mapping[int, socket.socket]
+        self, worker: int, view: int, round_: int, sockets: Mapping[int, Connection]
     ) -> None:
         self.worker = worker
         self.view = view
@@ -212,9 +213,12 @@ class Mesh:
         if peer in ins and event & ~select.POLLOUT:
             inbound, size = ins[peer]
             with suppress(BlockingIOError):
-                ended = inbound.pull(sock, socket.MSG_DONTWAIT)
-                if inbound.begun:
-                    self._check(peer, inbound.head, (tag, size))
+                ended, again = False, True
+                while again:
+                    ended = inbound.pull(sock, socket.MSG_DONTWAIT)
+                    if inbound.begun:
+                        self._check(peer, inbound.head, (tag, size))
+                    again = not ended and holds(sock)
                 if ended:
                     del ins[peer]
                     if done is not None:
@@ -260,7 +264,7 @@ def _wanted(sends: bool, receives: bool) -> int:
     return (select.POLLOUT if sends else 0) | (select.POLLIN if receives else 0)
 
 
-def _pull_header(sock: socket.socket) -> bytes:
+def _pull_header(sock: Connection) -> bytes:
     head = sock.recv(_HEADER.size, socket.MSG_WAITALL)
     while len(head) < _HEADER.size:
         more = sock.recv(_HEADER.size - len(head), socket.MSG_WAITALL)
@@ -270,7 +274,7 @@ def _pull_header(sock: socket.socket) -> bytes:
     return head
 
 
-def _pull(sock: socket.socket, views: list[memoryview]) -> None:
+def _pull(sock: Connection, views: list[memoryview]) -> None:
     message = Inbound(views)
     while not message.pull(sock, socket.MSG_WAITALL):
         pass

@@ -7,7 +7,6 @@ same form as a job does. Started again with the same folder it goes on from the 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from holdfast.train.members.mesh import Mesh
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
-from holdfast.wire import logs
+from holdfast.wire import disk, logs
 from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Unavailable
 from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
 from holdfast.wire.orders import View
@@ -65,6 +64,21 @@ class Solo:
         self.settings = dict(settings or {})
         self.view = View(1, {0: self.lanes}, restore_step=0)
         self.mesh = Mesh(0, 1, 0, {})
+
+    @property
+    def is_shared(self) -> bool:
+        return self._folder is not None
+
+    @property
+    def is_alone(self) -> bool:
+        return True
+
+    @property
+    def digest(self) -> str | None:
+        return None  # there is nobody to compare it with
+
+    def diverge(self) -> NoReturn:
+        raise BugError("somebody differs from nobody")
 
     def join(self) -> None:
         """Make the state, or take the one of the folder's last checkpoint."""
@@ -138,12 +152,8 @@ class Solo:
         assert self._blobs is not None and self._folder is not None
         try:
             manifest = write_manifest(self._blobs, Manifest(self._job, step, 1, {0: parts}))
-            unfinished = self._folder / f"{_LAST}.tmp"
-            with unfinished.open("w") as file:
-                json.dump({"step": step, "manifest": manifest}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.rename(self._folder / _LAST)
+            record = json.dumps({"step": step, "manifest": manifest})
+            disk.replace_durably(self._folder / _LAST, record.encode())
         except (HoldfastError, OSError) as error:
             log.warning("a checkpoint was not committed", step=step, reason=str(error))
 

@@ -16,6 +16,7 @@ from holdfast.train.members.calls import knock
 from holdfast.train.members.hello import Epoch, Hello
 from holdfast.train.members.mesh import Mesh
 from holdfast.wire.errors import PeerLost
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import KNOCK_AFTER_S, PEER_SILENCE_S
 
 _ASKED_MIN: Final = 3
@@ -25,8 +26,9 @@ class Watch:
     """The watch of one worker, for one mesh at a time. `told(True)` is called when somebody has
     waited for peers for a while, `told(False)` when that is over."""
 
-    def __init__(self, job: str, worker: int, told: Callable[[bool], None]) -> None:
-        self._job = job
+    def __init__(self, credentials: Credentials, worker: int, told: Callable[[bool], None]) -> None:
+        self._credentials = credentials
+        self._job = credentials.job
         self._worker = worker
         self._told = told
         self._mesh: Mesh | None = None
@@ -69,7 +71,12 @@ class Watch:
         epoch = Epoch(mesh.view, mesh.round)
         hellos = {peer: Hello("knock", self._job, self._worker, peer, epoch) for peer in peers}
         asked_s = time.monotonic()
-        found = knock(hellos, self._addresses, lambda: mesh.broken is None and not self._closed)
+        found = knock(
+            hellos,
+            self._addresses,
+            lambda: mesh.broken is None and not self._closed,
+            self._credentials,
+        )
         for peer in peers:
             where = found.get(peer)
             if where is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.wire.errors import Occupied
 from holdfast.wire.limits import BUFFERS_PER_CALL, PEER_SILENCE_S
 
@@ -22,7 +23,7 @@ class Wire:
     returns. So `shut` only ends the traffic, which wakes every call; the last user closes it.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Connection) -> None:
         self.sock = sock
         self._lock = threading.Lock()
         self._users = 0
@@ -54,7 +55,7 @@ class Wire:
                 self.sock.close()
 
 
-def tune(sock: socket.socket) -> socket.socket:
+def tune(sock: Connection) -> Connection:
     """A mesh's connection: it waits, sends at once, and notices when nobody answers."""
     sock.setblocking(True)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,6 +65,11 @@ def tune(sock: socket.socket) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PEER_SILENCE_S * 1000))
     return sock
+
+
+def holds(sock: Connection) -> bool:
+    """Whether bytes are here already of which no poll knows."""
+    return isinstance(sock, TlsSocket) and sock.pending() > 0
 
 
 def views_of(buffers: Iterable[Any]) -> list[memoryview]:
@@ -79,7 +85,7 @@ class Outbound:
         self._views = views
         self._at = 0
 
-    def push(self, sock: socket.socket, flags: int = 0) -> bool:
+    def push(self, sock: Connection, flags: int = 0) -> bool:
         """Send as much as one call takes; whether all is sent."""
         if self._at < len(self._views):
             some = self._views[self._at : self._at + BUFFERS_PER_CALL]
@@ -101,7 +107,7 @@ class Inbound:
         """Whether the header is complete."""
         return self._at > 0
 
-    def pull(self, sock: socket.socket, flags: int = 0) -> bool:
+    def pull(self, sock: Connection, flags: int = 0) -> bool:
         """Receive as much as one call gives; whether all is here. `EOFError` at the end.
 
         The header comes by itself: what follows may not be what is expected.

@@ -26,17 +26,25 @@ def apply(
     old = {name: settings.typed(name, text) for name, text in before.items()}
     settings.take(now)
     for name, text in now.items():
-        if before.get(name) == text:
-            continue
         title, _, key = name.rpartition(".")
+        value = settings.typed(name, text)
         for each, optimizer in tracked.optimizers.items():
-            if not title or each == title:
-                _adjust(tracked, optimizer, key, old.get(name), settings[name])
+            if (title and each != title) or isinstance(value, str) or not _has(optimizer, key):
+                continue
+            settings.took(name)
+            if before.get(name) != text:
+                _adjust(tracked, optimizer, key, old.get(name), value)
+
+
+def _has(optimizer: Optimizer, key: str) -> bool:
+    """Whether a group of it keeps something of this name that can be set."""
+    return any(
+        key in group and not isinstance(group[key], (tuple, list))
+        for group in optimizer.param_groups
+    )
 
 
 def _adjust(tracked: Tracked, optimizer: Optimizer, key: str, before: Any, now: Any) -> None:
-    if isinstance(now, str):
-        return
     for group in optimizer.param_groups:
         for each in (key, f"initial_{key}"):
             if each in group and not isinstance(group[each], (tuple, list)):

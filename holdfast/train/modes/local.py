@@ -31,8 +31,8 @@ from torch.optim import Optimizer
 
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.modes import updating
 from holdfast.train.modes.outer import Outer
 from holdfast.train.modes.rounds import Parts, Rounds
@@ -125,6 +125,8 @@ class LaneState(Buffers):
 class LocalRounds(Rounds):
     """The rounds of a run in the local mode."""
 
+    mode = "local"
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         # How many it begins with is part of where the data is: a later change has no effect.
@@ -150,8 +152,8 @@ class LocalRounds(Rounds):
                 why="where a run is in its data is counted in rounds",
                 fix="run it with the same local_steps, or start a new job",
             )
-        self._outer.adopt(state, self.tracked.parameters())
         super().adopt(state)
+        self._outer.adopt(state)
 
     # --- a lane of a round ---------------------------------------------------------------------
 
@@ -163,9 +165,13 @@ class LocalRounds(Rounds):
         self._touched.clear()
 
     def before_batch(self, ticket: Ticket | Read) -> None:
+        self._body.forget()  # each batch may end with a step of the lane's own
         super().before_batch(ticket)
         step, place = self.member.step, (ticket.lane, ticket.part, ticket.index)
         seed_everything(self.seed_of("lane", step, *place))
+
+    def _is_last_batch(self) -> bool:
+        return True
 
     def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
         parts, samples = self._inner_parts[0]
@@ -206,8 +212,9 @@ class LocalRounds(Rounds):
         stepping.end(lane)
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
+        names = self.tracked.parameter_names()
         self._outer.step(
-            self._at_step().parameters,
+            {names[id(each)]: each for each in self._at_step().parameters},
             gradients,
             step.untouched(),
             lr=float(self.settings.get("outer_lr", OUTER_LR)),

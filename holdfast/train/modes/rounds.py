@@ -7,27 +7,45 @@ dealt with here, so that neither the user's loop nor the arithmetic has to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
 
+from holdfast.train import refusals
 from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import SampleLog, Source
+from holdfast.train.data.streams import Read
+from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
 from holdfast.train.members.replacing import Replaced, left_behind
 from holdfast.train.modes import adjusting, updating
+from holdfast.train.modes.update_hooks import UpdateHooks
 from holdfast.train.pace import Pace
 from holdfast.train.position import Position
 from holdfast.train.settings import Settings
+from holdfast.train.states import verifying
+from holdfast.train.states.resuming import Resuming
 from holdfast.train.states.state import State
 from holdfast.train.states.tracked import Tracked, is_scheduler
 from holdfast.train.sums import codes, words
+from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.compression import Code
 from holdfast.train.sums.stepping import Stepping
 from holdfast.wire.errors import BugError, PeerLost, Unavailable, Usage
+
+
+class Where(Enum):
+    """Which code of the script runs."""
+
+    OUTSIDE = "outside of loops"
+    BODY = "the loop's body"
+    UPDATE = "an update, or a hook before it"
+    HOOK = "a hook"
+
 
 Hook = Callable[[Any], None]
 Parts = Sequence[Ticket | Read]  # of a lane: the batches that it computes in a step
@@ -37,7 +55,9 @@ class Rounds:
     """The machinery of one `Run`; also the holder of the state for its member."""
 
     member: Membership  # set by whoever makes the run, before anything else
+    mode = "sync"
     local_steps = 1  # steps of the data in one round; see `local`
+    updates = 1  # on each batch of the loop under way
 
     def __init__(
         self,
@@ -56,6 +76,7 @@ class Rounds:
         self.tracked = Tracked()
         self.position = Position()
         self.hooks: list[tuple[int | None, Hook, Any]] = []
+        self.update_hooks = UpdateHooks()
         self.outlook: Callable[[], Mapping[str, float]] = dict  # for people: the way ahead
         self.clip: float | None = None
         # What the job began with: all members have to do the same, also those that join later.
@@ -73,10 +94,20 @@ class Rounds:
         self._left = 0  # parts of it that are to come
         self._count = 0  # samples of the batch that is with the user; 0: none is
         self._source: Source | None = None
-        self._asked = 0  # results that the code running now has asked for
+        self._asked = 0  # results that the hooks of this step have asked for
+        self._where = Where.OUTSIDE  # which code of the script runs now
+        self._resuming = Resuming()
+        self._epochs: int | None = None  # of the loop under way
+        self._unfit = False  # whether what is trained may have changed
+        self._body = Body(self.tracked)
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
+
+    @property
+    def given(self) -> int:
+        """Samples of the batch that is with the user's code; 0: none is."""
+        return self._count
 
     def seed_of(self, *parts: int | str) -> int:
         return seed_of(self.seed, *parts)
@@ -84,16 +115,19 @@ class Rounds:
     # --- tracked objects -----------------------------------------------------------------------
 
     def track(self, objects: Mapping[str, object], every: str) -> None:
-        if self._joined:
+        if not self._may_track():
             raise Usage(
-                "run.track after the first batch",
-                why="what a run keeps is part of its state from the beginning",
-                fix="track everything before the first loop",
+                "run.track in a loop, in a hook, or behind the first loop of a run that compresses",
+                why="what a run keeps is part of its state from the loop's beginning",
+                fix="track everything before the loop that uses it",
             )
         for name, thing in objects.items():
             self.tracked.add(name, thing)
             if is_scheduler(thing):
                 self._every[name] = every
+
+    def _may_track(self) -> bool:
+        return not self._joined or (self._where is Where.OUTSIDE and self._code is None)
 
     # --- the state (Holder) --------------------------------------------------------------------
 
@@ -109,11 +143,14 @@ class Rounds:
     def state(self) -> State:
         if self._stepping is not None:
             self._stepping.buffers.before_lane()
-        entries, skeletons = self.tracked.entries()
+        entries, skeletons, applied = self._resuming.offered or (
+            *self.tracked.entries(),
+            self._applied,
+        )
         notes = {
             "objects": skeletons,
             "position": self.position.notes(),
-            "applied": self._applied,
+            "applied": applied,
             "lanes": self.lanes,
         }
         return State.of(self.member.step, entries, notes)
@@ -126,24 +163,36 @@ class Rounds:
                 why="the number of lanes shapes the result, so it never changes",
                 fix="run it with the same number of lanes, or start a new job",
             )
-        self.tracked.adopt(state, notes["objects"])
         self.position = Position.of(notes["position"])
-        self._applied = dict(notes["applied"])
         self._adopted = self._moved = True
-        self._asked = self.position.asked
+        self._resuming.adopted(state, self.position, inside=self._where is not Where.OUTSIDE)
         self.member.unsettled = not self.position.settled
+        if self._where is not Where.OUTSIDE or not self.position.begun:
+            self._fill(state)
         if self._stepping is not None:
             self._stepping.clear()
+            self._unfit = True
+
+    def _fill(self, state: State) -> None:
+        """Let the tracked objects be those of this state."""
+        self.tracked.adopt(state, state.notes["objects"])
+        self._applied = dict(state.notes["applied"])
+        if self._stepping is not None:
             self._stepping.buffers.settle()
 
     # --- views ---------------------------------------------------------------------------------
 
     def join(self) -> None:
         if not self._joined:
+            self._check()
             self._joined = True
             self._code = codes.of(self.compress, self.tracked)
             self.member.join()
             self._after_meeting()
+
+    def _check(self) -> None:
+        refusals.check(self.tracked, replaces_update=self.update_hooks.replaces_update)
+        make_compiler_deterministic()
 
     def met(self) -> None:
         """The member calls this at the end of every meeting: there is a new mesh."""
@@ -153,21 +202,35 @@ class Rounds:
             # Whoever still asks for something finds the answer in what we say now.
             self._talk.tell((self.member.step, END), self._known())
 
-    def enter(self, loop: int) -> None:
+    def enter(self, loop: int, epochs: int | None) -> None:
         """The script has come to this loop."""
+        self._not_in_a_loop()
+        self._check()
+        refusals.check_trains(self.tracked, own_update=bool(self.update_hooks))
         self.join()
-        self._close_stepping()
+        given = self._resuming.again
         if self.position.loop < loop:
             self.settle()
             self.position.enter(loop)
-        self._stepping = self._new_stepping()
-        self._after_meeting()
+        elif given is not None and self.position.loop == loop and self.position.begun:
+            self._fill(given)  # what the script did on its way here was done before that
+        self._epochs = epochs
+        if self.position.loop == loop:
+            self.position.begun = True
+            self._resuming.inside()
+            self._where = Where.BODY
+            self._stepping = self._new_stepping()
+            self._body.open()
+            self._after_meeting()
 
     def _new_stepping(self) -> Stepping:
-        return Stepping(self.tracked, self.lanes, self.member, self._code)
+        found = Stepping(self.tracked, self.lanes, self.member, self._code)
+        found.on_stray = self._body.stray_gradient
+        return found
 
     def finish(self) -> None:
         """The script is through: stay until that is committed."""
+        self._not_in_a_loop()
         self.join()
         self.settle()
         self._close_stepping()
@@ -175,6 +238,7 @@ class Rounds:
         self.member.finish()
 
     def _close_stepping(self) -> None:
+        self._body.close()
         if self._stepping is not None:
             self.computed += self._stepping.sums.computed
             self._stepping.close()
@@ -193,8 +257,11 @@ class Rounds:
 
     def _after_meeting(self) -> None:
         """Go on with the mesh, the lanes and the settings that there are now."""
+        self._body.forget()
         if self._talk is None:
             self._talk = Conversation(self.member.mesh)
+        if self._unfit:
+            self._refit()
         if self._stepping is not None:
             self._stepping.connect(self._talk)
             self._stepping.keep(self.member.lanes)
@@ -203,11 +270,26 @@ class Rounds:
 
     # --- lanes ---------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """The loop is over."""
+    def leave(self, loop: int) -> None:
+        """The loop is over, or was long before. Code that follows is run by every worker, and again
+        by each that begins anew; it begins with what the loop has left behind."""
         self._close_stepping()
+        if self._where is Where.BODY and self.member.is_shared:
+            self._resuming.keep(self.tracked, self._applied)
+        self._where = Where.OUTSIDE
+        self._resuming.leave()
+        seed_everything(self.seed_of("after", loop))
+
+    def _not_in_a_loop(self) -> None:
+        if self._where is not Where.OUTSIDE:
+            raise Usage(
+                "the loop was left before it was over, with break or return",
+                why="the body runs once a lane, so workers would leave it at different steps",
+                fix="call run.stop_early() before run.step(loss), or in a hook",
+            )
 
     def between_batches(self) -> None:
+        self._body.end()
         if self._count:
             self._count = 0
             raise Usage(
@@ -240,6 +322,7 @@ class Rounds:
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
+        self._body.give(ticket.part)
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         """The user's code has the loss of the batch."""
@@ -249,23 +332,37 @@ class Rounds:
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take(last=self._is_last_batch())
+        if not loss.requires_grad:
+            raise Usage(
+                "the loss that run.step was given depends on no parameter that is trained",
+                why="it was computed without gradients, or from other things than the models",
+                fix="give a loss of the batch; one that shall not count is 0 * model(batch.x).sum()",
+            )
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
-        record.count, record.only = record.count + count, only
+        record.take_part(count, only)
         self._left -= 1
         self._descend(loss, count, only)
         if not self._left and not stepping.missing():
             self.complete(self._at_source())
+        self._body.resume()
+
+    def _is_last_batch(self) -> bool:
+        """Whether the batch that is with the user is the last of this worker's in the step."""
+        return self._left == 1 and self._at_step().missing() == [self._lane_number]
 
     def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
         weight = count / self._at_source().step_samples
         loss = updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
         lane, final, step = self._lane_number, not self._left, self.member.step
         self._at_step().backward(lane, loss, final=final, step=step, notes=self._known())
+        self._body.after_backward()
 
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
         stepping = self._at_step()
+        source.mark(stepping.records)
         stepping.read()
         self._pace.end()
         try:
@@ -273,40 +370,66 @@ class Rounds:
         except PeerLost:
             self._renew()
             return
+        if len(step.digests) > 1:
+            self.member.diverge()
         if not step.count:
             raise Usage("the data has no samples", fix="look at what its files hold")
         self._moved = True
         stepping.buffers.take(step.buffers)
         gradients = stepping.gradients(step.count / source.step_samples)
-        metrics = step.means()
+        metrics = self.position.metrics = step.means()
+        self._where = Where.UPDATE
+        own = bool(self.update_hooks) or updating.may_draw(self.tracked)
+        if own:
+            seed_everything(self.seed_of("update", self.member.step))
         norm = self._update(gradients, step)
+        if own:
+            self._absorb()
+        self._where = Where.BODY
         if norm is not None:
             metrics["gradient_norm"] = norm
         stepping.clear()
-        self.position.metrics = metrics
-        self.position.forward(more=step.more, stop=step.stop)
+        source.forward(self.position, step)
         self.member.count()
         self.settle()
 
     def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
         parameters, untouched = self._at_step().parameters, step.untouched()
         norm = updating.update(
-            self.tracked, parameters, gradients, untouched, only=step.only, clip=self.clip
+            self.tracked,
+            parameters,
+            gradients,
+            untouched,
+            only=step.only,
+            clip=self.clip,
+            script=self.update_hooks.at(self.seed, self.member.step),
+            look=self._body.looks_closely,
         )
-        self._step_schedulers("step")
+        if self.position.update + 1 == self.updates:
+            self._step_schedulers("step")
         return norm
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
         if self._count and self._lane is not None:
             self._at_step().scalar(self._lane, name, value, self._count)
         else:
+            self._not_behind_a_step("run.log")
             self.position.metrics[name] = float(value)
 
     def stop(self) -> None:
         if self._count and self._lane is not None:
             self._lane.stop = True
         else:
+            self._not_behind_a_step("run.stop_early")
             self.position.stop = True
+
+    def _not_behind_a_step(self, what: str) -> None:
+        if self._where is Where.BODY:
+            raise Usage(
+                f"{what} was called in the loop's body behind run.step",
+                why="the step may be complete by then: it depends on how many workers there are",
+                fix=f"call {what} before run.step(loss), or in a hook: run.every(1, hook)",
+            )
 
     def _at_step(self) -> Stepping:
         if self._stepping is None:
@@ -323,24 +446,69 @@ class Rounds:
         """Run what belongs to the end of the last step, if that is still to be done. The state of a
         step is what its hooks have left behind."""
         while not self.position.settled:
-            self._asked = 0
+            self._asked, where = 0, self._where
+            self._where = Where.HOOK
             try:
                 self._run_hooks()
             except Replaced:
                 continue  # the position is that of the new state
+            finally:
+                self._where = where
+            self._resuming.middle = None
             self.position.settle()
             shown = {**self.position.metrics, **self.outlook(), **self._pace.metrics()}
-            self.member.boundary(shown)
-            self._asked = self.position.asked
+            self.member.boundary(shown | self.settings.metrics())
             self._after_meeting()
 
     def _run_hooks(self) -> None:
         step, ended = self.member.step, self.position.ended
-        for every, hook, run in self.hooks:
+        ran = False
+        for number, (every, hook, run) in enumerate(self.hooks):
             if (every is None and ended) or (every is not None and step % every == 0):
+                seed_everything(self.seed_of("hook", step, number))
                 hook(run)
+                self._absorb()
+                self._forget_gradients()
+                ran = True
         if ended:
             self._step_schedulers("epoch")
+        if ran:
+            self._refit()
+        if self.position.over(self._epochs):
+            self.verify(f"after step {step}, the last of the loop,", self.state)
+
+    def verify(self, when: str, state: Callable[[], State]) -> None:
+        """All workers hold the same. `Diverged`: they do not."""
+        if not self.member.is_alone:
+            verifying.verify(self, when, state)
+
+    def _forget_gradients(self) -> None:
+        """A step begins without gradients, whatever a hook has computed."""
+        if self._stepping is not None:
+            for parameter in self._stepping.parameters:
+                parameter.grad = None
+
+    def _absorb(self) -> None:
+        """What the script has made of buffers, on every worker, stays."""
+        if self._stepping is not None:
+            self._stepping.buffers.absorb()
+
+    def _refit(self) -> None:
+        """A hook may have thawed parameters, or changed a module; so may the state of another."""
+        self._unfit = False
+        if self._stepping is None or self._stepping.fits(self.tracked):
+            return
+        if self._code is not None:
+            raise Usage(
+                f"what is trained has changed, and gradients are compressed ({self.compress})",
+                why="what the compression has left out belongs to the parameters of before",
+                fix="leave compress out, or train the same parameters all the time",
+            )
+        self._close_stepping()
+        self._stepping = self._new_stepping()
+        self._body.open()
+        assert self._talk is not None
+        self._stepping.connect(self._talk)
 
     def _step_schedulers(self, when: str) -> None:
         for name, every in self._every.items():
@@ -358,30 +526,59 @@ class Rounds:
 
         What is returned must be JSON. When a worker dies, others do its lanes again.
         """
-        if self._count:
+        self.update_hooks.refuse_question()
+        if self._where is Where.BODY:
             raise Usage(
                 "something for all workers was asked for in the loop's body",
                 why="the body runs once a lane, so workers would ask for it at different times",
                 fix="do it in a hook: run.every_epoch(hook) or run.every(steps, hook)",
             )
         self.join()
-        number, self._asked = self._asked, self._asked + 1
-        done: dict[int, Any] = {}
+        if self._where is Where.HOOK:
+            number, self._asked = self._asked, self._asked + 1
+            label: tuple[int | str, ...] = ("asked in a hook", self.member.step, number)
+        else:
+            if self._resuming.offered is None and self.member.is_shared:
+                self._resuming.keep(self.tracked, self._applied)
+            number, found = self._resuming.ask(self.position)
+            label = ("asked", self._resuming.region, number)
+            if found is not None:
+                seed_everything(self.seed_of(*label))
+                return _by_lane(found)
+            number += self.position.asked
         wanted = range(self.lanes) if lanes is None else lanes
         while number >= len(self.position.results):
-            held = [lane for lane in self.member.lanes if lane in wanted]
-            for lane in held:
-                if lane not in done:
-                    done[lane] = work(lane)
+            if (state := self._resuming.middle) is not None:
+                self._resuming.middle = None
+                self._fill(state)  # whoever gave it stands here too
             try:
-                found = self._ask(number, {lane: done[lane] for lane in held}, wanted)
+                found = self._answered(number, label, work, wanted)
             except PeerLost:
                 self._renew()
                 if self._adopted:
                     raise self._superseded() from None
                 continue
             self.position.results.append(found)
-        return {int(lane): value for lane, value in self.position.results[number].items()}
+        seed_everything(self.seed_of(*label))
+        return _by_lane(self.position.results[number])
+
+    def _answered(
+        self,
+        number: int,
+        label: tuple[int | str, ...],
+        work: Callable[[int], Any],
+        wanted: Sequence[int],
+    ) -> dict[str, Any]:
+        done: dict[int, Any] = {}
+        stepping = self._stepping
+        buffers = Buffers(self.tracked.models) if stepping is None else stepping.buffers
+        buffers.absorb()
+        for lane in self.member.lanes:
+            if lane in wanted:
+                seed_everything(self.seed_of(*label, "lane", lane))
+                done[lane] = work(lane)
+                buffers.before_lane()  # what one lane does to them others have not done
+        return self._ask(number, done, wanted)
 
     def _ask(self, number: int, mine: Mapping[int, Any], wanted: Sequence[int]) -> dict[str, Any]:
         assert self._talk is not None
@@ -392,3 +589,7 @@ class Rounds:
         if not self.position.settled or self._stepping is not None:
             return Replaced()
         return left_behind()
+
+
+def _by_lane(found: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(lane): value for lane, value in found.items()}

@@ -1,8 +1,9 @@
 """Do all members still hold the same state? Pure.
 
 Same step, same settings, same state: that is the promise. A bit that flipped in somebody's memory,
-or code that is not deterministic, breaks it silently. So members compare digests now and then. A
-large state is gone through in turns, `HASH_BYTES` at a time.
+or code that is not deterministic, breaks it silently. So members compare digests: now and then
+(a large state is gone through in turns, `HASH_BYTES` at a time), in the step behind each
+checkpoint, at the end of a loop, and before something is published.
 """
 
 from __future__ import annotations
@@ -30,6 +31,33 @@ class Verdict:
 
     source: int | None
     wrong: tuple[int, ...]
+
+
+def diverged(when: str, what: str) -> Diverged:
+    """The error for members that differ: `what` names who differs in what."""
+    return Diverged(
+        f"{when} the workers hold different states: {what}",
+        why=_likely(what),
+        fix="let the script depend on nothing but the batch, tracked objects, run.settings and "
+        "run.completed (docs/training.md, `What is promised`), then start it again",
+    )
+
+
+def _likely(what: str) -> str:
+    """What it usually is, by where it shows first."""
+    first = what.partition(" differs in ")[2].partition(",")[0].partition(";")[0]
+    if first == NOTES:
+        return (
+            "numbers beside the weights differ: something was logged, or the loop was stopped, by "
+            "one worker and not by another"
+        )
+    if first.endswith((".running_mean", ".running_var", ".num_batches_tracked")):
+        return "a batch norm saw other data on each worker, in a hook or behind the loop"
+    return (
+        "the likely reason is something that each worker has for itself: a counter or a cache in a "
+        "module or a global, a generator of the script's own, the time, the order of a set. One "
+        "worker that differs alone may have bad memory"
+    )
 
 
 def due(step: int) -> bool:

@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.storage import Blobs, Part, put_part
 from holdfast.train.states.sharing import share_buffers
 from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE
+from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE, SAVE_SURPRISES_MAX
+from holdfast.wire.tasks import unexpected
 
 log = logs.get(__name__)
 Done = Callable[[int, tuple[Part, ...]], None]
@@ -34,13 +36,16 @@ class Saver:
         self._room = bytearray()  # kept: fresh memory costs more than the copy
         self._thread: threading.Thread | None = None
         self._unwanted = threading.Event()
+        self._failure: BaseException | None = None
         self.busy = False
         self.attempt = 0  # the last one that was taken
 
     def take(self, attempt: int, share: int, shares: int, state: State) -> float:
         """Copy this share of the state aside, and begin to write it; how long that took, in s. Not
-        while it is busy."""
+        while it is busy. `BugError`: writing the one before it ended unexpectedly."""
         assert not self.busy, "a saver writes one share at a time"
+        if self._failure is not None:
+            raise unexpected("the saving of a checkpoint", self._failure)
         begun_s = time.perf_counter()
         parts = list(share_buffers(state, share, shares))
         sizes = [sum(view.nbytes for view in part) for part in parts]
@@ -76,36 +81,46 @@ class Saver:
         self.drop()
 
     def _write(self, attempt: int, copies: list[memoryview], unwanted: threading.Event) -> None:
-        _step_back()
         try:
+            _step_back()
             parts = self._put(attempt, copies, unwanted)
             if parts is not None:
                 self._done(attempt, parts)
+        except BaseException as error:
+            log.exception("a share of a checkpoint is lost", attempt=attempt)
+            self._failure = error
         finally:
             self.busy = False  # only now: whoever sees it may rely on `done`
-        self._free()
+            self._free()
 
     def _put(
         self, attempt: int, copies: list[memoryview], unwanted: threading.Event
     ) -> tuple[Part, ...] | None:
         done: list[Part] = []
-        pause_s = SAVE_AGAIN_S
+        pause_s, surprises = SAVE_AGAIN_S, 0
         while len(done) < len(copies):
             if unwanted.is_set():
                 return None
             try:
                 done.append(put_part(self._blobs, copies[len(done)], still=True))
                 pause_s = SAVE_AGAIN_S
-            except HoldfastError as error:
-                log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))
+            except Exception as error:
+                if not isinstance(error, HoldfastError):
+                    surprises += 1
+                    if surprises >= SAVE_SURPRISES_MAX:
+                        raise
+                words = f"{type(error).__name__}: {error}"
+                log.warning("a share of a checkpoint waits", attempt=attempt, reason=words)
                 unwanted.wait(pause_s)
                 pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
         return tuple(done)
 
 
 def _step_back() -> None:
-    """Let the system prefer the training to this thread, where threads have priorities."""
+    """Let the system prefer the training to this thread, where threads have priorities and a
+    sandbox does not forbid to lower them: saving matters more."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        now = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, min(now + SAVE_NICE, 19))
+        with suppress(OSError):
+            now = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, min(now + SAVE_NICE, 19))

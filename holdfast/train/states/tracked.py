@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -24,6 +24,10 @@ from holdfast.train.states.mirrors import Mirrors
 from holdfast.train.states.skeleton import decode, encode
 from holdfast.train.states.state import Entry, State
 from holdfast.wire.errors import Usage
+
+# No object can have such a name: theirs have no slash.
+_FROZEN: Final = "frozen/"
+_GROUPS: Final = "groups/"
 
 
 @runtime_checkable
@@ -64,13 +68,16 @@ class Tracked:
         return {name: it for name, it in self.objects.items() if isinstance(it, Optimizer)}
 
     def parameters(self) -> list[nn.Parameter]:
-        """Those that are trained, each once, in the order in which the models were tracked."""
+        """Those that are trained, each once, in the order in which the models were tracked: what an
+        optimizer holds (all, where none is tracked) and what wants a gradient now."""
+        optimizers = self.optimizers
+        held = {id(each) for it in optimizers.values() for each in _parameters_of(it)}
         found: dict[int, nn.Parameter] = {}
         for model in self.models.values():
             for parameter in model.parameters():
-                if parameter.requires_grad:
+                if parameter.requires_grad and (id(parameter) in held or not optimizers):
                     found.setdefault(id(parameter), parameter)
-        for name, optimizer in self.optimizers.items():
+        for name, optimizer in optimizers.items():
             for parameter in _parameters_of(optimizer):
                 if parameter.requires_grad and id(parameter) not in found:
                     raise Usage(
@@ -80,6 +87,14 @@ class Tracked:
                         fix="track its model too: run.track(model=..., optimizer=...)",
                     )
         return list(found.values())
+
+    def parameter_names(self) -> dict[int, str]:
+        """What each parameter of the models is called in a state, by its id."""
+        found: dict[int, str] = {}
+        for title, model in self.models.items():
+            for name, parameter in model.named_parameters():
+                found.setdefault(id(parameter), f"{title}/{name}")
+        return found
 
     def names_of(self, optimizers: Iterable[object]) -> list[str]:
         """What these are tracked as."""
@@ -98,11 +113,16 @@ class Tracked:
         """Views of all tensors, and what else there is of each object, as JSON."""
         everything: dict[str, torch.Tensor] = {}
         skeletons: dict[str, Any] = {}
+        names = self.parameter_names()
         for name, thing in self.objects.items():
             tensors: dict[str, torch.Tensor] = {}
             if isinstance(thing, nn.Module):
                 tensors.update(_tensors_of(thing))
                 skeletons[name] = encode(_extra_of(thing), "extra", tensors)
+                skeletons[_FROZEN + name] = _frozen(thing)
+            elif isinstance(thing, Optimizer):
+                skeletons[name] = encode(thing.state_dict(), "", tensors)
+                skeletons[_GROUPS + name] = _groups(thing, names)
             else:
                 skeletons[name] = encode(thing.state_dict(), "", tensors)
             everything.update(
@@ -112,18 +132,24 @@ class Tracked:
         return [entry(name, tensor) for name, tensor in here.items()], skeletons
 
     def adopt(self, state: State, skeletons: Mapping[str, Any]) -> None:
-        """Take over what `entries` has said."""
-        if missing := skeletons.keys() ^ self.objects.keys():
+        """Take over what `entries` has said: values, what wants a gradient, and which parameters an
+        optimizer holds."""
+        if missing := {name for name in skeletons if "/" not in name} ^ self.objects.keys():
             raise Usage(
                 "the job's state and this script track other objects",
                 why=f"only one of them has {', '.join(sorted(missing))}",
                 fix="run the same script, or start a new job",
             )
         found = {each.name: each for each in state.entries}
+        names = self.parameter_names()
+        by_name = {names[id(it)]: it for model in self.models.values() for it in model.parameters()}
         for name, thing in self.objects.items():
             if isinstance(thing, nn.Module):
                 for path, tensor in _tensors_of(thing):
                     fill(tensor, _entry(found, f"{name}/{path}"))
+                _freeze(thing, skeletons.get(_FROZEN + name))
+            elif isinstance(thing, Optimizer):
+                _regroup(thing, skeletons.get(_GROUPS + name), by_name)
             value = decode(skeletons[name], partial(_tensor, found, name))
             if isinstance(thing, nn.Module):
                 _set_extra(thing, value)
@@ -170,6 +196,40 @@ def _extra_of(model: nn.Module) -> dict[str, Any]:
 def _set_extra(model: nn.Module, extra: Mapping[str, Any]) -> None:
     for path, value in extra.items():
         model.get_submodule(path).set_extra_state(value)
+
+
+def _frozen(model: nn.Module) -> list[str]:
+    """The parameters that want no gradient now: hooks may thaw them, and freeze others."""
+    return [name for name, each in model.named_parameters() if not each.requires_grad]
+
+
+def _freeze(model: nn.Module, frozen: Iterable[str] | None) -> None:
+    if frozen is None:
+        return
+    names = set(frozen)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad == (name in names):
+            parameter.requires_grad_(name not in names)
+
+
+def _groups(optimizer: Optimizer, names: Mapping[int, str]) -> list[list[str]]:
+    """What its groups hold, by name: a hook may have added one."""
+    return [[names.get(id(each), "") for each in it["params"]] for it in optimizer.param_groups]
+
+
+def _regroup(
+    optimizer: Optimizer, groups: list[list[str]] | None, by_name: Mapping[str, nn.Parameter]
+) -> None:
+    """Let it hold the same parameters in the same groups. What else a group has comes with the rest
+    of its state."""
+    if groups is None or "" in {name for names in groups for name in names}:
+        return
+    now = optimizer.param_groups
+    del now[len(groups) :]
+    for group, names in zip(now, groups, strict=False):
+        group["params"] = [by_name[name] for name in names]
+    for names in groups[len(now) :]:
+        optimizer.add_param_group({"params": [by_name[name] for name in names]})
 
 
 def _parameters_of(optimizer: Optimizer) -> Iterable[nn.Parameter]:

@@ -2,11 +2,12 @@
 
 Every lane of a step begins with the buffers as the step before left them. What lane 0 makes of them
 is what the step leaves behind, on every worker. What the other lanes make of them is forgotten.
+What hooks and updates make of them stays: they run on every worker, the same everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
@@ -22,11 +23,9 @@ class Buffers:
     def __init__(self, models: Mapping[str, nn.Module]) -> None:
         self._owners: dict[str, tuple[nn.Module, str]] = {}
         self._tensors: dict[str, torch.Tensor] = {}
-        for title, model in models.items():
-            for name, buffer in model.named_buffers():
-                path, _, last = name.rpartition(".")
-                self._owners[f"{title}/{name}"] = model.get_submodule(path), last
-                self._tensors[f"{title}/{name}"] = buffer
+        for name, owner, last, buffer in _buffers_of(models):
+            self._owners[name] = owner, last
+            self._tensors[name] = buffer
         self._begin: dict[str, torch.Tensor] = {}
         self._versions: dict[str, int] = {}
         self._after: bytes | None = None
@@ -45,6 +44,16 @@ class Buffers:
             for name in self._changed():
                 self._tensors[name].copy_(self._begin[name])
                 self._versions[name] = self._tensors[name]._version
+
+    def absorb(self) -> None:
+        """What they are now, no lane did: a hook, or the update. It stays."""
+        for name in self._changed():
+            self._begin[name].copy_(self._tensors[name].detach())
+            self._versions[name] = self._tensors[name]._version
+
+    def fit(self, models: Mapping[str, nn.Module]) -> bool:
+        """Whether these are still all buffers of the models."""
+        return self._tensors.keys() == {name for name, *_ in _buffers_of(models)}
 
     def after_lane(self, lane: int) -> None:
         """Keep what lane 0 made of them."""
@@ -91,3 +100,13 @@ class Buffers:
     def _spelled(self) -> bytes:
         changed = [entry(name, self._tensors[name]) for name in self._changed()]
         return b"".join(State.of(0, changed).buffers()) if changed else b""
+
+
+def _buffers_of(
+    models: Mapping[str, nn.Module],
+) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
+    """Each buffer: its name, the module that has it, what it is called there, and itself."""
+    for title, model in models.items():
+        for name, buffer in model.named_buffers():
+            path, _, last = name.rpartition(".")
+            yield f"{title}/{name}", model.get_submodule(path), last, buffer

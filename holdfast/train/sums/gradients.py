@@ -144,6 +144,12 @@ class Sums:
 
     def take(self, number: int, gradient: torch.Tensor) -> None:
         """A parameter's gradient of this lane is complete."""
+        if number in self._seen:
+            raise Usage(
+                "a parameter got its gradient in two pieces in one backward pass",
+                why="it is used in two places with activation checkpointing in its reentrant form",
+                fix="write checkpoint(..., use_reentrant=False)",
+            )
         into = self._views_of(self._into)[number]
         if self._fresh:
             into.copy_(gradient.to_dense() if gradient.is_sparse else gradient)

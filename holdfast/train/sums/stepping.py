@@ -8,6 +8,7 @@ any more are computed again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -48,6 +49,9 @@ class Stepping:
         self._mesh: Mesh | None = None  # the one that the exchange is over
         self._begun = False
         self._folding = False
+        for parameter in self.parameters:
+            parameter.grad = None  # one that was thawed may have what nobody has summed
+        self.on_stray: Callable[[], None] | None = None  # for a gradient outside of `backward`
         self._handles = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._hook(number)
@@ -59,6 +63,13 @@ class Stepping:
         for handle in self._handles:
             handle.remove()
         self.disconnect()
+
+    def fits(self, tracked: Tracked) -> bool:
+        """Whether the same parameters are trained, and the models have the same buffers: a hook may
+        thaw, freeze, or change a module."""
+        now = tracked.parameters()
+        same = len(now) == len(self.parameters) and all(map(is_, now, self.parameters))
+        return same and self.buffers.fit(tracked.models)
 
     # --- the view ------------------------------------------------------------------------------
 
@@ -176,7 +187,7 @@ class Stepping:
         """Wait until the sum over all lanes is here. Raises `PeerLost`; nothing is lost then."""
         self._begin(step, notes)
         self.read()
-        mine = words.spell(self.records, self.buffers.outcome())
+        mine = words.spell(self.records, self.buffers.outcome(), self._member.digest)
         assert self._exchange is not None
         heard = self._exchange.finish(mine)
         found = words.gather([mine, *heard.values()], self._lanes)
@@ -212,6 +223,8 @@ class Stepping:
         def taken(parameter: torch.Tensor) -> None:
             if self._folding:
                 self._take(number, parameter)
+            elif self.on_stray is not None:
+                self.on_stray()
 
         return taken
 

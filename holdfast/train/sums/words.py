@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.wire.errors import BugError
+from holdfast.wire.errors import BugError, Usage
 
 
 @dataclass(slots=True)
@@ -24,6 +24,13 @@ class Lane:
     only: list[str] | None = None  # the optimizers that step; None: all
     stop: bool = False
     more: bool = True
+    mark: list[int] | None = None  # where it is in its files after the step
+
+    def take_part(self, count: int, only: list[str] | None) -> None:
+        """So many more samples of it are computed, for these optimizers."""
+        if self.count and self.only != only:
+            raise _disagree()
+        self.count, self.only = self.count + count, only
 
     def add(self, name: str, value: float, count: int) -> None:
         self.values[name] = self.values.get(name, 0.0) + value * count
@@ -35,6 +42,7 @@ class Step:
 
     lanes: dict[int, Lane]
     buffers: bytes
+    digests: frozenset[str] = frozenset()  # of the state before it, of those who have one
 
     @property
     def count(self) -> int:
@@ -50,7 +58,16 @@ class Step:
 
     @property
     def only(self) -> list[str] | None:
-        return next((lane.only for lane in self.lanes.values() if lane.count), None)
+        """The optimizers that step, as the lanes that have samples say: all the same."""
+        said = [lane.only for lane in self.lanes.values() if lane.count]
+        if any(each != said[0] for each in said):
+            raise _disagree()
+        return said[0] if said else None
+
+    @property
+    def marks(self) -> dict[str, list[int]]:
+        """Where lanes are in their files, for a position."""
+        return {str(lane): it.mark for lane, it in self.lanes.items() if it.mark is not None}
 
     def untouched(self) -> set[int]:
         """The parameters that had a gradient in no lane."""
@@ -68,23 +85,26 @@ class Step:
         return {name: sums[name] / counts[name] for name in sorted(sums)}
 
 
-def spell(lanes: Mapping[int, Lane], buffers: bytes | None) -> bytes:
-    """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's."""
+def spell(lanes: Mapping[int, Lane], buffers: bytes | None, digest: str | None = None) -> bytes:
+    """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's. `digest`: that of
+    the state with which I began the step, if I have one."""
     rows = {
-        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more]
+        str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more, it.mark]
         for lane, it in lanes.items()
     }
-    text = json.dumps([rows, buffers is not None]).encode()
+    text = json.dumps([rows, buffers is not None, digest]).encode()
     return len(text).to_bytes(4, "little") + text + (buffers or b"")
 
 
 def gather(everyone: Iterable[bytes], lanes: int) -> Step:
     """Everyone's words as one; every lane must be in them once."""
     found: dict[int, Lane] = {}
-    buffers = b""
+    buffers, digests = b"", set()
     for said in everyone:
         size = int.from_bytes(said[:4], "little")
-        rows, has_buffers = json.loads(said[4 : 4 + size])
+        rows, has_buffers, digest = json.loads(said[4 : 4 + size])
+        if digest is not None:
+            digests.add(digest)
         for lane, row in rows.items():
             if int(lane) in found:
                 raise BugError(f"lane {lane} was computed by two workers in one step")
@@ -93,9 +113,17 @@ def gather(everyone: Iterable[bytes], lanes: int) -> Step:
             buffers = said[4 + size :]
     if sorted(found) != list(range(lanes)):
         raise BugError(f"a step has the lanes {sorted(found)} of {lanes}")
-    return Step(dict(sorted(found.items())), buffers)
+    return Step(dict(sorted(found.items())), buffers, frozenset(digests))
 
 
 def _typed(row: list[Any]) -> list[Any]:
     count, values, *rest = row
     return [int(count), {name: float(value) for name, value in values.items()}, *rest]
+
+
+def _disagree() -> Usage:
+    return Usage(
+        "the batches of one step named different optimizers in run.step(only=...)",
+        why="a step is one update, made from all of its lanes",
+        fix="choose by what all lanes share: batch.update, or run.completed",
+    )

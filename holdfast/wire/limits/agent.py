@@ -29,6 +29,9 @@ REPLICA_AWAY_S: Final = 86_400.0
 AGENT_AWAY_NOTICE_S: Final = 30.0
 # How often a shim whose agent is away looks for a new one.
 AGENT_LOOK_S: Final = 0.5
+# How often a shim looks how much memory its worker holds, where no control group limits it. A look
+# takes half a millisecond for twenty threads; between two of them a worker may touch a gigabyte.
+MEMORY_LOOK_S: Final = 0.5
 # Ports of a worker: one where its group meets, one where a joiner gets the state.
 WORKER_PORTS: Final = 2
 # Below the range from which systems give out ports to clients.

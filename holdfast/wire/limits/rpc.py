@@ -50,6 +50,9 @@ RPC_STOP_S: Final = 1.0
 CERTIFICATE_S: Final = 24 * 3_600.0
 # Renewed after this part of its life: several tries are left.
 CERTIFICATE_RENEW_PART: Final = 0.5
+# A coordinator that cannot listen with its new certificate tries again so often, as long as the old
+# one holds.
+RENEW_AGAIN_S: Final = 1.0
 # The cluster's own authority: it outlives the cluster.
 AUTHORITY_S: Final = 10 * 365 * 24 * 3_600.0
 # Certificates hold from so long before they are made: clocks differ.
@@ -57,10 +60,17 @@ CLOCK_DIFFERENCE_S: Final = 300.0
 # A join token is copied by hand, and then used.
 JOIN_TOKEN_S: Final = 3_600.0
 JOIN_TOKEN_S_MAX: Final = 7 * 24 * 3_600.0
+# Enough for a rack that is set up at once; each use is written into one record.
+JOIN_TOKEN_USES_MAX: Final = 1_000
+# Uses of one token that meet are counted one after the other: each loses to another one at most so
+# often before it is asked to come again.
+JOIN_ATTEMPTS: Final = 100
 # A token with the authority's certificate in it has about a thousand characters.
 TOKEN_CHARACTERS_MAX: Final = 8_192
 # A request for a certificate has a key and a name.
 CERTIFICATE_REQUEST_BYTES_MAX: Final = 16 * 1024
+# A message of a machine that wants to join: such a request, and some words.
+JOIN_MESSAGE_BYTES_MAX: Final = 64 * 1024
 # People who look at jobs at once, on one coordinator: each costs a look a few times a second.
 OBSERVERS_MAX: Final = 64
 # What people are shown is looked at so often; nobody reads faster.

@@ -289,8 +289,15 @@ GATEWAY_LOG_FLUSH_S: Final = 1.0
 
 # --- protocols and the cache -------------------------------------------------------------------
 
-# A gRPC message before it is compared with the service's own limit. More than a gigabyte is none.
-GRPC_MESSAGE_BYTES_MAX: Final = 1024 * 1024 * 1024
+# What gateways show to replicas: nobody guesses it.
+SERVICE_SECRET_BYTES: Final = 32
+# A service that gets a secret while it is served: gateways and replicas hear of it within a second,
+# or as soon as the plane is back for them.
+SERVICE_SECRET_GRACE_S: Final = 30.0
+# A gRPC server whose limit has changed lets go of its port for the next one: within so long, and it
+# is tried so often.
+GRPC_PORT_S: Final = 10.0
+GRPC_AGAIN_S: Final = 0.005
 # Calls of one replica at once, queues included; the rest is refused at once.
 GRPC_CALLS_MAX: Final = 4_096
 # The sentence of an error travels in a header: all headers together have eight kilobytes.

@@ -48,6 +48,9 @@ SAVE_AGAIN_S_MAX: Final = 15.0
 # How far the thread that writes a share steps back behind the training (as `nice` counts). Not
 # further: the training waits for it where both need Python's one lock.
 SAVE_NICE: Final = 5
+# Errors of a store that are none of ours are waited out so often; then they are a bug, and the
+# worker that cannot save says so and ends.
+SAVE_SURPRISES_MAX: Final = 5
 # A worker that leaves gives the share that it is writing so long: well within its notice.
 LEAVE_SAVING_S: Final = 10.0
 # A script without a job checkpoints so often, and waits so long for its last one.
@@ -95,6 +98,11 @@ SHUFFLE_STORED_SAMPLES_MAX: Final = 4_000_000
 # A point of the ring on which files are placed: so many for each lane, so that lanes get about the
 # same number of files.
 RING_POINTS_PER_LANE: Final = 64
+# A loader process reads so many steps of a lane ahead of the loop: enough that the one after the
+# next is under way while one is computed, and a view change throws little away.
+LOADER_STEPS_AHEAD: Final = 2
+# A loader process that was told to end has so long: it may be in the middle of a slow read.
+LOADER_END_S: Final = 2.0
 
 # --- the asynchronous mode --------------------------------------------------------------------
 

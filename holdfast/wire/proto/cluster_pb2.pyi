@@ -31,6 +31,7 @@ class ExitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXIT_KIND_SIGNAL: _ClassVar[ExitKind]
     EXIT_KIND_HUNG: _ClassVar[ExitKind]
     EXIT_KIND_LOST: _ClassVar[ExitKind]
+    EXIT_KIND_REFUSED: _ClassVar[ExitKind]
 
 class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -51,6 +52,7 @@ EXIT_KIND_MEMORY: ExitKind
 EXIT_KIND_SIGNAL: ExitKind
 EXIT_KIND_HUNG: ExitKind
 EXIT_KIND_LOST: ExitKind
+EXIT_KIND_REFUSED: ExitKind
 OUTPUT_UNSPECIFIED: Output
 OUTPUT_OUT: Output
 OUTPUT_ERR: Output
@@ -64,30 +66,36 @@ class CertificateRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., request_pem: _Optional[bytes] = ...) -> None: ...
 
 class CertificateReply(_message.Message):
-    __slots__ = ("certificate_pem", "trust_pem", "token")
+    __slots__ = ("certificate_pem", "trust_pem", "token", "access")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
     TRUST_PEM_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: bytes
     trust_pem: bytes
     token: str
-    def __init__(self, certificate_pem: _Optional[bytes] = ..., trust_pem: _Optional[bytes] = ..., token: _Optional[str] = ...) -> None: ...
+    access: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., trust_pem: _Optional[bytes] = ..., token: _Optional[str] = ..., access: _Optional[bytes] = ...) -> None: ...
 
 class StandRequest(_message.Message):
-    __slots__ = ("protocol", "name")
+    __slots__ = ("protocol", "name", "attempt")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    attempt: str
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
 
 class StandReply(_message.Message):
-    __slots__ = ("certificate_pem", "key_pem")
+    __slots__ = ("certificate_pem", "key_pem", "access")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
     KEY_PEM_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: bytes
     key_pem: bytes
-    def __init__(self, certificate_pem: _Optional[bytes] = ..., key_pem: _Optional[bytes] = ...) -> None: ...
+    access: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ..., key_pem: _Optional[bytes] = ..., access: _Optional[bytes] = ...) -> None: ...
 
 class FromAgent(_message.Message):
     __slots__ = ("hello", "snapshot", "refusal")
@@ -190,7 +198,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "queue")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -203,14 +211,16 @@ class Start(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     SILENCE_S_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
     environment: _containers.ScalarMap[str, str]
     silence_s: float
+    secret: str
     queue: str
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., queue: _Optional[str] = ...) -> None: ...
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("number", "members", "restore_step", "manifest", "settings")

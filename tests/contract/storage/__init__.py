@@ -1,1 +1,1 @@
-"""One suite for every store: a folder, memory, moto's S3 server, rclone's S3 server."""
+"""One suite for every store: a folder, memory, three S3 servers (moto, rclone, MinIO)."""

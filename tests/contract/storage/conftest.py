@@ -11,8 +11,9 @@ import pytest
 from holdfast.storage import Blobs, memory, open_store
 from holdfast.storage.deadline import Retrying
 from holdfast.storage.sources import Watched
-from tests.conftest import require_service
+from tests.conftest import require_part, require_service
 from tests.contract.storage.stores import StoreUnderTest
+from tests.servers.minio import MinioServer, minio_missing
 from tests.servers.s3 import (
     MotoServer,
     RcloneServer,
@@ -37,7 +38,14 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=["folder", "memory", "moto", "rclone"])
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    require_part(minio_missing())
+    with MinioServer(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "memory", "moto", "rclone", "minio"])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StoreUnderTest]:

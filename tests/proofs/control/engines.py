@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperEnsemble
+from tests.servers.minio import MinioServer
 from tests.servers.s3 import MotoServer, RcloneServer, S3Server, credentials
 
 PLANES: Final = ("embedded", "ensemble")
-STORES: Final = ("folder", "moto", "rclone")
+STORES: Final = ("folder", "moto", "rclone", "minio")
 # Short, so that a dead process is noticed within a short proof; a busy machine still holds it.
 SESSION_S: Final = 4.0
 ROOT: Final = "/proof"
@@ -60,6 +61,13 @@ def make_plane(kind: str, folder: Path) -> Plane:
     return _Servers([server], server.hosts)
 
 
+_SERVERS: Final[dict[str, type[S3Server]]] = {
+    "moto": MotoServer,
+    "rclone": RcloneServer,
+    "minio": MinioServer,
+}
+
+
 class Store:
     """Where parts lie. A real one has a server, which is not killed: moto's has no disk."""
 
@@ -67,8 +75,7 @@ class Store:
         self._folder = folder
         self.server: S3Server | None = None
         if kind != "folder":
-            made = MotoServer if kind == "moto" else RcloneServer
-            self.server = made(folder)
+            self.server = _SERVERS[kind](folder)
 
     @property
     def address(self) -> str:

@@ -56,7 +56,7 @@ def tls_options(config: dict[str, str], folder: Path) -> list[str]:
 def main() -> int:
     python, root, config_path = sys.argv[1], sys.argv[2], Path(sys.argv[-1])
     config = read_config(config_path)
-    command = [python, "-m", "holdfast.coordination.embedded"]
+    command = [python, "-m", "holdfast.coordination.embedded", "--open"]
     environment = {**os.environ, "PYTHONPATH": root}
     servers: list[subprocess.Popen[bytes]] = []
     told: list[int] = []

@@ -29,6 +29,8 @@ def why(ending: Ending, **known: bool) -> Exit:
         (Ending(signal=15, word="left", abandoned=True), {}, ExitKind.LEFT),
         (Ending(signal=9, word="left"), {}, ExitKind.SIGNAL),
         (Ending(signal=11, word="done"), {"stopping": True}, ExitKind.STOPPED),
+        (Ending(code=1, word="refused"), {}, ExitKind.REFUSED),
+        (Ending(signal=9, word="refused"), {}, ExitKind.SIGNAL),
         (Ending(code=0), {}, ExitKind.ERROR),
         (Ending(code=0), {"introduced": False}, ExitKind.DONE),
         (Ending(code=0), {"stopping": True}, ExitKind.STOPPED),
@@ -112,6 +114,26 @@ def test_a_long_traceback_keeps_its_ends() -> None:
     assert len(detail) <= EXIT_DETAIL_CHARACTERS_MAX
     assert detail.startswith("Traceback")
     assert "ValueError: no" in detail
+
+
+@pytest.mark.parametrize(
+    ("had", "most", "sizes"),
+    [
+        (512_000_000, 500_000_000, "it had 512.0 MB, the limit is 500 MB"),
+        ((300 << 20) + 300_000, 300 << 20, "it had 300.3 MiB, the limit is 300 MiB"),
+    ],
+)
+def test_an_end_at_the_memory_limit_says_what_it_had_and_which_key_to_change(
+    had: int, most: int, sizes: str
+) -> None:
+    ending = Ending(signal=9, over_memory=True, memory_bytes=had, memory_bytes_max=most)
+    found = why(ending)
+    assert found.kind is ExitKind.MEMORY
+    assert f"it met its memory limit: {sizes}; raise `memory`" in found.detail
+    assert "holdfast submit" in found.detail
+    assert "holdfast serve" in why(ending, serves=True).detail
+    # Also where another end was under way.
+    assert sizes in why(ending, stopping=True).detail
 
 
 def test_a_kill_while_the_machine_was_short_of_memory_says_so() -> None:

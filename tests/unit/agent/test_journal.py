@@ -26,7 +26,7 @@ from holdfast.agent.events import (
     TermSeen,
 )
 from holdfast.agent.journal import NAME, Journal
-from holdfast.wire.errors import Corrupt, Full
+from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.reports import Exit, ExitKind
 from tests.unit.agent.driving import start
 
@@ -174,6 +174,42 @@ def test_an_unfinished_compaction_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / f"{NAME}.tmp").write_bytes(b"half")
     assert read(tmp_path) == (ENTRIES, 0)
     assert not (tmp_path / f"{NAME}.tmp").exists()
+
+
+def test_a_compaction_that_the_disk_refuses_is_a_failed_disk_and_not_one_without_room(
+    tmp_path: Path,
+) -> None:
+    """Whoever takes it for a want of room tries for ever, and says nothing to anybody."""
+    journal, _ = Journal.open(tmp_path)
+    journal.append(ENTRIES)
+    (tmp_path / f"{NAME}.tmp").mkdir()  # no file can be made there, however much room there is
+    with pytest.raises(DiskFailed, match="cannot be written"):
+        journal.compact(ENTRIES)
+    with pytest.raises(DiskFailed, match="failed before"):
+        journal.append(BATCHES[0])
+    journal.close()
+    (tmp_path / f"{NAME}.tmp").rmdir()
+    assert read(tmp_path) == (ENTRIES, 0)
+
+
+def test_a_compaction_without_room_leaves_the_journal_as_it_was_and_is_asked_for_later(
+    tmp_path: Path,
+) -> None:
+    journal, _ = Journal.open(tmp_path)
+    journal.append(ENTRIES)
+    journal._compact_at = 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+    try:
+        with pytest.raises(Full, match="no room"):
+            journal.compact(ENTRIES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not journal.wants_compaction
+    assert not (tmp_path / f"{NAME}.tmp").exists()
+    journal.append(BATCHES[0])
+    journal.close()
+    assert read(tmp_path) == (ENTRIES + list(BATCHES[0]), 0)
 
 
 def test_without_room_nothing_of_a_batch_stays_and_later_it_is_written(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from holdfast.agent.log_client import LogReading
@@ -167,3 +168,29 @@ async def test_new_papers_are_served_on_the_same_port_while_streams_go_on(
                     break
     finally:
         await service.close()
+
+
+@in_a_loop
+async def test_logs_are_served_with_the_new_certificate_though_it_failed_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.agent.log_service.LOG_PAPERS_S", 0.01)
+    authority = Authority.make(tmp_path / "authority", "test")
+    async with serving(tmp_path, authority) as service:
+        listen, taken = service._listen, asyncio.Event()
+        failures = [OSError("no files are left"), RuntimeError("a bug")]
+
+        async def fails(port: int) -> grpc.aio.Server:
+            if failures:
+                raise failures.pop()
+            server = await listen(port)
+            taken.set()
+            return server
+
+        monkeypatch.setattr(service, "_listen", fails)
+        former = service._server
+        service._wallet.papers = papers_of(authority, "n1")
+        async with asyncio.timeout(PATIENCE_S):
+            await taken.wait()
+        assert service._server is not former
+        assert service._papers == service._wallet.papers

@@ -136,13 +136,11 @@ def _state(**changes: object) -> bytes:
         b"{}",
         b"\xff",
         _state(format=2),
-        _state(colour="red"),
         _state(next_worker="7"),
         _state(next_worker=True),
         _state(status=None),
         _state(status={"phase": "dancing", "reason": "", "since_s": 0}),
         _state(status={"phase": "queued", "reason": ""}),
-        _state(status={"phase": "queued", "reason": "", "since_s": 0, "mood": 1}),
         _state(failures={}),
         _state(failures=[1]),
     ],
@@ -161,7 +159,6 @@ def test_what_is_not_understood_is_refused_with_its_path(data: bytes) -> None:
         {"number": 1, "lanes": {"x": [0, 1]}, "restore_step": None},
         {"number": 1, "lanes": [], "restore_step": None},
         {"number": 1, "lanes": {}},
-        {"number": 1, "lanes": {}, "restore_step": None, "more": 1},
     ],
 )
 def test_a_view_that_is_not_one_is_refused(body: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ from holdfast.control.facts import Attempt, Part, Placement
 from holdfast.control.manifests import ManifestWriter, manifests_in
 from holdfast.control.outstanding import Outstanding
 from holdfast.storage.blobs import Blobs
+from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import read_manifest
 from holdfast.storage.memory import MemoryBackend
 from holdfast.storage.parts import put_part
@@ -141,7 +142,7 @@ def test_a_manifest_is_a_blob_that_names_the_parts_of_every_worker() -> None:
         worker: (Part(part.key, part.size_bytes, part.digest),)
         for worker, part in enumerate(stored, start=1)
     }
-    key = manifests_in(blobs)(CommitCheckpoint("train", Attempt(4, 10, 3, 0.0), parts))
+    key = manifests_in(blobs, Claims())(CommitCheckpoint("train", Attempt(4, 10, 3, 0.0), parts))
     found = read_manifest(blobs, key)
     assert (found.job, found.step, found.view) == ("train", 10, 3)
     assert [part.key for _, part in found.parts()] == [part.key for part in stored]

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.control import jobfile, units
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.spec import (
+    CheckpointPolicy,
+    JobSpec,
+    Mode,
+    Network,
+    Resources,
+    RestartPolicy,
+)
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_FILE_BYTES_MAX
 
@@ -39,6 +46,7 @@ settings:
   note: "a: b"
 deadline: 2h
 silence: 90s
+network: trusted
 notify: [ops@example.org]
 """
 
@@ -60,6 +68,7 @@ def test_every_key_is_read() -> None:
         settings={"lr": "0.010", "name": "yes", "note": "a: b"},
         deadline_s=7_200.0,
         silence_s=90.0,
+        network=Network.TRUSTED,
         notify=("ops@example.org",),
     )
 
@@ -220,6 +229,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         ),
         deadline_s=draw(st.none() | seconds),
         silence_s=draw(st.none() | seconds),
+        network=draw(st.sampled_from(Network)),
         notify=tuple(draw(st.lists(words, max_size=3))),
     )
 

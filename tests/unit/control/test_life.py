@@ -105,7 +105,22 @@ def test_failures_before_the_next_start_are_one_round() -> None:
 def test_only_what_the_jobs_own_code_did_counts(kind: ExitKind) -> None:
     gone = replace(running(1), phase=WorkerPhase.GONE)
     counted = failure_of(seen(job_with(), gone), 1, Exit(kind), 50.0)
-    assert (counted is not None) == (kind in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG))
+    own = (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED)
+    assert (counted is not None) == (kind in own)
+
+
+def test_a_job_whose_worker_says_that_trying_again_cannot_help_fails_at_once() -> None:
+    gone = replace(running(1), phase=WorkerPhase.GONE)
+    refused = Exit(ExitKind.REFUSED, "Damaged: sample 7 of 100 is not what it was")
+    counted = failure_of(seen(job_with(), gone), 1, refused, 50.0)
+    assert counted is not None and counted.final
+    cause = departure(seen(job_with(failures=(counted,))), NOTHING, 50.0)
+    assert cause is not None and cause.ends_as is Phase.FAILED
+    assert "trying again cannot help" in cause.reason
+    # Also when another worker has failed a moment before, of something that may pass.
+    other = job_with(failures=failures((49.9, 10)))
+    assert failure_of(seen(other, gone), 1, refused, 50.0) is not None
+    assert departure(seen(other), NOTHING, 50.0) is None
 
 
 def test_an_error_of_a_worker_that_was_asked_to_leave_does_not_count() -> None:

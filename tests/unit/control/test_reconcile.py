@@ -332,7 +332,7 @@ def test_a_changed_setting_makes_a_view_with_the_same_members_and_lanes() -> Non
     assert isinstance(written, WriteView)
     assert written.view == View(4, {1: (0, 1), 2: (2, 3)}, settings=3)
     (said,) = [one.reason for one in decisions if isinstance(one.command, WriteView)]
-    expected = "view 4: lr=0.01 at step 120, wd=0 as soon as all know it; "
+    expected = "view 4: lr=0.01 for step 120, wd=0 for the next step; "
     assert said.startswith(expected)
 
 

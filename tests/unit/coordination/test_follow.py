@@ -44,3 +44,37 @@ def test_what_changes_again_during_the_pause_is_read_once() -> None:
         go_on.set()
         assert told.acquire(timeout=WAIT_S)
     assert reads == [1, 4]
+
+
+def test_following_goes_on_after_a_read_that_failed_by_a_bug() -> None:
+    told = threading.Event()
+    failures = [ValueError("what was read is not what anybody foresaw")]
+
+    def read(_wake: Wake) -> int:
+        if failures:
+            raise failures.pop()
+        return 1
+
+    with Follow(Line(), "a number", read, lambda _: told.set()):
+        assert told.wait(WAIT_S)
+
+
+def test_a_change_right_after_the_read_is_slept_through() -> None:
+    """The watch fires before the reader has come back: it was woken already, and reads again."""
+    present, told, seen = [1], threading.Semaphore(0), list[int]()
+
+    def read(wake: Wake) -> int:
+        found = present[0]
+        if found == 1:
+            present[0] = 2
+            wake()
+        return found
+
+    def tell(number: int) -> None:
+        seen.append(number)
+        told.release()
+
+    with Follow(Line(), "a number", read, tell):
+        for _ in range(2):
+            assert told.acquire(timeout=WAIT_S), f"only {seen} was told"
+    assert seen == [1, 2]

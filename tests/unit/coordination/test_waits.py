@@ -75,3 +75,17 @@ def test_a_deadline_is_the_earlier_of_two() -> None:
     assert (Deadline(None).within(5).left_s() or 0) > 4
     assert (Deadline(1).within(5).left_s() or 9) <= 1
     assert (Deadline(50).within(5).left_s() or 9) <= 5
+
+
+def test_a_bell_that_no_watch_will_ring_is_taken_off_again() -> None:
+    bells = Bells()
+    mine, other = (lambda: None), (lambda: None)
+    for path in ("/a", "/b"):
+        bell = bells.hang(("data", path), mine)
+        bells.tell(bell, mine, placed=False)
+    assert len(bells) == 0
+    assert not bells._bells
+    # One that somebody else's watch rings stays, with all who wait behind it.
+    bells.tell(bells.hang(("data", "/a"), other), other, placed=True)
+    bells.tell(bells.hang(("data", "/a"), mine), mine, placed=False)
+    assert len(bells) == 2

@@ -178,6 +178,7 @@ def test_the_public_surface_is_this_and_no_more() -> None:
     public = {name for name in vars(storage.Blobs) if not name.startswith("_")}
     assert public == {
         "address",
+        "confirm",
         "delete",
         "delete_unless_newer",
         "exists",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,22 +14,28 @@ from holdfast.train.members.door import Door
 from holdfast.train.members.hello import Epoch, Hello
 from holdfast.train.members.meeting import Meeting
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.train.members.wires import tune
+from holdfast.wire.job_credentials import Credentials
+from tests.credentials import credentials
 
 JOB = "job"
 LIMIT_S = 120.0
 
 
 @contextmanager
-def meshes(count: int) -> Iterator[list[Mesh]]:
-    """Everybody connected with everybody."""
-    sockets: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+def meshes(count: int, shown: Credentials | None = None) -> Iterator[list[Mesh]]:
+    """Everybody connected with everybody; with credentials: over TLS."""
+    sockets: list[dict[int, Connection]] = [{} for _ in range(count)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for high in range(count):
             for low in range(high):
                 caller = socket.create_connection(listener.getsockname())
                 accepted, _ = listener.accept()
-                sockets[high][low], sockets[low][high] = tune(caller), tune(accepted)
+                ends: tuple[Connection, Connection] = (caller, accepted)
+                if shown is not None:
+                    ends = with_tls(caller, accepted, shown)
+                sockets[high][low], sockets[low][high] = map(tune, ends)
     found = [Mesh(worker, 1, 0, sockets[worker]) for worker in range(count)]
     try:
         yield found
@@ -37,12 +44,29 @@ def meshes(count: int) -> Iterator[list[Mesh]]:
             mesh.close()
 
 
+def with_tls(
+    caller: socket.socket, accepted: socket.socket, shown: Credentials
+) -> tuple[TlsSocket, TlsSocket]:
+    """Both ends of a connection, with TLS on it."""
+    ends = (
+        TlsSocket(caller, shown.client, server=False),
+        TlsSocket(accepted, shown.server, server=True),
+    )
+    until_s = time.monotonic() + LIMIT_S
+    waiting = list(ends)
+    while waiting:
+        assert time.monotonic() < until_s, "the handshake does not end"
+        waiting = [end for end in waiting if not end.handshake()]
+    return ends
+
+
 class Doors:
     """Doors of some workers, each with its own bell, as if each were a process."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, shown: Credentials | None = None) -> None:
         self.bells = [Bell() for _ in range(count)]
-        self.doors = [Door(JOB, n, "127.0.0.1", 0, self.bells[n]) for n in range(count)]
+        shown = shown or credentials(JOB)
+        self.doors = [Door(shown, n, "127.0.0.1", 0, self.bells[n]) for n in range(count)]
         self.addresses = {n: "{}:{}".format(*door.address) for n, door in enumerate(self.doors)}
         self.suspected: dict[int, set[int]] = {n: set() for n in range(count)}
 

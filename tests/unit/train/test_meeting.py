@@ -15,6 +15,7 @@ from holdfast.train.members.calls import knock
 from holdfast.train.members.door import Door
 from holdfast.train.members.hello import Epoch, Hello
 from holdfast.wire.errors import Occupied
+from tests.credentials import credentials
 from tests.unit.train.meshes import JOB, LIMIT_S, Doors, Thread
 
 
@@ -122,15 +123,19 @@ def test_strangers_are_sent_away_and_harm_nobody() -> None:
 )
 def test_a_knock_that_is_not_for_us_is_not_answered(hello: Hello) -> None:
     with Doors(1) as doors:
-        assert knock({0: hello}, doors.addresses, lambda: True) == {}
+        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {}
 
 
 def test_a_door_answers_where_its_worker_is() -> None:
     with Doors(1) as doors:
         hello = Hello("knock", JOB, 1, 0, Epoch(9, 0))
-        assert knock({0: hello}, doors.addresses, lambda: True) == {0: Epoch(0, 0)}
+        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+            0: Epoch(0, 0)
+        }
         doors.meet(0, [0], view=4)
-        assert knock({0: hello}, doors.addresses, lambda: True) == {0: Epoch(4, 0)}
+        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+            0: Epoch(4, 0)
+        }
 
 
 def test_who_does_not_answer_is_suspected_and_still_waited_for(
@@ -155,4 +160,4 @@ def test_a_port_that_a_stranger_holds_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         with pytest.raises(Occupied, match=str(port)):
-            Door(JOB, 0, "127.0.0.1", port, Bell())
+            Door(credentials(JOB), 0, "127.0.0.1", port, Bell())

@@ -1,4 +1,4 @@
-"""The mesh: whole messages or `PeerLost`, and nobody waits in vain."""
+"""The mesh: whole messages or `PeerLost`, and nobody waits in vain; plain and over TLS."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
+from holdfast.train.members.mesh import Mesh
 from holdfast.wire.errors import BugError, PeerLost
-from tests.unit.train.meshes import LIMIT_S, Thread, meshes
+from tests.credentials import credentials
+from tests.unit.train import meshes as made
+from tests.unit.train.meshes import LIMIT_S, Thread
+
+Meshes = Callable[[int], AbstractContextManager[list[Mesh]]]
 
 
-def test_a_message_of_many_buffers_arrives_whole_in_many_others() -> None:
+@pytest.fixture(params=["plain", "tls"])
+def meshes(request: pytest.FixtureRequest, tmp_path: Path) -> Meshes:
+    if request.param == "plain":
+        return made.meshes
+    shown = credentials(folder=tmp_path / "credentials")
+    return lambda count: made.meshes(count, shown)
+
+
+def test_a_message_of_many_buffers_arrives_whole_in_many_others(meshes: Meshes) -> None:
     chance = random.Random(1)
     with meshes(2) as (one, two):
         data = chance.randbytes(3_000_000)
@@ -26,14 +42,16 @@ def test_a_message_of_many_buffers_arrives_whole_in_many_others() -> None:
         assert room == data
 
 
-def test_a_message_of_unknown_size_arrives_whole() -> None:
+def test_a_message_of_unknown_size_arrives_whole(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         one.send(1, b"ab", b"cd", tag=3)
         assert two.recv(0, tag=3) == b"abcd"
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_everybody_exchanges_large_messages_with_everybody_at_once(count: int) -> None:
+def test_everybody_exchanges_large_messages_with_everybody_at_once(
+    meshes: Meshes, count: int
+) -> None:
     size = 4_000_000  # more than the sockets hold: nobody may send everything before it receives
     with meshes(count) as members:
 
@@ -60,7 +78,7 @@ def test_everybody_exchanges_large_messages_with_everybody_at_once(count: int) -
             assert sorted(thread.result()) == sorted(list(members[me].peers) * 3)
 
 
-def test_a_peer_that_hangs_up_breaks_the_whole_mesh_and_is_named() -> None:
+def test_a_peer_that_hangs_up_breaks_the_whole_mesh_and_is_named(meshes: Meshes) -> None:
     with meshes(3) as (one, two, three):
         waiting = Thread(lambda: two.recv(0))  # from one who has nothing to say
         three.close()
@@ -73,7 +91,7 @@ def test_a_peer_that_hangs_up_breaks_the_whole_mesh_and_is_named() -> None:
             one.send(1, b"too late")
 
 
-def test_close_wakes_whoever_waits_in_any_way() -> None:
+def test_close_wakes_whoever_waits_in_any_way(meshes: Meshes) -> None:
     with meshes(4) as (one, *_others):  # who neither read nor send
         large, room = bytes(50_000_000), bytearray(10)
         waits = [
@@ -91,7 +109,7 @@ def test_close_wakes_whoever_waits_in_any_way() -> None:
                 wait.result()
 
 
-def test_what_was_sent_before_the_end_can_still_be_read() -> None:
+def test_what_was_sent_before_the_end_can_still_be_read(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         one.send(1, b"the last of the step")
         one.close()
@@ -100,7 +118,7 @@ def test_what_was_sent_before_the_end_can_still_be_read() -> None:
             two.recv(0)
 
 
-def test_a_message_that_was_not_expected_is_never_taken_for_data() -> None:
+def test_a_message_that_was_not_expected_is_never_taken_for_data(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         one.send(1, b"abcd", tag=5)
         room = bytearray(b"____")
@@ -114,7 +132,7 @@ def test_a_message_that_was_not_expected_is_never_taken_for_data() -> None:
             two.exchange({}, {0: [room]})
 
 
-def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for() -> None:
+def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for(meshes: Meshes) -> None:
     with meshes(3) as (one, two, three):
         rooms = {1: [bytearray(3)], 2: [bytearray(5)]}
         arrived: list[int] = []
@@ -128,7 +146,7 @@ def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for() -> Non
         assert [bytes(room[0]) for room in rooms.values()] == [b"two", b"three"]
 
 
-def test_idle_notices_a_peer_that_hangs_up_and_reads_nothing() -> None:
+def test_idle_notices_a_peer_that_hangs_up_and_reads_nothing(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         bell, _other = socket.socketpair()
         two.send(0, b"unread")
@@ -140,7 +158,7 @@ def test_idle_notices_a_peer_that_hangs_up_and_reads_nothing() -> None:
         assert one.broken is not None and one.broken.peer == 1
 
 
-def test_a_forked_process_does_not_keep_connections_open() -> None:
+def test_a_forked_process_does_not_keep_connections_open(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         child = os.fork()
         if child == 0:

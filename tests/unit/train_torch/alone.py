@@ -33,8 +33,12 @@ def alone(
     )
     rounds.member = Solo(rounds, lanes, settings=texts, folder=folder, every_steps=1)
     seed_everything(seed_of(seed, "fresh"))
-    main(Run(rounds))
-    rounds.finish()
+    try:
+        main(Run(rounds))
+        rounds.finish()
+    except BaseException:
+        rounds.member.close()
+        raise
     return rounds
 
 

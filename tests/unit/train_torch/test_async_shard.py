@@ -20,6 +20,7 @@ from holdfast.train.states.state import Entry, State
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import PeerLost, Usage
 from holdfast.wire.orders import View
+from tests.credentials import credentials
 
 LANES = 2
 
@@ -182,7 +183,7 @@ def test_a_dead_servers_names_come_back_with_the_newest_values_and_the_copied_mo
     home = Household(1, LANES, shard, seer)
     home.keep(copied)
     home.enter(View(2, {1: (0, 1)}, None, "", {1: "127.0.0.1:1"}, 0), 1)
-    peers = Peers("job", 1)
+    peers = Peers(credentials(), 1)
     assert home.fetch(peers, None)
     assert home.ledger is not None and home.ledger.next == 0, "nobody living had the ledger"
     held = shard.held[name]
@@ -209,20 +210,20 @@ def test_a_thing_that_servers_cannot_combine_is_refused_by_name() -> None:
 def test_a_stranger_at_a_servers_port_is_cut_off_and_a_bug_there_is_told() -> None:
     failures: list[BaseException] = []
     answers = {"hello": lambda _request: nothing(here=True), "bug": lambda _request: 1 / 0}
-    server = Server("job", "127.0.0.1", 0, answers, failures.append)
+    server = Server(credentials(), 7, ("127.0.0.1", 0), answers, failures.append)
     address = f"127.0.0.1:{server.port}"
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
             line.sendall(b"GET / HTTP/1.1")
             assert line.recv(1) == b""
         with pytest.raises(PeerLost):
-            Peers("another job", 1).call(address, {"ask": "hello"})
-        assert Peers("job", 1).call(address, {"ask": "hello"}).notes["here"]
+            Peers(credentials("another job"), 1).call(address, {"ask": "hello"})
+        assert Peers(credentials(), 1).call(address, {"ask": "hello"}).notes["here"]
         assert not failures
         with pytest.raises(PeerLost):
-            Peers("job", 1).call(address, {"ask": "bug"})
+            Peers(credentials(), 1).call(address, {"ask": "bug"})
         assert isinstance(failures[0], ZeroDivisionError), "a bug is not hidden"
     finally:
         server.close()
     with pytest.raises(PeerLost):
-        Peers("job", 1).call(address, {"ask": "hello"})
+        Peers(credentials(), 1).call(address, {"ask": "hello"})

@@ -29,6 +29,7 @@ class Seat:
         self.mesh = mesh
         self.lanes: tuple[int, ...] = (mesh.worker,)
         self.view = View(1, {worker: (worker,) for worker in range(LANES)})
+        self.digest: str | None = None
 
 
 class Worker:

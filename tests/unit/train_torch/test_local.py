@@ -80,7 +80,7 @@ def test_the_outer_optimizer_is_sgd_with_nesterov_momentum() -> None:
     chance = torch.Generator().manual_seed(1)
     for _ in range(6):
         difference = torch.randn(5, generator=chance)
-        outer.step([ours], [difference], set(), lr=0.7, momentum=0.9)
+        outer.step({"ours": ours}, [difference], set(), lr=0.7, momentum=0.9)
         theirs.grad = difference.clone()
         reference.step()
         assert torch.allclose(ours, theirs)

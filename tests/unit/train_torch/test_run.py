@@ -257,20 +257,23 @@ def test_what_is_published_is_read_by_plain_safetensors(
 
 
 def test_a_batch_without_a_step_and_a_step_without_a_batch_are_told() -> None:
+    def tracked(run: Run, model: nn.Module) -> None:
+        run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
     def forgets(run: Run) -> None:
-        run.track(model=nn.Linear(3, 2))
+        tracked(run, nn.Linear(3, 2))
         for _ in run.batches(Rows(32), lane_batch=4):
             pass
 
     def twice(run: Run) -> None:
         model = nn.Linear(3, 2)
-        run.track(model=model)
+        tracked(run, model)
         for batch in run.batches(Rows(32), lane_batch=4):
             for _ in range(2):
                 run.step(functional.cross_entropy(model(batch.x), batch.y))
 
     def in_the_body(run: Run) -> None:
-        run.track(model=nn.Linear(3, 2))
+        tracked(run, nn.Linear(3, 2))
         for _ in run.batches(Rows(32), lane_batch=4):
             run.evaluate(lambda _: 0.0, Rows(4))
 

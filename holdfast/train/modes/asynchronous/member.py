@@ -26,6 +26,7 @@ from holdfast.train.states.state import Entry, State
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost, Usage
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import ASYNC_ASK_AGAIN_S, ASYNC_LEAVE_S, ASYNC_STALENESS, SAVE_AGAIN_S
 from holdfast.wire.orders import View
 
@@ -55,8 +56,9 @@ class AsyncMember:
         self._lanes = lanes
         self._tracked = tracked
         self._setting = setting
-        self._peers = Peers(link.job, link.worker)
-        self._others = Peers(link.job, link.worker)  # the tending thread's
+        self._credentials = Credentials.read(link.folder, link.job)
+        self._peers = Peers(self._credentials, link.worker)
+        self._others = Peers(self._credentials, link.worker)  # the tending thread's
         self._news = threading.Event()
         self._closed = self._holds = self._ends = False
         self._server: Server | None = None
@@ -108,7 +110,8 @@ class AsyncMember:
             "once": lambda request: tickets.once(home, request),
         }
         self._answers: dict[str, Callable[[State], State]] = answers
-        self._server = Server(link.job, link.host, link.ports[0], answers, self._fail)
+        where = (link.host, link.ports[0])
+        self._server = Server(self._credentials, link.worker, where, answers, self._fail)
         link.listen(self._news.set)
         link.ready()
         self._thread.start()

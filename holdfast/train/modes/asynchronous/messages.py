@@ -1,4 +1,5 @@
-"""A request and its answer between two members.
+"""A request and its answer between two members that have proven to each other that they are of the
+job (`introduced`, `admitted`).
 
 Both are states: named arrays and notes, spelled as safetensors behind a magic word, a version and a
 length. One connection has one request under way.
@@ -14,12 +15,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.train.states.state import Entry, State
+from holdfast.wire import handshake
 from holdfast.wire.errors import Corrupt, PeerLost, Refused
+from holdfast.wire.handshake import Purpose
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import (
     ASYNC_AWAY_S,
     ASYNC_AWAY_S_MAX,
     ASYNC_CALL_S,
     ASYNC_MESSAGE_BYTES_MAX,
+    HELLO_S,
 )
 
 _HEAD: Final = struct.Struct("<4sHQ")
@@ -57,12 +62,41 @@ def receive(sock: socket.socket) -> State:
         ) from error
 
 
+def introduced(sock: socket.socket, credentials: Credentials, worker: int) -> socket.socket:
+    """Prove who we are to whoever was called, and let it prove itself; the connection to use from
+    now on. `Refused`: it has not."""
+    if credentials.encrypts(sock):
+        sock = credentials.client.wrap_socket(sock, suppress_ragged_eofs=False)
+    calling = credentials.calling(Purpose.SHARD, worker, handshake.ANYBODY)
+    sock.sendall(calling.opening)
+    sock.sendall(calling.prove(_read(sock, handshake.ANSWER_BYTES)))
+    return sock
+
+
+def admitted(sock: socket.socket, credentials: Credentials, worker: int) -> socket.socket:
+    """Let a caller prove who it is; the connection to use from now on. `Refused`: it has not.
+    Nothing beyond the frames of the handshake was read."""
+    until_s = time.monotonic() + HELLO_S
+    sock.settimeout(HELLO_S)
+    if sock.recv(1, socket.MSG_PEEK) == bytes([handshake.TLS_FIRST_BYTE]):
+        sock = credentials.server.wrap_socket(sock, server_side=True, suppress_ragged_eofs=False)
+    elif credentials.encrypts(sock):
+        raise handshake.stranger("it came from another machine, and does not speak TLS")
+    called = credentials.called(Purpose.SHARD, worker)
+    sock.sendall(called.answer(_read(sock, handshake.OPENING_BYTES, until_s)))
+    called.caller(_read(sock, handshake.PROOF_BYTES, until_s))
+    sock.settimeout(None)
+    return sock
+
+
 class Peers:
     """Connections to other members, for one thread. A peer that could not be reached is left alone
     for a moment, then for longer."""
 
-    def __init__(self, job: str, worker: int) -> None:
-        self._who = {"job": job, "worker": worker}
+    def __init__(self, credentials: Credentials, worker: int) -> None:
+        self._credentials = credentials
+        self._worker = worker
+        self._who = {"job": credentials.job, "worker": worker}
         self._lines: dict[str, socket.socket] = {}
         self._away: dict[str, tuple[float, float]] = {}  # address -> until when, how long
 
@@ -100,7 +134,12 @@ class Peers:
     def _connect(self, address: str, within_s: float) -> socket.socket:
         host, _, port = address.rpartition(":")
         line = socket.create_connection((host.strip("[]"), int(port)), timeout=within_s)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line = introduced(line, self._credentials, self._worker)
+        except BaseException:
+            line.close()
+            raise
         self._lines[address] = line
         return line
 
@@ -111,10 +150,12 @@ class Peers:
                 line.close()
 
 
-def _read(sock: socket.socket, size: int) -> bytearray:
+def _read(sock: socket.socket, size: int, until_s: float | None = None) -> bytearray:
     data = bytearray(size)
     view, at = memoryview(data), 0
     while at < size:
+        if until_s is not None:  # however slowly it comes
+            sock.settimeout(max(0.001, until_s - time.monotonic()))
         got = sock.recv_into(view[at:])
         if not got:
             raise EOFError("the connection has ended")

@@ -19,13 +19,14 @@ from torch import nn
 from holdfast.storage import Blobs
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.sharded import Read
 from holdfast.train.data.source import Source
+from holdfast.train.data.streams import Read
 from holdfast.train.link import Link
 from holdfast.train.modes import adjusting
 from holdfast.train.modes.asynchronous.ledger import Credit
 from holdfast.train.modes.asynchronous.member import AsyncMember
 from holdfast.train.modes.rounds import Parts, Rounds
+from holdfast.train.states.state import State
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
 
@@ -33,6 +34,7 @@ from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
 class AsyncRounds(Rounds):
     """The machinery of one `Run` in the asynchronous mode."""
 
+    mode = "async"
     _part: AsyncMember  # the same as `member`
 
     def __init__(self, **options: Any) -> None:
@@ -77,6 +79,7 @@ class AsyncRounds(Rounds):
     def join(self) -> None:
         if self._joined:
             return
+        self._check()
         self._joined = True
         if self.compress not in ("none", "bf16"):
             raise Usage(
@@ -90,12 +93,17 @@ class AsyncRounds(Rounds):
         self._names = dict(self._part.traffic.names.parameters)
         self._catch_up()
 
-    def enter(self, loop: int) -> None:
+    def _may_track(self) -> bool:
+        return not self._joined
+
+    def enter(self, loop: int, epochs: int | None) -> None:
+        self._check()
         self.join()
-        _, steps, epochs = self._loops[loop]
+        _, steps, _ = self._loops[loop]
         if self.position.loop < loop:
             self.position.enter(loop)
         self._stepped[1] = 0
+        self._body.open()
         self._part.tickets.enter(loop, steps, epochs)
 
     def finish(self) -> None:
@@ -103,8 +111,9 @@ class AsyncRounds(Rounds):
         self._finished = True
         self._part.finish()
 
-    def leave(self) -> None:
+    def leave(self, loop: int) -> None:
         """The loop is over; `next_lane` has done what there was to do."""
+        self._body.close()
 
     def settle(self) -> None:
         """There is no common boundary of a step: hooks run where `next_lane` finds that they are
@@ -112,6 +121,9 @@ class AsyncRounds(Rounds):
 
     def complete(self, source: Source) -> None:
         """Nothing waits for a sum."""
+
+    def verify(self, when: str, state: Callable[[], State]) -> None:
+        """Nobody holds the same as another."""
 
     # --- tickets -------------------------------------------------------------------------------
 
@@ -133,8 +145,9 @@ class AsyncRounds(Rounds):
             part.until(lambda: part.traffic.pull(part.homes()))
         ticket = tickets.begin()
         step, lane = divmod(ticket, self.lanes)
-        _, steps, _ = self._loops[self.position.loop]
+        source, steps, _ = self._loops[self.position.loop]
         self.position.epoch, self.position.index = divmod(step, steps)
+        self.position.at = self.position.index * source.taken
         return lane
 
     def _more(self, owed: list[Credit]) -> bool:
@@ -200,7 +213,7 @@ class AsyncRounds(Rounds):
             "batches_given_out_again": part.tickets.counts.get("lost", 0),
             "batches_done_twice": part.tickets.counts.get("repeated", 0),
         }
-        part.boundary({**self.position.metrics, **counts})
+        part.boundary({**self.position.metrics, **counts, **self.settings.metrics()})
 
     # --- a batch -------------------------------------------------------------------------------
 
@@ -217,6 +230,8 @@ class AsyncRounds(Rounds):
         self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
+        self._body.forget()
+        self._body.give(ticket.part)
 
     def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
         count, self._count = self._count, 0
@@ -225,15 +240,16 @@ class AsyncRounds(Rounds):
                 "run.step was called without a batch, or twice for one",
                 fix="call it once in the body of `for batch in run.batches(...)`",
             )
+        self._body.take(last=True)
         self._add("loss", float(loss.detach()), count)
         (loss * count).backward()  # type: ignore[no-untyped-call]
         self._samples += count
         self._left -= 1
-        if self._left:
-            return
-        self.computed += 1
-        self._push(only)
-        self._part.tickets.end()
+        if not self._left:
+            self.computed += 1
+            self._push(only)
+            self._part.tickets.end()
+        self._body.resume()
 
     @torch.no_grad()
     def _push(self, only: list[str] | None) -> None:
@@ -274,6 +290,11 @@ class AsyncRounds(Rounds):
 
     def stop(self) -> None:
         self._part.tickets.stop = True
+
+    def first_said(self, what: str, value: Any) -> Any:
+        """What the first worker of the job has said of this for the present loop: this, if nobody
+        has. Checkpoints keep it."""
+        return self._part.once(f"{what} {self.position.loop}", lambda: value)
 
     def together(
         self, work: Callable[[int], Any], lanes: Sequence[int] | None = None

@@ -1,7 +1,8 @@
 """A member's port: answers what workers push and ask, and what other members need of it.
 
 Every member has one, whether it serves names or not: it may have a copy, or be asked for what its
-worker has seen. A thread for each connection; nothing here calls anybody else.
+worker has seen. A thread for each connection; nothing here calls anybody else. Who does not prove
+at once that it is of the job is sent away, before anything of what it sends counts.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.train.members.wires import listening
-from holdfast.train.modes.asynchronous.messages import message, receive, send
+from holdfast.train.modes.asynchronous.messages import admitted, message, receive, send
 from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import Refused
+from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import ASYNC_CALLERS_MAX
 
 log = logs.get(__name__)
@@ -31,19 +33,22 @@ class Server:
 
     def __init__(
         self,
-        job: str,
-        host: str,
-        port: int,
+        credentials: Credentials,
+        worker: int,
+        address: tuple[str, int],
         answers: dict[str, Answer],
         failed: Callable[[BaseException], None],
     ) -> None:
         """`failed` is called if an answer could not be made, which should not be."""
-        self._job = job
+        self._credentials = credentials
+        self._worker = worker
+        self._job = credentials.job
         self._failed = failed
         self._answers = answers
         self._closed = False
         self._lines: set[socket.socket] = set()
-        self._listener = listening(host, port)
+        self._unproven: dict[socket.socket, None] = {}  # of `_lines`, the oldest first
+        self._listener = listening(*address)
         self._thread = threading.Thread(target=self._run, name="holdfast-serve", daemon=True)
         self._thread.start()
         _open.add(self)
@@ -56,7 +61,8 @@ class Server:
         self._closed = True
         for each in (self._listener, *list(self._lines)):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                # Not that of a TLS socket, after which its calls go on without TLS.
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
         with suppress(OSError):
             self._listener.close()
 
@@ -68,15 +74,35 @@ class Server:
                 return  # it is closed
             if len(self._lines) >= ASYNC_CALLERS_MAX:
                 line.close()
+                self._cut_unproven()
                 continue
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._lines.add(line)
+            self._unproven[line] = None
             threading.Thread(
                 target=self._serve, args=(line,), name="holdfast-answer", daemon=True
             ).start()
 
+    def _cut_unproven(self) -> None:
+        """Make room: strangers cannot keep members out, who come again."""
+        for line in list(self._unproven)[:1]:
+            with suppress(OSError):  # it has ended by itself
+                line.shutdown(socket.SHUT_RDWR)
+
+    def _admit(self, line: socket.socket) -> socket.socket:
+        try:
+            proven = admitted(line, self._credentials, self._worker)
+        finally:
+            self._unproven.pop(line, None)
+        self._lines.discard(line)  # TLS may have taken it over
+        self._lines.add(proven)
+        if self._closed:
+            raise EOFError("this worker ends")
+        return proven
+
     def _serve(self, line: socket.socket) -> None:
         try:
+            line = self._admit(line)
             while not self._closed:
                 request = receive(line)
                 send(line, self._answer(request))

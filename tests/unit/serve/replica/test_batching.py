@@ -316,3 +316,29 @@ def test_how_long_a_computation_runs_can_be_asked_by_another_thread() -> None:
         assert batcher.busy_s(time.monotonic() + 60) == 0
 
     asyncio.run(run())
+
+
+def test_a_computation_that_hangs_is_watched_though_the_one_before_it_is_delivered_late() -> None:
+    """The event loop is busy while the thread ends one batch and begins the next, which hangs."""
+
+    async def run() -> None:
+        hangs, released = threading.Event(), threading.Event()
+
+        def predict(inputs: Mapping[str, np.ndarray]) -> Outputs:
+            if inputs["x"][0, 0] == 2:
+                hangs.set()
+                released.wait(30)
+            return {"y": inputs["x"]}
+
+        batcher = made(predict, Pace.LONG, Limits(batch_max=1))
+        first, second = batcher.begin(row(1)), batcher.begin(row(2))
+        assert hangs.wait(30)  # and the loop stands still meanwhile
+        await first
+        assert batcher.busy_s(time.monotonic() + 60) > 59
+        assert batcher.running == 1
+        released.set()
+        await second
+        assert batcher.busy_s(time.monotonic() + 60) == 0
+        assert await batcher.close(10)
+
+    asyncio.run(run())

@@ -1,0 +1,172 @@
+"""Who may use a coordination plane: a secret in a file, and the access lists made from it.
+
+    access = kept(folder / NAME)      # read, or made durably once; mode 0600
+    access.acl("/holdfast/jobs")      # who may do what to this node
+
+Whoever can read the file is let in, nobody else is. Every connection shows the secret before its
+first request (ZooKeeper's scheme `digest`), and every node that our client makes is open to that
+identity alone: on the embedded server, which closes `/` itself, and on an ensemble that others use.
+
+A worker has a lesser secret, made from the first one. It opens what workers need (`WORKER_PATHS`:
+publishing a model, following a service), and no job, node or election. The first secret cannot be
+computed from it.
+
+No secret is part of an address, an argument, an error or a log line.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from holdfast.coordination.address import Address, EmbeddedAddress, ZooKeeperAddress
+from holdfast.wire import disk
+from holdfast.wire.errors import Corrupt, Refused
+from holdfast.wire.places import WORKER_PATHS
+
+NAME: Final = "access"  # of the file, in an embedded server's folder or in a cluster's
+OWNER: Final = "holdfast"
+WORKER: Final = "holdfast-worker"
+READ, WRITE, CREATE, DELETE, ALL = 1, 2, 4, 8, 31
+_FORMAT: Final = 1
+_SECRET_BYTES: Final = 32
+_USERS: Final = (OWNER, WORKER)
+
+
+class Entry(NamedTuple):
+    """One entry of an access list: ZooKeeper's numbers and names."""
+
+    perms: int
+    scheme: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who a session shows to be, and which identities a plane knows."""
+
+    user: str
+    secret: str = field(repr=False)
+    owner: str  # the identity that may do everything
+    worker: str  # the identity of workers
+
+    @property
+    def credential(self) -> str:
+        """What is shown to a server, as the scheme `digest` has it."""
+        return f"{self.user}:{self.secret}"
+
+    def acl(self, path: str) -> tuple[Entry, ...]:
+        """The access list of the node at `path`, below the cluster's root."""
+        every = (Entry(ALL, "digest", self.owner),)
+        if any(path == top or path.startswith(f"{top}/") for top in WORKER_PATHS):
+            return (*every, Entry(READ | WRITE | CREATE | DELETE, "digest", self.worker))
+        return every
+
+    def above(self) -> tuple[Entry, ...]:
+        """The access list of nodes above the root, on an ensemble that others use too: they may
+        have roots there, and cannot remove ours."""
+        return (Entry(ALL, "digest", self.owner), Entry(READ | CREATE, "world", "anyone"))
+
+    def for_workers(self) -> Access:
+        """The lesser one, which workers get."""
+        return Access(WORKER, _workers_secret(self.secret), self.owner, self.worker)
+
+    def document(self) -> bytes:
+        """What is kept in the file."""
+        fields = {"format": _FORMAT, "user": self.user, "secret": self.secret, "owner": self.owner}
+        return (json.dumps(fields) + "\n").encode()
+
+
+def of(user: str, secret: str) -> Access:
+    """The access of whoever owns a plane."""
+    worker = digest_of(WORKER, _workers_secret(secret))
+    return Access(user, secret, digest_of(user, secret), worker)
+
+
+def read(path: Path) -> Access:
+    """The access that is kept there. `Refused`: this user may not read it, or it is not there."""
+    try:
+        return parsed(path.read_bytes())
+    except FileNotFoundError as error:
+        raise Refused(
+            f"there is no secret of the coordination plane in {path}",
+            why="whoever connects shows it",
+            fix="holdfast up, where the cluster was made; elsewhere join again: holdfast join",
+        ) from error
+    except PermissionError as error:
+        raise Refused(
+            f"{path} cannot be read",
+            why="the coordination plane lets in who can read it, and this user cannot",
+            fix="run the command as the user who made the cluster",
+        ) from error
+    except (ValueError, KeyError, TypeError):
+        # Without its cause: that would quote what is in the file.
+        raise Corrupt(f"{path} is damaged", fix="restore it from a backup") from None
+
+
+def parsed(document: bytes) -> Access:
+    """What `document` has made. An error of values if it is something else."""
+    fields = json.loads(document)
+    user, secret, owner = (str(fields[key]) for key in ("user", "secret", "owner"))
+    if fields["format"] != _FORMAT or user not in _USERS or not secret:
+        raise ValueError
+    worker = secret if user == WORKER else _workers_secret(secret)
+    return Access(user, secret, owner, digest_of(WORKER, worker))
+
+
+def kept(path: Path) -> Access:
+    """The access that is kept there, made if there is none. Of several who make it at once one
+    does, and all have the same."""
+    if not path.exists():
+        keep(path, of(OWNER, secrets.token_hex(_SECRET_BYTES)))
+    return read(path)
+
+
+def keep(path: Path, access: Access, *, anew: bool = False) -> None:
+    """Keep it there durably, for this user only. What is kept there already stays, unless it is
+    another one and `anew` is said; then one takes the other's place, and none is ever missing."""
+    if anew and path.exists() and path.read_bytes() == access.document():
+        return
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    disk.draft(draft, access.document(), durably=True)
+    try:
+        if anew:
+            draft.replace(path)
+        else:
+            with suppress(FileExistsError):
+                os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    disk.sync_folder(path.parent)
+
+
+def shown_to(address: Address, secret_file: Path | None = None) -> Access | None:
+    """Who a session with that plane is: what the address says, else the file given, else the
+    embedded server's own. None: nobody in particular."""
+    if isinstance(address, ZooKeeperAddress) and address.user is not None:
+        return of(address.user, address.password or "")
+    named = address.secret_file or secret_file
+    if named is not None:
+        return read(named)
+    if isinstance(address, EmbeddedAddress):
+        # The server has made it, unless it is one of a version that did not.
+        return kept(address.folder / NAME)
+    return None
+
+
+def digest_of(user: str, secret: str) -> str:
+    """The identity of who shows this, as ZooKeeper names it."""
+    shown = hashlib.sha1(f"{user}:{secret}".encode(), usedforsecurity=False).digest()
+    return f"{user}:{base64.b64encode(shown).decode()}"
+
+
+def _workers_secret(secret: str) -> str:
+    return hmac.digest(secret.encode(), b"holdfast: the secret of workers", hashlib.sha256).hex()

@@ -1,0 +1,29 @@
+"""The body scales p.grad after run.step, as one would between backward and step."""
+# expect: same or refused: grad
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(118)
+    data = TensorDataset(torch.randn(144, 6, generator=g), torch.randint(0, 3, (144,), generator=g))
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    for x, y in run.batches(data, lane_batch=4, epochs=2):
+        run.step(F.cross_entropy(model(x), y))
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad *= 0.1
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

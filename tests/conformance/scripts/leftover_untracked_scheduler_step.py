@@ -1,0 +1,28 @@
+"""A scheduler that was never tracked is stepped in the body: it writes the tracked optimizer's learning rate once a lane."""
+# expect: refused: scheduler
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(105)
+    data = TensorDataset(torch.randn(96, 6, generator=g), torch.randint(0, 3, (96,), generator=g))
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    run.track(model=model, optimizer=optimizer)
+    for x, y in run.batches(data, lane_batch=4, epochs=2):
+        run.step(F.cross_entropy(model(x), y))
+        scheduler.step()
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

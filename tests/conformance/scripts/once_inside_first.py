@@ -1,0 +1,32 @@
+"""run.once is called only `if run.first:` in a hook: the others never call it."""
+# expect: same or refused: once
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(196)
+    data = TensorDataset(torch.randn(96, 6, generator=g), torch.randint(0, 3, (96,), generator=g))
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    run.track(model=model, optimizer=optimizer)
+
+    def save(run):
+        if run.first:
+            run.once(lambda: torch.save(model.state_dict(), "checkpoint.pt"))
+
+    run.every_epoch(save)
+    for x, y in run.batches(data, lane_batch=4, epochs=3):
+        run.step(F.cross_entropy(model(x), y))
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

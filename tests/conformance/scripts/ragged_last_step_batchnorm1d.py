@@ -1,0 +1,28 @@
+"""31 samples for six lanes of 4: the last step has 7, and BatchNorm1d cannot train on a single one."""
+# expect: same
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(169)
+    data = TensorDataset(torch.randn(31, 6, generator=g), torch.randint(0, 3, (31,), generator=g))
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    run.track(model=model, optimizer=optimizer)
+    for batch in run.batches(data, lane_batch=4, epochs=6):
+        assert batch.count >= 2, batch
+        run.step(F.cross_entropy(model(batch.x), batch.y))
+    assert run.completed == 12, run.completed
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

@@ -1,0 +1,28 @@
+"""A DistributedSampler given as sampler=, left over from DDP."""
+# expect: refused: DistributedSampler
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+from torch.utils.data.distributed import DistributedSampler
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(131)
+    data = TensorDataset(torch.randn(96, 4, generator=g), torch.randint(0, 2, (96,), generator=g))
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    for x, y in run.batches(data, lane_batch=4, epochs=1, sampler=sampler):
+        run.step(F.cross_entropy(model(x), y))
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

@@ -1,0 +1,26 @@
+"""iter(dataset) is given as data."""
+# expect: refused: iterator
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from holdfast import train
+
+
+def main(run: train.Run) -> None:
+    g = torch.Generator().manual_seed(134)
+    data = [(torch.randn(4, generator=g), torch.tensor(i % 2)) for i in range(96)]
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    for x, y in run.batches(iter(data), lane_batch=4, epochs=1):
+        run.step(F.cross_entropy(model(x), y))
+
+    published = run.publish(model)
+    if run.first:
+        print("SHA", published.digest)
+
+
+if __name__ == "__main__":
+    train.launch(main, lanes=6)

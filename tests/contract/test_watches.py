@@ -1,0 +1,85 @@
+"""Whoever looks at nodes that come and go does not keep a watch for each that has gone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.coordination import Facts, Session
+from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.records import (
+    SERVICES,
+    Course,
+    Replica,
+    Service,
+    Stage,
+    course_path,
+    replicas_path,
+    service_path,
+)
+from holdfast.wire import documents
+from tests.contract.waiting import eventually
+
+NAME = "digits"
+
+
+def never() -> bool:
+    raise AssertionError("no reply was lost")
+
+
+@pytest.mark.parametrize("how", ["read_all", "watch_end", "children"])
+def test_a_look_at_a_node_that_is_gone_leaves_no_bell_behind(session: Session, how: str) -> None:
+    woken = threading.Event()
+    nodes = session.nodes
+    for number in range(20):
+        path = f"/gone/{number}"
+        if how == "read_all":
+            assert nodes.read_all([(path, woken.set)]) == [None]
+        elif how == "watch_end":
+            assert not nodes.watch_end(path, woken.set)
+        else:
+            # Its coming is waited for by a watch on the node itself, and by none on its children.
+            assert nodes.children(path, woken.set) == []
+    assert nodes.waiting == (20 if how == "children" else 0)
+
+
+def test_a_gateway_keeps_no_watch_for_a_replica_that_is_gone_and_sees_it_come_back(
+    session: Session,
+) -> None:
+    """Its node is read before the list is, in which it was: in one of both orders it may happen."""
+    facts = Facts(session)
+    watching = Watching(lambda: session, lambda: None)
+    above = replicas_path(NAME)
+    replica = f"{above}/7"
+    data = documents.encoded({"mark": "m", "data": documents.document(_replica())})
+    made = facts.transaction(never)
+    made.create(service_path(NAME), documents.to_bytes(Service(NAME, "m", "prod")))
+    made.create(course_path(NAME), documents.to_bytes(Course(1, Stage.STEADY)))
+    made.create(above, b"").create(replica, data).commit()
+    watching._touch(SERVICES)
+    watching._read(facts)
+    assert set(_found(watching)) == {"7"}
+    facts.transaction(never).remove(replica).commit()
+    eventually(lambda: replica in watching._dirty, "its watch has rung")
+    watching._read_one(facts, replica)
+    eventually(lambda: not _watched(session, replica), "nobody waits for what is gone", 20)
+    assert _found(watching) == {}
+    facts.transaction(never).create(replica, data).commit()
+    watching._read_one(facts, above)
+    watching._read(facts)
+    assert set(_found(watching)) == {"7"}
+
+
+def _watched(session: Session, path: str) -> bool:
+    """Whether anybody waits for a change of this node."""
+    return any(str(key[1]).endswith(path) for key in dict(session.nodes._bells._bells))
+
+
+def _found(watching: Watching) -> Any:
+    return watching._picture()[NAME].replicas
+
+
+def _replica() -> Replica:
+    return Replica(NAME, 7, "127.0.0.1", 1, 2)
