@@ -14,7 +14,7 @@ from holdfast.agent import sandbox
 from holdfast.wire import logs
 from holdfast.wire.limits import SANDBOX_TRY_S
 
-# In the environment of a job, with `SHARED`: its workers see the machine's own /tmp.
+# In the environment of an agent, or of an order: its workers see the machine's own /tmp.
 TMP_VARIABLE: Final = "HOLDFAST_TMP"
 SHARED: Final = "shared"
 # Where CUDA's multi-process server listens unless it is told otherwise.

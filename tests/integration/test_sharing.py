@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.agent import privacy
+from holdfast.control.spec import JobSpec, Resources
 from tests.integration.clusters import Home
 from tests.integration.person import Person
 
@@ -97,3 +100,14 @@ def test_scripts_share_a_lock_and_a_value_within_their_queue_and_people_see_who_
         assert held(person, "--queue", "trials") == []
         person.go("elsewhere").touch()
         person.until_ended("elsewhere")
+
+
+@pytest.mark.skipif(not privacy.found().kind, reason="this system does not allow namespaces")
+def test_a_worker_of_a_cluster_does_not_see_the_machines_own_tmp(home: Home) -> None:
+    with tempfile.NamedTemporaryFile(prefix="holdfast-sentinel-", dir="/tmp") as sentinel:
+        script = f"ls /tmp > {home.marks}/listing"
+        with home.control() as control:
+            control.submit(JobSpec("looks", ("sh", "-c", script), resources=Resources(cpu=1.0)))
+        home.ended("looks")
+        seen = (home.marks / "listing").read_text().split()
+        assert seen and Path(sentinel.name).name not in seen
