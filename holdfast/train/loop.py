@@ -24,6 +24,7 @@ class Loop(Iterator[Batch]):
         self._number = number
         self._epochs = epochs
         self._parts: deque[Ticket | Read] = deque()  # of the lane under way, still to be computed
+        self._kept: Batch | None = None  # what loader processes have fetched, for the second time
         self._entered = self._left = False
 
     def __next__(self) -> Batch:
@@ -57,8 +58,18 @@ class Loop(Iterator[Batch]):
         raise StopIteration
 
     def _give(self, ticket: Ticket | Read) -> Batch:
-        batch = self._source.get(ticket, self._rounds.position.update)
-        self._rounds.before_batch(ticket)
+        rounds, update = self._rounds, self._rounds.position.update
+        batch = self._kept or self._source.get(ticket, update)
+        self._kept = None
+        if rounds.rehearses(ticket):
+            mine = batch if self._source.repeats else batch.copied()
+            if mine is None:
+                rounds.skip_rehearsal()
+            else:
+                self._parts.appendleft(ticket)
+                self._kept = None if self._source.repeats else batch
+                batch = mine
+        rounds.before_batch(ticket)
         return batch
 
     def _outlook(self) -> dict[str, float]:

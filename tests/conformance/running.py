@@ -14,7 +14,7 @@ from tests.faults.training_stage import Host, TrainingStage
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUN_S = 300.0  # of one script; they take seconds, on cores that many share
-_EXPECT = re.compile(r"^# expect: (same or refused|same|refused)(?::\s*(.*))?$", re.MULTILINE)
+_EXPECT = re.compile(r"^# expect: (same or refused|same|refused)(?::[ \t]*(.*))?$", re.MULTILINE)
 _LANES = re.compile(r"train\.launch\([^)]*lanes=(\d+)")
 
 
@@ -52,7 +52,12 @@ class Outcome:
     @property
     def refused(self) -> bool:
         """Whether it failed with a sentence of ours that says what to do."""
-        return self.failed and "\nfix: " in self.output
+        return self.failed and "\nfix: " in self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """What the error itself said: names of files in a traceback do not count."""
+        return self.output[self.output.rfind("\nholdfast.") :]
 
 
 def alone(script: Script, host: Host, folder: Path) -> Outcome:
@@ -156,7 +161,7 @@ def complaint(script: Script, right: Outcome, found: Outcome, where: str) -> str
             return f"{where}: it failed{tail}"
         if not found.refused:
             return f"{where}: it failed without a sentence that says what to do{tail}"
-        if script.words.lower() not in found.output.lower():
+        if script.words.lower() not in found.sentence.lower():
             return f"{where}: it was refused without the words {script.words!r}{tail}"
         return ""
     if not script.same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,15 @@ class Batch:
         self.lane = lane
         self.epoch = epoch
         self.update = update
+
+    def copied(self) -> Batch | None:
+        """The same with data of its own: what is done to it in place is not done to this one. None:
+        it is nothing that can be copied."""
+        place = {"lane": self.lane, "epoch": self.epoch, "update": self.update}
+        try:
+            return Batch(copy.deepcopy(self.data), count=self.count, **place)
+        except (TypeError, RuntimeError):
+            return None
 
     def __repr__(self) -> str:
         return f"Batch(lane={self.lane}, epoch={self.epoch}, count={self.count})"

@@ -53,6 +53,7 @@ class Source:
         self._update = 0  # the one that batches are given for now
         self._sizes = sizes  # what a step takes now: it may change from one to the next
         self._together = local_steps  # steps of the data that are one of the run's
+        self.repeats = False  # whether a ticket may be asked for twice, and is fetched twice
         self._device = device
         self._held = held
         self._collate = collate or default_collate
@@ -71,6 +72,7 @@ class Source:
                     self._streams, self._collate, loader_workers, keep_items=log
                 )
             return
+        self.repeats = not loader_workers
         self._order = self._ordered(data, lanes, shuffle, drop_last, seed, sampler, batch_sampler)
         self._order.check(sizes())
         self._fetcher = Fetcher(

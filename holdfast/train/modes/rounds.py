@@ -26,6 +26,7 @@ from holdfast.train.modes import adjusting, updating
 from holdfast.train.modes.update_hooks import UpdateHooks
 from holdfast.train.pace import Pace
 from holdfast.train.position import Position
+from holdfast.train.rehearsal import Rehearsal
 from holdfast.train.settings import Settings
 from holdfast.train.states import verifying
 from holdfast.train.states.resuming import Resuming
@@ -100,6 +101,7 @@ class Rounds:
         self._epochs: int | None = None  # of the loop under way
         self._unfit = False  # whether what is trained may have changed
         self._body = Body(self.tracked)
+        self._rehearsal = Rehearsal()
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
@@ -221,6 +223,7 @@ class Rounds:
             self._where = Where.BODY
             self._stepping = self._new_stepping()
             self._body.open()
+            self._rehearsal = Rehearsal()
             self._after_meeting()
 
     def _new_stepping(self) -> Stepping:
@@ -316,10 +319,22 @@ class Rounds:
     def empty_lane(self, lane: int, *, more: bool) -> None:
         self._at_step().empty(lane, more=more)
 
+    def rehearses(self, ticket: Ticket | Read) -> bool:
+        """Whether this batch is to be given twice; see `rehearsal`."""
+        due = self.mode == "sync" and not self.member.is_alone and not ticket.part
+        if due and not self._rehearsal.awaits and self._rehearsal.is_due(self.member.step):
+            self._rehearsal.begin(self.member.step)
+        return self._rehearsal.under_way
+
+    def skip_rehearsal(self) -> None:
+        """The batch cannot be given twice."""
+        self._rehearsal.under_way = False
+
     def before_batch(self, ticket: Ticket | Read) -> None:
         """The user's code is about to see this batch."""
         step = self.member.step
-        self._log.note(step + 1, ticket)
+        if not self._rehearsal.under_way:
+            self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
         self._body.give(ticket.part)
@@ -339,6 +354,12 @@ class Rounds:
                 why="it was computed without gradients, or from other things than the models",
                 fix="give a loss of the batch; one that does not count is 0 * model(batch.x).sum()",
             )
+        if self._rehearsal.under_way:
+            self._scaled(loss, count).backward()  # type: ignore[no-untyped-call]
+            self._rehearsal.take(self._at_step().parameters)
+            self._at_step().buffers.before_lane()
+            self._body.resume()
+            return
         stepping = self._at_step()
         stepping.scalar(record, "loss", loss, count)
         record.take_part(count, only)
@@ -352,12 +373,26 @@ class Rounds:
         """Whether the batch that is with the user is the last of this worker's in the step."""
         return self._left == 1 and self._at_step().missing() == [self._lane_number]
 
-    def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
+    def _scaled(self, loss: torch.Tensor, count: int) -> torch.Tensor:
+        """The loss with the part that this batch has in the step's mean."""
         weight = count / self._at_source().step_samples
-        loss = updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
+        return updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
+
+    def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
+        loss, stepping = self._scaled(loss, count), self._at_step()
         lane, final, step = self._lane_number, not self._left, self.member.step
-        self._at_step().backward(lane, loss, final=final, step=step, notes=self._known())
+        awaits = self._rehearsal.awaits
+        stepping.prints = {} if awaits else None
+        stepping.backward(lane, loss, final=final, step=step, notes=self._known())
         self._body.after_backward()
+        if awaits:
+            names = self.tracked.parameter_names()
+            each = range(len(stepping.parameters))
+            self._rehearsal.compare(
+                [stepping.printed(number) for number in each],
+                [names[id(parameter)] for parameter in stepping.parameters],
+            )
+            stepping.prints = None
 
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
@@ -410,6 +445,8 @@ class Rounds:
         return norm
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
+        if self._rehearsal.under_way:
+            return
         if self._count and self._lane is not None:
             self._at_step().scalar(self._lane, name, value, self._count)
         else:
@@ -417,6 +454,8 @@ class Rounds:
             self.position.metrics[name] = float(value)
 
     def stop(self) -> None:
+        if self._rehearsal.under_way:
+            return
         if self._count and self._lane is not None:
             self._lane.stop = True
         else:

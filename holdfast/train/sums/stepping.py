@@ -16,6 +16,7 @@ import torch
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.membership import Membership
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.rehearsal import Print, printed
 from holdfast.train.states.tracked import Tracked
 from holdfast.train.sums import words
 from holdfast.train.sums.buckets import bucket_bytes
@@ -49,6 +50,7 @@ class Stepping:
         self._mesh: Mesh | None = None  # the one that the exchange is over
         self._begun = False
         self._folding = False
+        self.prints: dict[int, Print] | None = None  # of the gradients taken; None: nobody asks
         for parameter in self.parameters:
             parameter.grad = None  # one that was thawed may have what nobody has summed
         self.on_stray: Callable[[], None] | None = None  # for a gradient outside of `backward`
@@ -228,9 +230,16 @@ class Stepping:
 
         return taken
 
+    def printed(self, number: int) -> Print:
+        """What is compared of the gradient of the batch just computed, folded already or not."""
+        assert self.prints is not None
+        return self.prints.get(number) or printed(self.parameters[number].grad)
+
     def _take(self, number: int, parameter: torch.Tensor) -> None:
         assert parameter.grad is not None
         gradient = parameter.grad
+        if self.prints is not None:
+            self.prints[number] = printed(gradient)
         if self._code is not None:
             gradient = self._code.shrink(self._under_way, number, gradient)
         self.sums.take(number, gradient)

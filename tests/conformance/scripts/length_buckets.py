@@ -29,8 +29,8 @@ def main(run: train.Run) -> None:
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     run.track(model=model, optimizer=optimizer)
-    buckets = train.LengthBuckets(lengths, buckets=4)
-    for x, y in run.batches(data, lane_batch=4, epochs=3, batch_sampler=buckets, collate=collate):
+    buckets = train.LengthBuckets(lengths, buckets=4, lane_batch=4)
+    for x, y in run.batches(data, epochs=3, batch_sampler=buckets, collate=collate):
         run.step(F.cross_entropy(model(x), y))
     assert (model.embed.weight[0] == 0).all()
 
