@@ -202,8 +202,10 @@ def test_settings_of_a_job_are_given_and_changed(person: Person) -> None:
     person.does("set", "tuned", "lr=0.01", "--at-step", "500")
     shown = person.sees("jobs", "tuned")
     assert shown["settings"] == {"lr": "0.1", "warmup": "10"}
-    assert shown["changed_settings"] == [{"name": "lr", "value": "0.01", "at_step": 500}]
-    assert "lr=0.01 (from step 500)" in person.does("jobs", "tuned")
+    (changed,) = shown["changed_settings"]
+    assert (changed["name"], changed["value"], changed["at_step"]) == ("lr", "0.01", 500)
+    assert changed["taken"] is None, "no worker has come to that step"
+    assert "lr=0.01" in person.does("jobs", "tuned")
     wrong = person.says("set", "tuned", "lr")
     assert wrong.returncode == 2
     assert "holdfast set tuned lr=0.01" in wrong.stderr

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.control.facts import Job
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.storage import Blobs, open_store
-from holdfast.train.data.order import Order
+from holdfast.train.data.order import Order, Size
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.state import State
 from tests.proofs.training import judging
@@ -39,7 +39,7 @@ class Training:
 
     @property
     def steps(self) -> int:
-        return self.epochs * Order(witness.SAMPLES, LANES, witness.LANE_BATCH).steps
+        return self.epochs * Order(witness.SAMPLES, LANES).left(0, Size(witness.LANE_BATCH, 1))
 
     def samples(self, folder: Path) -> Path:
         """Where its workers write down what they compute."""
