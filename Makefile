@@ -14,7 +14,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
-	proof-control proof-preemption proof-training proof-serving
+	proof-control proof-preemption proof-training proof-scripts proof-serving
 export PYTHONPATH := $(CURDIR)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A package index that does not answer once is asked again.
@@ -61,7 +61,7 @@ test: export OMP_NUM_THREADS := 1
 test: setup services lint ## everything: lint and all tests, in parallel
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 $(TEST_OPTIONS)
 
-PROOFS := kazoo differential linearizability crash fuzz control preemption training serving
+PROOFS := kazoo differential linearizability crash fuzz control preemption training scripts serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs
 
 proof-kazoo: setup services ## kazoo's own test suite against the embedded server
@@ -90,6 +90,11 @@ proof-preemption: setup ## ten slots: an experiment shrinks for production, and 
 # SCHEDULES=30 SEED=…
 proof-training: setup ## train under kills, pauses and resizes; every SHA-256 must be the same
 	$(PY) -m tests.proofs.training --schedules $(or $(SCHEDULES),30) --seed $(SEED)
+
+# FUZZ=200 SEED=…
+proof-scripts: setup ## users' scripts and random ones on 2, 3 and 5 workers with kills: one SHA-256 each
+	$(PY) -m tests.proofs.scripts --seed $(SEED)
+	$(PY) -m tests.proofs.scripts --seed $(SEED) --fuzz $(or $(FUZZ),200)
 
 proof-serving: setup services ## 200,000 requests while replicas die and versions come and go
 	$(PY) -m tests.proofs.serving --requests $(or $(REQUESTS),200000) --seed $(SEED)

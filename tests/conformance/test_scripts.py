@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.__main__ import table
 from tests.conformance.running import SCRIPTS, Script, alone, complaint, on_workers
 from tests.faults.training_stage import Host, hosted
 
@@ -99,3 +100,8 @@ def test_a_script_ends_with_one_digest_or_is_refused_with_a_sentence(
     assert not complaint(script, right, right, "alone")
     found = on_workers(script, host, tmp_path / "three", 3)
     assert not complaint(script, right, found, "on three workers")
+
+
+def test_the_table_in_the_documentation_lists_every_script() -> None:
+    page = SCRIPTS.parents[2] / "docs" / "conformance.md"
+    assert page.read_text() == table(), "python -m tests.conformance > docs/conformance.md"
