@@ -39,7 +39,8 @@ class Looking:
 
     def __init__(self, town: Town, session: Session, models: tuple[str, ...]) -> None:
         self._town = town
-        self.watcher = Watcher(town.hosts(DIRECTOR), town.traces, town.folder)
+        shown = town.access.credential
+        self.watcher = Watcher(town.hosts(DIRECTOR), shown, town.traces, town.folder)
         self.onlooker = Onlooker(Services(session, "chaos"), town)
         self.rounds = Rounds(session, self.watcher, town.folder, town.store, models)
         self.calls: list[Call] = []
@@ -167,7 +168,8 @@ class Looking:
 
     def judge_writes(self) -> None:
         """Read with a plain client of ZooKeeper's family."""
-        client = KazooClient(self._town.hosts(DIRECTOR), timeout=10.0)
+        shown = [("digest", self._town.access.credential)]
+        client = KazooClient(self._town.hosts(DIRECTOR), timeout=10.0, auth_data=shown)
         client.start(timeout=PATIENCE_S)
         try:
             sequence = {

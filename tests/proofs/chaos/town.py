@@ -21,7 +21,9 @@ from typing import Final
 
 from holdfast.cluster import Cluster, create, opened
 from holdfast.cluster import processes as registered
-from holdfast.coordination import Membership, Session, connect
+from holdfast.coordination import Membership, Session, access, connect
+from holdfast.coordination.access import Access
+from holdfast.coordination.address import with_secret_file
 from holdfast.serve.records import job_name
 from holdfast.wire import tokens
 from holdfast.wire.certificates import Authority
@@ -118,6 +120,16 @@ class Town:
         return f"zk://{self.hosts(host)}?timeout_s={SESSION_S}"
 
     @property
+    def secret_file(self) -> Path:
+        """What opens the plane, once it is closed: for the director and the clients."""
+        return self.folder / access.NAME
+
+    @property
+    def access(self) -> Access:
+        """Who the hosts are in the plane that did not join: all have the same secret."""
+        return access.kept(self.secret_file)
+
+    @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
         own = {"PYTHONPATH": path.rstrip(os.pathsep), "HOLDFAST_LOG": "json", MARK: self.run}
@@ -144,7 +156,8 @@ class Town:
             self._make(host)
             command = self._module("holdfast.serve.gateway", host, "--name", host)
             self._add("gateway", host, host, [*command, "--listen", f"{address}:{port}"])
-        session = patiently(lambda: connect(self.plane(DIRECTOR)))
+        director = with_secret_file(self.plane(DIRECTOR), self.secret_file)
+        session = patiently(lambda: connect(director))
         nodes = Membership(session, NODES_PATH)
         there = set(self.cast.machines)
         eventually(lambda: patiently(nodes.members).keys() >= there, "agents are there", PATIENCE_S)
@@ -159,7 +172,8 @@ class Town:
             words = ["--where", str(self.where), "--gateway", host]
             words += ["--record", str(self.record(f"probes-{host}"))]
             self._add("prober", host, host, _python(f"{_CLIENTS}.prober", *words))
-        words = ["--hosts", self.hosts(WRITER), "--record", str(self.record("writes"))]
+        words = ["--hosts", self.hosts(WRITER), "--secret-file", str(self.secret_file)]
+        words += ["--record", str(self.record("writes"))]
         self._add("writer", "writer", WRITER, _python(f"{_CLIENTS}.writer", *words))
 
     def record(self, name: str) -> Path:
@@ -184,13 +198,15 @@ class Town:
         return one
 
     def _make(self, host: str) -> Cluster:
-        return create(
+        made = create(
             self._home(host),
             name="chaos",
             coordination=self.plane(host),
             store=self.store,
             listen=self.network.address(host),
         )
+        access.keep(made.access_file, self.access)
+        return made
 
     def start_servers(self) -> None:
         """Those of the coordination plane, kept from now on; they answer."""

@@ -23,8 +23,8 @@ class Scene:
 @contextmanager
 def played(stage: Stage) -> Iterator[Scene]:
     """Everything runs within; afterwards nothing is left running, and the watcher has it all."""
-    with stage, connect(stage.plane.address) as session:
-        watcher = Watcher(stage.plane.hosts, stage.traces, stage.folder)
+    with stage, connect(stage.address) as session:
+        watcher = Watcher(stage.plane.hosts, stage.credential, stage.traces, stage.folder)
         stage.note = watcher.note
         stage.leading = lambda: watcher.leader
         watcher.start()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.cluster import create
+from holdfast.cluster import create, opened
 from holdfast.wire.certificates import Authority
 from tests.proofs.control import sabotage
 from tests.proofs.control.engines import Plane, Store, make_plane
@@ -85,6 +85,19 @@ class Stage:
         if node in self._warm:
             command.append("--warm")
         return Kept(node, command, self.folder / f"agent-{node}.log", self.environment)
+
+    @property
+    def address(self) -> str:
+        """The plane for `holdfast.coordination.connect`, as who the cluster's processes are there:
+        once one of them has closed it, nobody else is let in."""
+        return opened(self.cluster).coordination_here
+
+    @property
+    def credential(self) -> str:
+        """The same for a client of ZooKeeper's family: what it shows, by the scheme `digest`."""
+        access = opened(self.cluster).access()
+        assert access is not None, "the cluster was made here, and has a secret"
+        return access.credential
 
     # --- the beginning and the end ------------------------------------------------------------
 

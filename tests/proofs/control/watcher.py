@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from holdfast.control import codec
@@ -59,7 +59,10 @@ class Node(NamedTuple):
 class Watcher:
     """Threads of their own: one for the plane, one for the machines."""
 
-    def __init__(self, hosts: str, traces: Mapping[str, Traces], folder: Path) -> None:
+    def __init__(
+        self, hosts: str, credential: str, traces: Mapping[str, Traces], folder: Path
+    ) -> None:
+        """`credential` is shown to the plane, which is closed to whoever does not have it."""
         self.events: list[Event] = []
         self.gaps = 0  # views that were replaced before they were seen
         self.troubles: list[BaseException] = []
@@ -72,8 +75,8 @@ class Watcher:
         self._record = (folder / "events.jsonl").open("a")
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._hosts = hosts
-        self._client = _client(hosts)
+        self._hosts, self._credential = hosts, credential
+        self._client = _client(hosts, credential)
         self._read_s = time.monotonic()  # when the plane last answered
         self._seen: dict[str, int] = {}  # path -> the last write of it that was noted
         self._over: set[str] = set()  # jobs that have ended, and of which all is noted
@@ -121,6 +124,8 @@ class Watcher:
     def _plane(self) -> None:
         try:
             self._look_at_plane()
+        except NoAuthError:
+            raise  # who is not let in now never will be, and would see nothing to the end
         except (KazooException, KazooTimeoutError):
             self._closed.wait(0.2)  # a server was killed: the client comes back by itself
             if time.monotonic() > self._read_s + BLIND_S:
@@ -132,7 +137,7 @@ class Watcher:
         self._client.stop()
         with suppress(KazooException, KazooTimeoutError):
             self._client.close()
-        self._client = _client(self._hosts)
+        self._client = _client(self._hosts, self._credential)
         with suppress(KazooTimeoutError):
             self._client.start(timeout=BLIND_S)
         self._read_s = time.monotonic()
@@ -293,10 +298,11 @@ class Watcher:
                         os.link(log, self._archive / name)
 
 
-def _client(hosts: str) -> KazooClient:
+def _client(hosts: str, credential: str) -> KazooClient:
     quiet = logging.getLogger("tests.proofs.control.watcher.kazoo")
     quiet.setLevel(logging.CRITICAL)  # servers are killed all the time
-    return KazooClient(hosts, timeout=10.0, logger=quiet)
+    shown = [("digest", credential)]
+    return KazooClient(hosts, timeout=10.0, logger=quiet, auth_data=shown)
 
 
 def _process(node: str, key: tuple[str, int], found: Found, *, alive: bool) -> Process:

@@ -178,7 +178,7 @@ def _leader(election: Election) -> str:
 def theatre(folder: Path, rooms: Mapping[str, float]) -> Iterator[Theatre]:
     """A cluster of real processes; afterwards nothing of it is left running."""
     stage = Stage(folder, "embedded", "folder", 2, dict(rooms), warm=frozenset(rooms))
-    with stage, connect(stage.plane.address) as session:
+    with stage, connect(stage.address) as session:
         try:
             yield Theatre(folder, stage, session)
         finally:

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from holdfast.coordination import access
 from holdfast.wire import process
 from tests.proofs.chaos.clients.records import Record
 
@@ -32,12 +33,13 @@ CONNECT_S: Final = 5.0
 class Writer:
     """One client. `name` is different in each life of it."""
 
-    def __init__(self, hosts: str, name: str, record: Record) -> None:
+    def __init__(self, hosts: str, credential: str, name: str, record: Record) -> None:
         self._name = name
         self._record = record
         quiet = logging.getLogger("tests.proofs.chaos.clients.writer.kazoo")
         quiet.setLevel(logging.CRITICAL)  # servers are killed all the time
-        self._client = KazooClient(hosts, timeout=6.0, logger=quiet)
+        shown = [("digest", credential)]
+        self._client = KazooClient(hosts, timeout=6.0, logger=quiet, auth_data=shown)
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -77,11 +79,13 @@ class Writer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", required=True)
+    parser.add_argument("--secret-file", type=Path, required=True, help="of the plane")
     parser.add_argument("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
     process.when_told_to_end(stop.set)
-    Writer(given.hosts, str(os.getpid()), Record(given.record)).run(stop)
+    shown = access.read(given.secret_file).credential
+    Writer(given.hosts, shown, str(os.getpid()), Record(given.record)).run(stop)
 
 
 if __name__ == "__main__":
