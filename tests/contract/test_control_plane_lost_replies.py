@@ -63,7 +63,7 @@ def test_what_users_ask_through_a_line_that_loses_replies_is_done_and_told_once(
     assert told == [
         said
         for step in range(1, 11)
-        for said in (f"ada asked: lr={step} at step {step}", f"ada asked: scale to {1 + step % 4}")
+        for said in (f"ada asked: lr={step} for step {step}", f"ada asked: scale to {1 + step % 4}")
     ]
 
 
