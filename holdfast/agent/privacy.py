@@ -68,7 +68,6 @@ def plan(privacy: Privacy, folder: Path, keep: Keep) -> dict[str, Any] | None:
     own = []
     for name in ("tmp", "var-tmp"):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
-        (folder / name).chmod(0o1777)  # as programs expect it; the folder around it is closed
         own.append(str(folder / name))
     kept = {*needed, *filter(None, sys.path), *_ALWAYS, *named(keep.words)}
     below = [path for path in sorted(kept) if _is_below(path)]
