@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from typing import Final
@@ -37,6 +39,21 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed & _MASK)
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Whatever is drawn within, what is drawn afterwards is as if nothing had been."""
+    numpy = sys.modules.get("numpy")
+    ours, theirs = random.getstate(), numpy.random.get_state() if numpy else None
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(ours)
+            if numpy and theirs is not None:
+                numpy.random.set_state(theirs)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from holdfast.train import refusals
-from holdfast.train.chance import seed_everything, seed_of
+from holdfast.train.chance import random_numbers_kept, seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
@@ -582,7 +582,6 @@ class Rounds:
             number, found = self._resuming.ask(self.position)
             label = ("asked", self._resuming.region, number)
             if found is not None:
-                seed_everything(self.seed_of(*label))
                 return _by_lane(found)
             number += self.position.asked
         wanted = range(self.lanes) if lanes is None else lanes
@@ -591,14 +590,14 @@ class Rounds:
                 self._resuming.middle = None
                 self._fill(state)  # whoever gave it stands here too
             try:
-                found = self._answered(number, label, work, wanted)
+                with random_numbers_kept():  # workers have done work for different lanes
+                    found = self._answered(number, label, work, wanted)
             except PeerLost:
                 self._renew()
                 if self._adopted:
                     raise self._superseded() from None
                 continue
             self.position.results.append(found)
-        seed_everything(self.seed_of(*label))
         return _by_lane(self.position.results[number])
 
     def _answered(

@@ -36,6 +36,7 @@ SURFACE = {
     "MemberInfo",
     "Membership",
     "Queue",
+    "Semaphore",
     "Session",
     "SharedLock",
     "Standing",
