@@ -46,7 +46,7 @@ def random_numbers_kept() -> Iterator[None]:
     """Whatever is drawn within, what is drawn afterwards is as if nothing had been."""
     numpy = sys.modules.get("numpy")
     ours, theirs = random.getstate(), numpy.random.get_state() if numpy else None
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count())) if _has_devices() else []
     with torch.random.fork_rng(devices):
         try:
             yield
