@@ -265,7 +265,7 @@ class GrpcAgents:
         while True:
             try:
                 return await self._listen(identity, *ports)
-            except Exception:
+            except Exception:  # whatever it is: it is tried again, or raised when time is over
                 if self._authority.now_s() >= until_s:
                     raise
                 log.exception("the new certificate cannot be shown yet")

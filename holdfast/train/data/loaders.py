@@ -241,6 +241,6 @@ def _sendable(error: Exception) -> Exception:
     """The error, if it can be sent; otherwise what it says."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  our own
-    except Exception:
+    except Exception:  # a script's own error may refuse in any way that it likes
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
