@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test test-engines proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-scripts proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -58,8 +58,12 @@ format: setup ## let ruff put the code in order
 # More than eight workers only compete for the disk.
 # Threads of many processes that share a few cores wait for one another: one each is faster.
 test: export OMP_NUM_THREADS := 1
-test: setup services lint ## everything: lint and all tests, in parallel
-	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 $(TEST_OPTIONS)
+test: setup services lint ## lint, and all tests but the large ones, in parallel
+	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m "not engines" $(TEST_OPTIONS)
+
+test-engines: export OMP_NUM_THREADS := 1
+test-engines: setup services ## the large tests: proofs, other people's suites, users' scripts, every block of the docs
+	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m engines $(TEST_OPTIONS)
 
 PROOFS := kazoo differential linearizability crash fuzz control preemption training scripts serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs
