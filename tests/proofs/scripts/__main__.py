@@ -58,7 +58,12 @@ def _tried(given: Script, host: Host, folder: Path, options: argparse.Namespace)
         kills = None if options.calm or workers == 1 else chance
         found = _found(given, host, folder / str(workers), workers, kills)
         where = f"on {workers} workers"
-        wrong.append(found if isinstance(found, str) else complaint(given, right, found, where))
+        if isinstance(found, str):
+            wrong.append(found)
+        elif options.fuzz and found.failed != right.failed:
+            wrong.append(f"{where}: failed: {found.failed}, alone: {right.failed}")
+        else:
+            wrong.append(complaint(given, right, found, where))
     return [each for each in wrong if each]
 
 
