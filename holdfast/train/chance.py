@@ -41,6 +41,15 @@ def seed_everything(seed: int) -> None:
         numpy.random.seed(seed & _MASK)
 
 
+def drawn() -> bytes:
+    """Where the generators stand: the same after the same seed and equally many draws."""
+    digest = blake2b(torch.default_generator.get_state().numpy().data, digest_size=16)
+    digest.update(repr(random.getstate()).encode())
+    if numpy := sys.modules.get("numpy"):
+        digest.update(repr(numpy.random.get_state()).encode())
+    return digest.digest()
+
+
 @contextmanager
 def random_numbers_kept() -> Iterator[None]:
     """Whatever is drawn within, what is drawn afterwards is as if nothing had been."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator
 
-from holdfast.train import going_on
+from holdfast.train import counting, going_on
 from holdfast.train.data.batch import Batch
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import Source
@@ -31,6 +32,7 @@ class Loop(Iterator[Batch]):
         rounds = self._rounds
         if not self._entered:
             self._entered = True
+            counting.check(sys._getframe(1))
             rounds.outlook, rounds.updates = self._outlook, self._source.updates
             rounds.enter(self._number, self._epochs)
             if rounds.position.loop == self._number:
@@ -61,7 +63,9 @@ class Loop(Iterator[Batch]):
         rounds, update = self._rounds, self._rounds.position.update
         batch = self._kept or self._source.get(ticket, update)
         self._kept = None
-        if rounds.rehearses(ticket):
+        rehearses = rounds.rehearses(ticket)
+        rounds.after_fetch(ticket, self._source)
+        if rehearses:
             mine = batch if self._source.repeats else batch.copied()
             if mine is None:
                 rounds.skip_rehearsal()

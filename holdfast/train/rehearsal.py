@@ -32,6 +32,7 @@ class Rehearsal:
         self.under_way = False  # the body has a batch that counts for nothing
         self._last: int | None = None  # the step of the last one
         self._expected: list[Print] | None = None
+        self._fetched: bytes | None = None  # where the generators stood when the batch was there
 
     def is_due(self, step: int) -> bool:
         return self._last is None or (step % EVERY_STEPS == 0 and step != self._last)
@@ -45,6 +46,22 @@ class Rehearsal:
         self._expected = [printed(parameter.grad) for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
+
+    def fetched(self, stand: bytes) -> None:
+        """The batch was fetched, for the first or the second time, and the generators stand so.
+        Raise `Usage` if the data drew other numbers the second time."""
+        if self._fetched is None:
+            self._fetched = stand
+            return
+        before, self._fetched = self._fetched, None
+        if before != stand:
+            raise Usage(
+                "the data set drew other random numbers for the same samples, when they were asked "
+                "for twice",
+                why="it keeps what it drew (a cache around an augmentation): a sample depends on who "
+                "has asked for it before",
+                fix="cache what is read, and draw anew each time that a sample is asked for",
+            )
 
     @property
     def awaits(self) -> bool:

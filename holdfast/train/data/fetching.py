@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sized
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+from torch.utils.data._utils import worker as loading
 
-from holdfast.train.chance import seed_everything
+from holdfast.train.chance import drawn, seed_everything
 from holdfast.train.data.loaders import die_with
 from holdfast.train.data.order import Ticket
 
@@ -81,6 +82,17 @@ class Fetcher:
         assert found == ticket, f"{found} was fetched where {ticket} was due"
         return data
 
+    def drawn_twice(self, ticket: Ticket) -> tuple[bytes, bytes] | tuple[()]:
+        """Where the generators stand after each of two fetches in this process. Nothing if the data
+        set answers only in loader processes; it is they who have to fetch."""
+        try:
+            fetch(self._data, ticket)
+            first = drawn()
+            fetch(self._data, ticket)
+        except Exception:  # whatever a user's data set raises where it does not expect to be asked
+            return ()
+        return first, drawn()
+
     def close(self) -> None:
         """End the loader processes: they go with the last that refers to them."""
         self._ahead, self._expected, self._loader = iter(()), iter(()), None
@@ -120,7 +132,8 @@ class _Pair:
 
 class _Begin:
     """Called in a new loader process: it dies with the worker, and has as many threads as the
-    worker itself would use for one sample."""
+    worker itself would use for one sample. A data set that asks which loader process it is in hears
+    the same in each: who fetches a sample depends on the workers and on their deaths."""
 
     def __init__(self) -> None:
         self._worker = os.getpid()
@@ -128,3 +141,6 @@ class _Begin:
     def __call__(self, _number: int) -> None:
         die_with(self._worker)
         torch.set_num_threads(1)
+        info = get_worker_info()
+        assert info is not None
+        loading._worker_info = loading.WorkerInfo(id=0, num_workers=1, seed=0, dataset=info.dataset)

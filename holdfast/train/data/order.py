@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from typing import Final
 
 import torch
 
@@ -22,6 +23,8 @@ from holdfast.train.chance import seed_of, shuffled
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import SHUFFLE_STORED_SAMPLES_MAX
 
+# Of the seed that samplers are given: 31 bits, so that `seed * 1000 + epoch` suits any generator.
+SAMPLER_SEED: Final = 0x7FFFFFFF
 Sampler = Callable[[int, int], Sequence[int]]  # (epoch, seed) -> sample numbers
 BatchSampler = Callable[[int, int], Sequence[Sequence[int]]]  # -> each lane's batches
 
@@ -223,7 +226,7 @@ class Lists:
         stored = self._stored
         if epoch not in stored:
             stored.clear()
-            found = self.sampler(epoch, self.seed)
+            found = self.sampler(epoch, self.seed & SAMPLER_SEED)
             if not found or not all(len(each) for each in found):
                 raise Usage(
                     f"the batch sampler gives an empty list for epoch {epoch}",
@@ -244,7 +247,7 @@ def sampled(
     sampler: Sampler, epoch: int, seed: int, numbers: int, size: int | None = None
 ) -> torch.Tensor:
     """The sampler's numbers for an epoch; `Usage` if they cannot be."""
-    found = torch.as_tensor(sampler(epoch, seed), dtype=torch.int64)
+    found = torch.as_tensor(sampler(epoch, seed & SAMPLER_SEED), dtype=torch.int64)
     if found.dim() != 1 or not len(found) or (size is not None and len(found) != size):
         raise Usage(
             f"the sampler gives {list(found.shape)} numbers for epoch {epoch}",

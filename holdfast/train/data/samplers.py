@@ -214,6 +214,7 @@ def _try_twice(function: Callable[[int, int], Any], seed: int, given: Any) -> No
     another."""
     if isinstance(given, (WeightedSampler, LengthBuckets)):
         return
+    seed &= order.SAMPLER_SEED
     one, other = function(0, seed), function(0, seed)
     if not hasattr(one, "__len__"):
         raise Usage(

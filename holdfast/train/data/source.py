@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import default_collate
 
-from holdfast.train.chance import seed_everything
+from holdfast.train.chance import random_numbers_kept, seed_everything
 from holdfast.train.data import kinds
 from holdfast.train.data.batch import Batch, moved
 from holdfast.train.data.fetching import Collate, Fetcher
@@ -207,6 +207,14 @@ class Source:
         data = moved(data, self._device) if self._device.type != "cpu" else data
         place = {"lane": ticket.lane, "epoch": ticket.epoch, "update": update}
         return Batch(data, count=ticket.count, **place)
+
+    def fetched_here(self, ticket: Ticket | Read) -> tuple[bytes, bytes] | tuple[()]:
+        """Where the generators stand after the ticket's samples were fetched in this process, and
+        again; nothing if that cannot be asked. For data that loader processes fetch otherwise."""
+        if not isinstance(ticket, Ticket):
+            return ()
+        with random_numbers_kept():
+            return self._fetcher.drawn_twice(ticket)
 
     def close(self) -> None:
         """The loop is over: end what reads ahead."""

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.train.chance import seed_of
+from holdfast.train.chance import random_numbers_kept, seed_of
 from holdfast.train.data.order import Size, cut
+from holdfast.train.data.sameness import same
 from holdfast.train.data.sharded import Mark
+from holdfast.wire.errors import Usage
 
 
 class Enterable(Protocol):
@@ -91,6 +93,7 @@ class Streams:
         self._data, self._lanes, self._seed = data, lanes, seed
         self._drop_last = drop_last
         self._open: dict[int, _Lane] = {}
+        self._entered = False  # whether it was seen that entering gives what reading on gives
 
     def read(self, place: Place, lane: int, mark: Mark | None) -> Share:
         """The lane's share of this step; `mark`: where the position says that the lane is."""
@@ -101,11 +104,30 @@ class Streams:
             found = self._open[lane] = _Lane(place.epoch, place.at, samples, mark)
         step = place.size.samples
         least = step if self._drop_last else 1  # so many make one more step
+        read_on = found.read_on(place.at)
         items = found.take(place.at, step * place.together, least)
+        if read_on and items and not self._entered:
+            self._entered = True
+            self._check_entering(place, lane, mark, items)
         if self._drop_last:
             del items[len(items) // step * step :]
         more, then = found.after(len(items), least)
         return Share(tuple(self._cut(place, lane, items)), more, then)
+
+    def _check_entering(self, place: Place, lane: int, mark: Mark | None, items: list[Any]) -> None:
+        """A lane that moves is entered where it is: that must give what reading on has given."""
+        with random_numbers_kept():
+            samples = self._data.enter(lane, self._lanes, place.epoch, self._seed, place.at, mark)
+            again = [item for item, _ in islice(samples, len(items))]
+        if not same(again, items):
+            raise Usage(
+                f"the data gives other samples when it is entered at sample {place.at} of a lane "
+                "than when it is read up to there",
+                why="a lane whose worker dies goes on elsewhere, from its position: what is drawn or "
+                "shuffled must not depend on what was read before",
+                fix="draw from random.Random(f'{epoch} {lane} {at}') for each sample or block of "
+                "samples, and let start(lane, lanes, epoch, at) skip to exactly that sample",
+            )
 
     def keep(self, lanes: set[int]) -> None:
         """Let go of all other lanes."""
@@ -142,6 +164,10 @@ class _Lane:
         """Whether it can go on from there without reading what lies between."""
         near = self._over or at <= self._at + len(self._ahead)
         return self._epoch == epoch and self._at <= at and near
+
+    def read_on(self, at: int) -> bool:
+        """Whether samples from `at` on come behind others that this stream has given."""
+        return self._at < at
 
     def take(self, at: int, count: int, least: int) -> list[Any]:
         """The next `count` samples; `least` behind them are read too, if they are there."""

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from holdfast.train import refusals
-from holdfast.train.chance import random_numbers_kept, seed_everything, seed_of
+from holdfast.train.chance import drawn, random_numbers_kept, seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
+from holdfast.train.hook_reads import HookReads
 from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
@@ -102,6 +103,7 @@ class Rounds:
         self._unfit = False  # whether what is trained may have changed
         self._body = Body(self.tracked)
         self._rehearsal = Rehearsal()
+        self._hook_reads = HookReads()
         self._log = SampleLog(worker)
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
@@ -224,6 +226,7 @@ class Rounds:
             self._stepping = self._new_stepping()
             self._body.open()
             self._rehearsal = Rehearsal()
+            self._hook_reads = HookReads([hook for _, hook, _ in self.hooks])
             self._after_meeting()
 
     def _new_stepping(self) -> Stepping:
@@ -326,6 +329,16 @@ class Rounds:
             self._rehearsal.begin(self.member.step)
         return self._rehearsal.under_way
 
+    def after_fetch(self, ticket: Ticket | Read, source: Source) -> None:
+        """The batch is here. If it is given twice, look whether its data is a function of it."""
+        if not self._rehearsal.under_way and not self._rehearsal.awaits:
+            return
+        if source.repeats:
+            self._rehearsal.fetched(drawn())
+        elif self._rehearsal.under_way:
+            for stand in source.fetched_here(ticket):
+                self._rehearsal.fetched(stand)
+
     def skip_rehearsal(self) -> None:
         """The batch cannot be given twice."""
         self._rehearsal.under_way = False
@@ -333,7 +346,9 @@ class Rounds:
     def before_batch(self, ticket: Ticket | Read) -> None:
         """The user's code is about to see this batch."""
         step = self.member.step
-        if not self._rehearsal.under_way:
+        if self._rehearsal.under_way:
+            self._hook_reads.before()
+        else:
             self._log.note(step + 1, ticket)
         self._count = ticket.count
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
@@ -356,6 +371,7 @@ class Rounds:
             )
         if self._rehearsal.under_way:
             self._scaled(loss, count).backward()  # type: ignore[no-untyped-call]
+            self._hook_reads.after()
             self._rehearsal.take(self._at_step().parameters)
             self._at_step().buffers.before_lane()
             self._body.resume()
@@ -505,7 +521,7 @@ class Rounds:
         for number, (every, hook, run) in enumerate(self.hooks):
             if (every is None and ended) or (every is not None and step % every == 0):
                 seed_everything(self.seed_of("hook", step, number))
-                hook(run)
+                self._hook_reads.run(number, hook, run, self.tracked)
                 self._absorb()
                 self._forget_gradients()
                 ran = True

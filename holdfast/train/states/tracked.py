@@ -28,6 +28,7 @@ from holdfast.wire.errors import Usage
 # No object can have such a name: theirs have no slash.
 _FROZEN: Final = "frozen/"
 _GROUPS: Final = "groups/"
+_EVALUATING: Final = "evaluating/"
 
 
 @runtime_checkable
@@ -120,6 +121,7 @@ class Tracked:
                 tensors.update(_tensors_of(thing))
                 skeletons[name] = encode(_extra_of(thing), "extra", tensors)
                 skeletons[_FROZEN + name] = _frozen(thing)
+                skeletons[_EVALUATING + name] = _evaluating(thing)
             elif isinstance(thing, Optimizer):
                 skeletons[name] = encode(thing.state_dict(), "", tensors)
                 skeletons[_GROUPS + name] = _groups(thing, names)
@@ -132,8 +134,8 @@ class Tracked:
         return [entry(name, tensor) for name, tensor in here.items()], skeletons
 
     def adopt(self, state: State, skeletons: Mapping[str, Any]) -> None:
-        """Take over what `entries` has said: values, what wants a gradient, and which parameters an
-        optimizer holds."""
+        """Take over what `entries` has said: values, what wants a gradient, which modules are in
+        evaluation mode, and which parameters an optimizer holds."""
         if missing := {name for name in skeletons if "/" not in name} ^ self.objects.keys():
             raise Usage(
                 "the job's state and this script track other objects",
@@ -148,6 +150,7 @@ class Tracked:
                 for path, tensor in _tensors_of(thing):
                     fill(tensor, _entry(found, f"{name}/{path}"))
                 _freeze(thing, skeletons.get(_FROZEN + name))
+                _evaluate(thing, skeletons.get(_EVALUATING + name))
             elif isinstance(thing, Optimizer):
                 _regroup(thing, skeletons.get(_GROUPS + name), by_name)
             value = decode(skeletons[name], partial(_tensor, found, name))
@@ -210,6 +213,19 @@ def _freeze(model: nn.Module, frozen: Iterable[str] | None) -> None:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad == (name in names):
             parameter.requires_grad_(name not in names)
+
+
+def _evaluating(model: nn.Module) -> list[str]:
+    """The modules that are in evaluation mode: a hook may leave some so, to freeze batch norms."""
+    return [path for path, module in model.named_modules() if not module.training]
+
+
+def _evaluate(model: nn.Module, paths: Iterable[str] | None) -> None:
+    if paths is None:
+        return
+    evaluating = set(paths)
+    for path, module in model.named_modules():
+        module.training = path not in evaluating
 
 
 def _groups(optimizer: Optimizer, names: Mapping[int, str]) -> list[list[str]]:

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from holdfast.train.states.memory import entry, tensor_of
 from holdfast.train.states.state import State
+from holdfast.wire.errors import Usage
 
 
 class Buffers:
@@ -26,6 +27,15 @@ class Buffers:
         for name, owner, last, buffer in _buffers_of(models):
             self._owners[name] = owner, last
             self._tensors[name] = buffer
+        modules = [module for model in models.values() for module in model.modules()]
+        self._kept_by = [module._buffers for module in modules]
+        self._count = sum(map(len, self._kept_by))
+        self._absent = [
+            (module, name)
+            for module in modules
+            for name, buffer in module._buffers.items()
+            if buffer is None
+        ]
         self._begin: dict[str, torch.Tensor] = {}
         self._versions: dict[str, int] = {}
         self._after: bytes | None = None
@@ -57,6 +67,7 @@ class Buffers:
 
     def after_lane(self, lane: int) -> None:
         """Keep what lane 0 made of them."""
+        self._refuse_new()
         if lane == 0:
             self._after = self._spelled()
 
@@ -81,6 +92,18 @@ class Buffers:
                 self._begin[found.name].copy_(value)
                 self._versions[found.name] = self._tensors[found.name]._version
 
+    def _refuse_new(self) -> None:
+        """A buffer that a lane makes would be known to the workers that computed the lane alone."""
+        found = [name for module, name in self._absent if module._buffers[name] is not None]
+        if found or sum(map(len, self._kept_by)) != self._count:
+            raise Usage(
+                f"the loop's body made a buffer of a tracked model: {found[0]}"
+                if found
+                else "the loop's body registered a buffer of a tracked model",
+                why="the first batch gives it its value, and each worker has another first batch",
+                fix="give it a tensor of its full shape before the loop, or in a hook",
+            )
+
     def _changed(self) -> list[str]:
         changed = []
         for name, tensor in self._tensors.items():
@@ -88,10 +111,12 @@ class Buffers:
             if (now := owner._buffers[last]) is not tensor:
                 # The model has put another tensor in its place; ours stays, with its value.
                 if now is not None:
+                    _check_shape(name, now, tensor)
                     with torch.no_grad():
                         tensor.copy_(now)
                 owner._buffers[last] = tensor
                 self._versions[name] = -1
+            _check_shape(name, tensor, self._begin[name])
             # The kernels of batch norms write their averages without counting it as a change.
             if tensor._version != self._versions[name] or isinstance(owner, _NormBase):
                 changed.append(name)
@@ -100,6 +125,16 @@ class Buffers:
     def _spelled(self) -> bytes:
         changed = [entry(name, self._tensors[name]) for name in self._changed()]
         return b"".join(State.of(0, changed).buffers()) if changed else b""
+
+
+def _check_shape(name: str, now: torch.Tensor, before: torch.Tensor) -> None:
+    if now.shape != before.shape:
+        raise Usage(
+            f"the buffer {name} has changed its shape from {tuple(before.shape)} to "
+            f"{tuple(now.shape)}",
+            why="each lane begins with the buffers that the step before left behind",
+            fix="give it its full shape before the loop, and count in another buffer what is filled",
+        )
 
 
 def _buffers_of(

@@ -28,6 +28,8 @@ def main() -> int:
             count += 1
             found = _tried(Script.read(path), host, Path(folder) / path.stem, options)
             print(f"{path.stem:<48} {'wrong' if found else 'right'}", flush=True)
+            if found:
+                print("\n".join(found), flush=True)
             wrong += [f"--- {path.stem}: {each}" for each in found]
             if found and options.fuzz:
                 print(path.read_text())

@@ -97,7 +97,7 @@ _DATA: Final = (
     "lane_batch={size}, shuffle=False",
     "lane_batch={size}, drop_last=True",
     "lane_batch={size}, sampler=train.WeightedSampler([1.0 + i % 3 for i in range(len(data))])",
-    "lane_batch={size}, sampler=lambda epoch, seed: range(epoch % 2, len(data), 2)",
+    "lane_batch={size}, sampler=lambda epoch, seed: range(epoch % 2, len(data) // 2 * 2, 2)",
     "batch_sampler=train.LengthBuckets([i % 17 for i in range(len(data))], buckets=4,"
     " lane_batch={size})",
     "lane_batch={size}, loader_workers=1",
