@@ -58,8 +58,8 @@ class Rehearsal:
             raise Usage(
                 "the data set drew other random numbers for the same samples, when they were asked "
                 "for twice",
-                why="it keeps what it drew (a cache around an augmentation): a sample depends on who "
-                "has asked for it before",
+                why="it keeps what it drew (a cache around an augmentation): a sample depends on "
+                "who has asked for it before",
                 fix="cache what is read, and draw anew each time that a sample is asked for",
             )
 

@@ -123,8 +123,8 @@ class Streams:
             raise Usage(
                 f"the data gives other samples when it is entered at sample {place.at} of a lane "
                 "than when it is read up to there",
-                why="a lane whose worker dies goes on elsewhere, from its position: what is drawn or "
-                "shuffled must not depend on what was read before",
+                why="a lane whose worker dies goes on elsewhere, from its position: what is drawn "
+                "or shuffled must not depend on what was read before",
                 fix="draw from random.Random(f'{epoch} {lane} {at}') for each sample or block of "
                 "samples, and let start(lane, lanes, epoch, at) skip to exactly that sample",
             )

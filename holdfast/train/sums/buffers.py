@@ -133,7 +133,7 @@ def _check_shape(name: str, now: torch.Tensor, before: torch.Tensor) -> None:
             f"the buffer {name} has changed its shape from {tuple(before.shape)} to "
             f"{tuple(now.shape)}",
             why="each lane begins with the buffers that the step before left behind",
-            fix="give it its full shape before the loop, and count in another buffer what is filled",
+            fix="give it its full shape before the loop, and count in another what is filled",
         )
 
 
