@@ -30,12 +30,14 @@ def seed_of(*parts: int | str) -> int:
 def seed_everything(seed: int) -> None:
     """Seed torch (every device), Python's `random` and, where it is in use, NumPy's old generator.
     A generator that the user made is the user's to seed."""
-    if _has_devices():
+    # The same numbers as by `torch.manual_seed`, which also asks every kind of device whether it is
+    # there, and leaves a note for those that may come, with the whole stack as text: 0.3 ms.
+    generators = torch.cuda.default_generators  # those of initialised devices
+    if _has_devices() and not generators:
         torch.manual_seed(seed)
     else:
-        # The same numbers. `torch.manual_seed` also leaves a note for devices that may come, with
-        # the whole stack as text: a fifth of a small step.
-        torch.default_generator.manual_seed(seed)
+        for generator in (torch.default_generator, *generators):
+            generator.manual_seed(seed)
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed & _MASK)

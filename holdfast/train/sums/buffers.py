@@ -8,6 +8,7 @@ What hooks and updates make of them stays: they run on every worker, the same ev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,7 +39,9 @@ class Buffers:
         ]
         self._begin: dict[str, torch.Tensor] = {}
         self._versions: dict[str, int] = {}
-        self._after: bytes | None = None
+        # What lane 0 made of them, if it was computed here: only of those that it changed.
+        self._after: dict[str, torch.Tensor] | None = None
+        self._room: dict[str, torch.Tensor] = {}  # for that, at the same place in each step
         self.settle()
 
     def settle(self) -> None:
@@ -50,15 +53,13 @@ class Buffers:
 
     def before_lane(self) -> None:
         """Forget what the lane before did to them."""
-        with torch.no_grad():
-            for name in self._changed():
-                self._tensors[name].copy_(self._begin[name])
-                self._versions[name] = self._tensors[name]._version
+        self._set(self._changed(), self._begin)
 
     def absorb(self) -> None:
         """What they are now, no lane did: a hook, or the update. It stays."""
-        for name in self._changed():
-            self._begin[name].copy_(self._tensors[name].detach())
+        changed = self._changed()
+        _copy(changed, self._begin, self._tensors)
+        for name in changed:
             self._versions[name] = self._tensors[name]._version
 
     def fit(self, models: Mapping[str, nn.Module]) -> bool:
@@ -69,28 +70,41 @@ class Buffers:
         """Keep what lane 0 made of them."""
         self._refuse_new()
         if lane == 0:
-            self._after = self._spelled()
+            changed = self._changed()
+            for name in changed:
+                if name not in self._room:
+                    self._room[name] = torch.empty_like(self._tensors[name])
+            _copy(changed, self._room, self._tensors)
+            self._after = {name: self._room[name] for name in changed}
 
     def outcome(self) -> bytes | None:
-        """What lane 0 made of them, if it was computed here."""
-        return self._after
+        """What lane 0 made of them, if it was computed here, for those who have not computed it."""
+        if self._after is None:
+            return None
+        found = _on_host(self._after)
+        spelled = [entry(name, tensor) for name, tensor in found.items()]
+        return b"".join(State.of(0, spelled).buffers()) if spelled else b""
 
     def forget(self) -> None:
         """The lanes are to be computed again."""
         self._after = None
 
     def take(self, spelled: bytes) -> None:
-        """The step is complete: this is what its lane 0 made of them."""
+        """The step is complete: this is what its lane 0 made of them; not read where it was here
+        that it was computed."""
         self.before_lane()
-        self._after = None
-        if not spelled:
-            return
-        with torch.no_grad():
-            for found in State.read(memoryview(spelled)).entries:
-                value = tensor_of(found)
-                self._tensors[found.name].copy_(value)
-                self._begin[found.name].copy_(value)
-                self._versions[found.name] = self._tensors[found.name]._version
+        found, self._after = self._after, None
+        if found is None and spelled:
+            entries = State.read(memoryview(spelled)).entries
+            found = {each.name: tensor_of(each) for each in entries}
+        if found:
+            _copy(list(found), self._begin, found)
+            self._set(list(found), found)
+
+    def _set(self, names: list[str], values: Mapping[str, torch.Tensor]) -> None:
+        _copy(names, self._tensors, values)
+        for name in names:
+            self._versions[name] = self._tensors[name]._version
 
     def _refuse_new(self) -> None:
         """A buffer that a lane makes would be known to the workers that computed the lane alone."""
@@ -122,9 +136,35 @@ class Buffers:
                 changed.append(name)
         return changed
 
-    def _spelled(self) -> bytes:
-        changed = [entry(name, self._tensors[name]) for name in self._changed()]
-        return b"".join(State.of(0, changed).buffers()) if changed else b""
+
+def _copy(
+    names: list[str], into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]
+) -> None:
+    """Values of one type and place in one go: on a device each copy is a launch."""
+    groups: dict[Any, list[str]] = {}
+    for name in names:
+        one, other = into[name], values[name]
+        groups.setdefault((one.device, other.device, one.dtype, other.dtype), []).append(name)
+    with torch.no_grad():
+        for group in groups.values():
+            torch._foreach_copy_([into[name] for name in group], [values[name] for name in group])
+
+
+def _on_host(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same on the host; those of one type travel together, since each journey waits."""
+    found: dict[str, torch.Tensor] = {}
+    groups: dict[Any, list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.device.type == "cpu":
+            found[name] = tensor
+        else:
+            groups.setdefault((tensor.device, tensor.dtype), []).append(name)
+    for group in groups.values():
+        together = torch.cat([tensors[name].reshape(-1) for name in group]).cpu()
+        parts = torch.split(together, [tensors[name].numel() for name in group])
+        for name, part in zip(group, parts, strict=True):
+            found[name] = part.view(tensors[name].shape)
+    return {name: found[name] for name in tensors}
 
 
 def _check_shape(name: str, now: torch.Tensor, before: torch.Tensor) -> None:

@@ -18,7 +18,7 @@ from holdfast.train.sums import tree
 from holdfast.train.sums.compression import Code
 from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import BUCKET_BYTES
+from holdfast.wire.limits import BUCKET_BYTES, FOLDED_BYTES
 
 Flat = list[torch.Tensor]  # one for each bucket
 # Every parameter begins at a multiple of this many elements: vector instructions like it.
@@ -109,6 +109,10 @@ class Sums:
         self._result = Piece(0, 1)
         self._left: list[int] = []
         self._seen: set[int] = set()
+        # On a device each small copy is a launch: a bucket's gradients are folded in together.
+        self.gathers = layout.device.type != "cpu"
+        self._gathered: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
+        self._complete: list[int] = []  # the buckets that are gathered, and not yet folded in
         self._ready: Callable[[int], None] | None = None
 
     # --- lanes ---------------------------------------------------------------------------------
@@ -139,6 +143,8 @@ class Sums:
         self._into = self._take_room() if self._fresh else self.pieces[self._joined[0]]
         self._target = self.pieces[self._joined[-1]] if self._joined else self._into
         self._left = [len(members) for members in self._layout.members]
+        self._gathered = [[] for _ in self._left]
+        self._complete = []
         self._seen.clear()
         self._ready = ready
 
@@ -151,12 +157,15 @@ class Sums:
                 fix="write checkpoint(..., use_reentrant=False)",
             )
         into = self._views_of(self._into)[number]
-        if self._fresh:
+        bucket = self._layout.slots[number].bucket
+        if self.gathers:
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            self._gathered[bucket].append((into, dense))
+        elif self._fresh:
             into.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         else:
             into.add_(gradient)
         self._seen.add(number)
-        bucket = self._layout.slots[number].bucket
         self._left[bucket] -= 1
         if not self._left[bucket]:
             self._finish(bucket)
@@ -176,6 +185,8 @@ class Sums:
                     into.zero_() if self._fresh else into.add_(0)
             self._left[bucket] = 0
             self._finish(bucket)
+        if self._complete:
+            self._fold()
         for piece in self._joined:
             flat = self.pieces.pop(piece)
             if flat is not self._target:
@@ -202,6 +213,12 @@ class Sums:
 
     def _finish(self, bucket: int) -> None:
         """All parameters of the bucket are in: join the larger pieces too."""
+        if self.gathers:
+            self._complete.append(bucket)
+            size = sum(self._into[each].nbytes for each in self._complete)
+            if self._ready is not None or size >= FOLDED_BYTES:
+                self._fold()
+            return
         value, code = self._into[bucket], self._code
         if code is not None:
             code.leaf(self._lane, bucket, value)
@@ -211,6 +228,31 @@ class Sums:
                 code.snap(value)
         if self._ready is not None:
             self._ready(bucket)
+
+    def _fold(self) -> None:
+        """The same on a device, of all buckets that are complete: there each call is a launch."""
+        buckets, self._complete = self._complete, []
+        pairs = [pair for bucket in buckets for pair in self._gathered[bucket]]
+        for bucket in buckets:
+            self._gathered[bucket].clear()
+        if pairs:
+            into, gradients = [one for one, _ in pairs], [other for _, other in pairs]
+            fold = torch._foreach_copy_ if self._fresh else torch._foreach_add_
+            fold(into, gradients)
+        values, code = [self._into[bucket] for bucket in buckets], self._code
+        if code is not None:
+            for bucket, value in zip(buckets, values, strict=True):
+                code.leaf(self._lane, bucket, value)
+        for piece in self._joined if self._fresh else self._joined[1:]:
+            sums = [self.pieces[piece][bucket] for bucket in buckets]
+            torch._foreach_add_(sums, values)
+            values = sums
+            if code is not None:
+                for value in values:
+                    code.snap(value)
+        if self._ready is not None:
+            for bucket in buckets:
+                self._ready(bucket)
 
     def _take_room(self) -> Flat:
         return self._free.pop() if self._free else self._layout.room()

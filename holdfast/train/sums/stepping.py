@@ -173,14 +173,21 @@ class Stepping:
     def scalar(self, record: words.Lane, name: str, value: Any, count: int) -> None:
         """A value of a lane. A tensor is read when the step is complete: on a GPU that waits."""
         if isinstance(value, torch.Tensor):
-            self._scalars.append((record, name, value.detach(), count))
+            # A copy: what a captured graph gives is overwritten by the next lane.
+            kept = value.detach() if value.device.type == "cpu" else value.detach().clone()
+            self._scalars.append((record, name, kept, count))
         else:
             record.add(name, float(value), count)
 
     def read(self) -> None:
-        """Read the values of all lanes. On a GPU this waits until they are there."""
-        for record, name, value, count in self._scalars:
-            record.add(name, float(value), count)
+        """Read the values of all lanes. On a GPU this waits until they are there, once."""
+        values = [value for _, _, value, _ in self._scalars]
+        if len({(value.device, value.dtype, value.shape) for value in values}) == 1:
+            numbers = torch.stack(values).tolist()  # of one shape: numbers, or lists of one each
+        else:
+            numbers = [float(value) for value in values]
+        for (record, name, _, count), number in zip(self._scalars, numbers, strict=True):
+            record.add(name, number if isinstance(number, float) else _single(number), count)
         self._scalars.clear()
 
     # --- the sum -------------------------------------------------------------------------------
@@ -189,8 +196,10 @@ class Stepping:
         """Wait until the sum over all lanes is here. Raises `PeerLost`; nothing is lost then."""
         self._begin(step, notes)
         self.read()
-        mine = words.spell(self.records, self.buffers.outcome(), self._member.digest)
         assert self._exchange is not None
+        # Alone, what lane 0 made of the buffers is where it is needed already.
+        outcome = None if isinstance(self._exchange, Alone) else self.buffers.outcome()
+        mine = words.spell(self.records, outcome, self._member.digest)
         heard = self._exchange.finish(mine)
         found = words.gather([mine, *heard.values()], self._lanes)
         self._begun = False
@@ -244,3 +253,10 @@ class Stepping:
             gradient = self._code.shrink(self._under_way, number, gradient)
         self.sums.take(number, gradient)
         parameter.grad = None
+
+
+def _single(number: Any) -> float:
+    """The one number in lists of one."""
+    while isinstance(number, list):
+        (number,) = number
+    return float(number)

@@ -58,7 +58,11 @@ class Noisy(torch.optim.SGD):
 _SCHEDULERS: Final = (
     ("step", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)"),
     ("epoch", "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"),
-    ("step", "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=400)"),
+    (
+        "step",
+        "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=400,"
+        " cycle_momentum=False)",
+    ),
     ("epoch", "SWALR(optimizer, swa_lr=0.01, anneal_epochs=2)"),
 )
 _HOOKS: Final = (

@@ -49,15 +49,16 @@ def expected(piece: Piece, lanes: int) -> list[float]:
     return listed
 
 
-@given(lanes=st.integers(1, 12), seed=st.integers(0, 10**6))
+@given(lanes=st.integers(1, 12), seed=st.integers(0, 10**6), gathers=st.booleans())
 def test_pieces_are_the_sums_of_the_tree_in_whatever_order_lanes_come(
-    lanes: int, seed: int
+    lanes: int, seed: int, gathers: bool
 ) -> None:
     chance = random.Random(seed)
     held = sorted(chance.sample(range(lanes), chance.randint(1, lanes)))
     order = chance.sample(held, len(held))
     layout = Layout(parameters(), bucket_bytes=64)
     sums = Sums(layout, lanes)
+    sums.gathers = gathers  # as on a device
     compute(sums, order)
     assert sorted(sums.pieces) == tree.pieces(held, lanes)
     for piece, value in sums.pieces.items():

@@ -1,0 +1,1 @@
+"""Benches for a machine with a GPU."""
