@@ -19,13 +19,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.coordination import Session, access, connect
 from holdfast.coordination.access import Access
-from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, with_secret_file
+from holdfast.coordination.address import (
+    SECRET,
+    EmbeddedAddress,
+    ZooKeeperAddress,
+    with_secret_file,
+)
 from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
@@ -111,7 +116,8 @@ class Cluster:
             return self.coordination
         if embedded.listen == EmbeddedAddress.listen:
             return self.coordination  # others are on this machine too
-        return f"zk://{embedded.listen}?timeout_s={embedded.timeout_s:g}"
+        tls = f"&verify={SECRET}" if embedded.encrypts else ""
+        return f"zk://{embedded.listen}?timeout_s={embedded.timeout_s:g}{tls}"
 
     @property
     def store_is_local(self) -> bool:
@@ -198,21 +204,25 @@ def create(folder: Path, **given: str) -> Cluster:
         part.chmod(0o700)  # it may have been there before
     # It may lie within a project: it is no part of its code.
     disk.draft(made.folder / ".gitignore", b"*\n")
-    fields = {
-        "format": _FORMAT,
-        "name": made.name,
-        "coordination": _without(made.folder, _EMBEDDED, made.coordination),
-        "store": _without(made.folder, _STORE_FOLDER, made.store),
-        "listen": made.listen,
-    }
-    draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
+    draft = _drafted(made)
     try:
         os.link(draft, made.folder / _FILE)
     except FileExistsError as error:
         raise occupied(made.folder) from error
     finally:
         draft.unlink()
+    disk.sync_folder(made.folder)
+    return made
+
+
+def readdressed(cluster: Cluster, coordination: str) -> Cluster:
+    """The same cluster, with its coordination plane at that address from now on: for a machine that
+    is told another one when it joins again."""
+    if coordination == cluster.coordination:
+        return cluster
+    parse_coordination(coordination)
+    made = replace(cluster, coordination=coordination)
+    _drafted(made).replace(made.folder / _FILE)
     disk.sync_folder(made.folder)
     return made
 
@@ -286,6 +296,20 @@ def default_folder(folder: Path | None = None) -> Path:
         return named.expanduser().absolute()
     there = (place for place in _usual_places() if (place / _FILE).exists())
     return next(there, Path.home() / FOLDER_NAME)
+
+
+def _drafted(cluster: Cluster) -> Path:
+    """The file of that cluster, durable and under another name."""
+    fields = {
+        "format": _FORMAT,
+        "name": cluster.name,
+        "coordination": _without(cluster.folder, _EMBEDDED, cluster.coordination),
+        "store": _without(cluster.folder, _STORE_FOLDER, cluster.store),
+        "listen": cluster.listen,
+    }
+    draft = cluster.folder / f"{_FILE}.{secrets.token_hex(4)}"
+    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
+    return draft
 
 
 def _from_variable() -> Path | None:
