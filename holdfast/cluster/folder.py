@@ -4,7 +4,8 @@
     access            the secret of an ensemble's plane; of an embedded server: in its own folder
     coordination/     the embedded server's state, where there is one
     store/            blobs, where the store is a folder
-    authority/        who lets machines in; only where the cluster was made
+    authority/        who lets machines in, with the secret of an ensemble's plane; only where the
+                      cluster was made
     standby/          the same, lent to a machine whose coordinator may lead too
     wallet/NODE/      papers of a node
     nodes/NODE/       an agent's own folder
@@ -84,6 +85,10 @@ class Cluster:
         plane, file = parse_coordination(self.coordination), self.access_file
         if isinstance(plane, ZooKeeperAddress) and plane.user is not None:
             return access.shown_to(plane)
+        if self.is_home and self.embedded is None:
+            # An ensemble keeps nothing of it. Whoever copies the authority has it too: with a new
+            # one he would be a stranger to his own cluster.
+            return access.kept_twice(file, self.authority_folder / access.NAME)
         if self.is_home and not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return access.kept(file)

@@ -142,6 +142,19 @@ def kept(path: Path) -> Access:
     return read(path)
 
 
+def kept_twice(path: Path, spare: Path) -> Access:
+    """As `kept`, at `path`, with a copy at `spare`. The one makes good the loss of the other."""
+    if not path.exists():
+        if spare.exists():
+            keep(path, read(spare))
+        else:
+            kept(path)
+    found = read(path)
+    if not spare.exists():
+        keep(spare, found)
+    return found
+
+
 def keep(path: Path, access: Access, *, anew: bool = False) -> None:
     """Keep it there durably, for this user only. What is kept there already stays, unless it is
     another one and `anew` is said; then one takes the other's place, and none is ever missing."""

@@ -168,7 +168,8 @@ def up(
         started += [start_agent(cluster, room, node=node) for node in nodes]
         serving.again(cluster)
     with cluster.session() as session:
-        closed = protection.close(session)
+        # An embedded server closes its own tree when it starts, and nobody else can open it.
+        closed = protection.close(session) if cluster.embedded is None else 0
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
