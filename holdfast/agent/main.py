@@ -152,7 +152,8 @@ class _Main:
                 warm=options.warm,
                 bounds=_bounds(options),
                 privacy=await asyncio.to_thread(_privacy, options),
-                keep=_kept(cluster),
+                keep=(str(cluster.folder), *_stores(cluster)),
+                stores=_stores(cluster),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -273,11 +274,10 @@ def _privacy(options: Options) -> privacy.Privacy:
     return found
 
 
-def _kept(cluster: Cluster) -> tuple[str, ...]:
-    """What all workers need of this machine: the cluster's folder, and the store's if it is one."""
+def _stores(cluster: Cluster) -> tuple[str, ...]:
+    """The folder of the store, if it is one."""
     store = parse(cluster.store)
-    folder = (str(store.folder),) if isinstance(store, FolderAddress) else ()
-    return (str(cluster.folder), *folder)
+    return (str(store.folder),) if isinstance(store, FolderAddress) else ()
 
 
 def _bundles(cluster: Cluster) -> BundleFolder:

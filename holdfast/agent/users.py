@@ -2,8 +2,8 @@
 
 An agent that runs as root starts them as that user. Their folder stays root's: in it the user owns
 what it writes (`tmp`, `work`, `code`), and can read what it needs; what agent and shim believe of a
-worker it cannot change. All else of the cluster's folder the worker does not see, whatever the modes
-of the files are: the place is covered in its mount namespace (`sandbox`).
+worker it cannot change. All else of the cluster's folder the worker does not see, whatever modes
+files have there: the place is covered in its mount namespace (`sandbox`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Account(NamedTuple):
 
 
 def account(name: str, queue: str, privacy: Privacy) -> Account:
-    """The user of a queue, as this machine has it. `Refused`: its workers cannot be started here."""
+    """The user of a queue, as this machine has it. `Refused`: it cannot start its workers."""
     whose = f"workers of queue {queue!r} run as user {name!r}"
     if os.geteuid() != 0:
         raise Refused(
@@ -111,7 +111,8 @@ def plane_for(coordination: str, folder: Path) -> str:
 def hand_over(folder: Path, user: Account) -> None:
     """Give the worker's folder to its user, as far as it is the user's."""
     for name in _WRITES:
-        if (folder / name).is_dir():
+        # Once: what is the user's already may hold whatever the user has put there.
+        if (folder / name).is_dir() and (folder / name).stat().st_uid != user.uid:
             _give_all(folder / name, user)
     (folder / talk.WORD_NAME).touch(mode=0o600)
     for name in (*_READS, talk.WORD_NAME, talk.SOCKET_NAME):
@@ -134,8 +135,9 @@ def covered(user: Account, needed: Iterable[str]) -> list[str]:
     found = set()
     for path in needed:
         real = Path(os.path.realpath(path))
-        if any(str(real).startswith(f"{place}/") for place in sandbox.SHARED):
-            continue  # these are the worker's own
+        own = any(str(real).startswith(f"{place}/") for place in sandbox.SHARED)
+        if own or not real.exists():
+            continue
         closed = [above for above in reversed(real.parents) if not _may_pass(above, user)]
         if closed or (real.is_dir() and not _may_pass(real, user)):
             found.add(str(closed[0] if closed else real))
@@ -150,7 +152,7 @@ def _may_pass(folder: Path, user: Account) -> bool:
 
 
 def _give_all(top: Path, user: Account) -> None:
-    os.chown(top, user.uid, user.gid, follow_symlinks=False)
     for here, folders, files in os.walk(top):
         for name in (*folders, *files):
             os.chown(Path(here, name), user.uid, user.gid, follow_symlinks=False)
+    os.chown(top, user.uid, user.gid, follow_symlinks=False)

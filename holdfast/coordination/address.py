@@ -18,7 +18,7 @@ _FORMS = "embedded:DIR or zk://h1:2181,h2,h3/chroot?timeout_s=10"
 _EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen", "network", "secret_file")
 _ZOOKEEPER_KEYS = (
     *("timeout_s", "secret_file", "user", "password_env"),
-    *("tls", "ca", "cert", "key", "verify"),
+    *("tls", "ca", "cert", "key", "verify", "owner"),
 )
 SECRET = "secret"  # noqa: S105 (how certificates are checked)
 TRUSTED = "trusted"
@@ -74,6 +74,7 @@ class ZooKeeperAddress:
     password: str | None = field(default=None, repr=False)
     secret_file: Path | None = None  # who we are there; None: nobody in particular
     tls: TLS | None = None
+    owner: int | None = None  # whose process it has to be, on this machine; None: anybody's
 
     @property
     def host_list(self) -> str:
@@ -163,6 +164,7 @@ def _zookeeper(rest: str) -> ZooKeeperAddress:
         password=_password(given),
         secret_file=_secret_file(given),
         tls=_tls(given),
+        owner=_owner(given),
     )
 
 
@@ -246,6 +248,13 @@ def _secret_file(given: Mapping[str, str]) -> Path | None:
             fix="keep one of them",
         )
     return None if named is None else Path(named).expanduser().absolute()
+
+
+def _owner(given: Mapping[str, str]) -> int | None:
+    text = given.get("owner")
+    if text is not None and not text.isdigit():
+        raise Usage(f"owner={text} is not the number of a user", fix="for example owner=1000")
+    return None if text is None else int(text)
 
 
 def _tls(given: Mapping[str, str]) -> TLS | None:

@@ -77,7 +77,7 @@ def closed(folder: Path) -> int:
 def speaks_tls(folder: Path) -> bool:
     """Whether the server over `folder` speaks TLS, with certificates made from its secret."""
     try:
-        return json.loads((folder / "server.json").read_bytes()).get("tls") == SECRET
+        return bool(json.loads((folder / "server.json").read_bytes()).get("tls") == SECRET)
     except (OSError, ValueError):
         return False
 

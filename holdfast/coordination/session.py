@@ -166,7 +166,9 @@ class Session:
         """None: a server that kazoo reaches by itself."""
         if self._embedded is not None:
             return kazoo_client.Ways(launch.user_of(self._embedded.folder), self._tls)
-        wanted = self._target.tls
+        wanted, owner = self._target.tls, self._target.owner
+        if owner is not None:
+            return kazoo_client.Ways(lambda: owner, self._tls)
         if wanted is None or wanted.verify != SECRET:
             return None
         self._tls()  # what is missing for it is said now

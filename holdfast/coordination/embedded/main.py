@@ -9,6 +9,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,7 +166,7 @@ async def _serve(
         finish(70)
 
     greeter = None if context is None else Greeter(server, context, deaf)
-    listener = await _listen(server, host, port, greeter)
+    listener = await _listen(server, options.data, host, port, greeter)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, 0)
     address = _address_of(listener)
@@ -195,12 +196,18 @@ async def _serve(
 
 
 async def _listen(
-    server: Server, host: str, port: int, greeter: Greeter | None
+    server: Server, folder: Path, host: str, port: int, greeter: Greeter | None
 ) -> asyncio.Server | Greeter:
     try:
         if greeter is not None:
             await greeter.listen(host, port)
             return greeter
+        if port == 0 and (known := _port_before(folder)):
+            # Those who know the address only, and cannot read the folder, find us again.
+            with suppress(OSError):
+                return await server.loop.create_server(
+                    lambda: Connection(server), host, known, backlog=1024
+                )
         return await server.loop.create_server(lambda: Connection(server), host, port, backlog=1024)
     except OSError as error:
         server.pipeline.close()
@@ -233,6 +240,15 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _address_of(listener: asyncio.Server | Greeter) -> str:
     host, port = listener.sockets[0].getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _port_before(folder: Path) -> int:
+    """The port of the server before us, if it was killed; 0: none is known."""
+    try:
+        address = json.loads((folder / SERVER_FILE).read_bytes())["address"]
+        return int(str(address).rpartition(":")[2])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _write_server_file(options: Options, address: str, *, tls: bool, closed: int) -> None:

@@ -134,7 +134,7 @@ def test_others_reach_an_embedded_plane_by_the_address_where_it_listens(tmp_path
     shown = create(
         tmp_path / "b", coordination="embedded:coordination?listen=10.0.0.5:2181&timeout_s=7"
     )
-    assert shown.coordination_for_others == "zk://10.0.0.5:2181?timeout_s=7"
+    assert shown.coordination_for_others == "zk://10.0.0.5:2181?timeout_s=7&verify=secret"
     ensemble = create(tmp_path / "c", coordination="zk://h1,h2/ml")
     assert ensemble.coordination_for_others == "zk://h1,h2/ml"
 
