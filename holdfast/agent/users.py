@@ -119,7 +119,7 @@ def hand_over(folder: Path, user: Account) -> None:
         with suppress(FileNotFoundError):
             os.chown(folder / name, user.uid, user.gid, follow_symlinks=False)
     os.chown(folder, 0, user.gid)
-    folder.chmod(0o710)
+    folder.chmod(0o750)  # it opens the folder, to reach the socket in it
 
 
 def give_socket(folder: Path, socket: str) -> None:

@@ -209,7 +209,8 @@ def create(folder: Path, **given: str) -> Cluster:
         part.chmod(0o700)  # it may have been there before
     # It may lie within a project: it is no part of its code.
     disk.draft(made.folder / ".gitignore", b"*\n")
-    draft = _drafted(made)
+    draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
+    disk.draft(draft, (json.dumps(_fields(made), indent=2) + "\n").encode(), durably=True)
     try:
         os.link(draft, made.folder / _FILE)
     except FileExistsError as error:
@@ -227,8 +228,8 @@ def readdressed(cluster: Cluster, coordination: str) -> Cluster:
         return cluster
     parse_coordination(coordination)
     made = replace(cluster, coordination=coordination)
-    _drafted(made).replace(made.folder / _FILE)
-    disk.sync_folder(made.folder)
+    text = json.dumps(_fields(made), indent=2) + "\n"
+    disk.write_private(made.folder / _FILE, text.encode())
     return made
 
 
@@ -303,18 +304,14 @@ def default_folder(folder: Path | None = None) -> Path:
     return next(there, Path.home() / FOLDER_NAME)
 
 
-def _drafted(cluster: Cluster) -> Path:
-    """The file of that cluster, durable and under another name."""
-    fields = {
+def _fields(cluster: Cluster) -> dict[str, Any]:
+    return {
         "format": _FORMAT,
         "name": cluster.name,
         "coordination": _without(cluster.folder, _EMBEDDED, cluster.coordination),
         "store": _without(cluster.folder, _STORE_FOLDER, cluster.store),
         "listen": cluster.listen,
     }
-    draft = cluster.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
-    return draft
 
 
 def _from_variable() -> Path | None:

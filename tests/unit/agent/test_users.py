@@ -13,7 +13,7 @@ from holdfast.agent.privacy import Privacy
 from holdfast.wire.errors import Refused
 
 MOUNTS = Privacy(sandbox.MOUNT)
-SOMEBODY = users.Account("somebody", 54_321, 54_321, (54_321,), "/home/somebody")
+SOMEBODY = users.Account("somebody", 54_321, 54_321, (54_321,), "/nonexistent")
 
 
 def refusal(name: str, privacy: Privacy = MOUNTS) -> str:
