@@ -100,6 +100,10 @@ class Launcher:
         """Those of the ports where the worker could not listen: a stranger does. May block."""
         return tuple(port for port in slots.ports if not _is_free(self._place.host, port))
 
+    def own_code(self, key: Key, bundle: Path) -> Path:
+        """A copy of the code for a worker with a user of its own. May block."""
+        return users.copy_code(bundle, self._folders.worker(key))
+
     def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
         """Make the worker's folder. Whether it can be warm."""
         folder = self._folders.worker(key)
@@ -110,7 +114,6 @@ class Launcher:
         user = None
         if order.user:
             user = users.account(order.user, order.queue, self._place.privacy)
-            bundle = bundle and users.copy_code(bundle, folder)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         if user is not None:
