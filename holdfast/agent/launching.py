@@ -117,7 +117,8 @@ class Launcher:
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         if user is not None:
-            environment |= user.environment()
+            own = user.environment()  # unless the job itself says otherwise
+            environment |= {name: own[name] for name in own.keys() - order.environment.keys()}
             plane = users.plane_for(self._place.coordination, folder)
             environment[talk.COORDINATION_VARIABLE] = plane
         program = program_of(order.command, order.environment, environment["PATH"], cwd)

@@ -90,8 +90,8 @@ def copy_code(bundle: Path, folder: Path) -> Path:
 def plane_for(coordination: str, folder: Path) -> str:
     """The coordination plane as this worker reaches it: with a copy of the workers' credential, and
     by the address of an embedded server, whose folder it cannot read."""
-    address = parse(coordination)
-    if address.secret_file is None:
+    address = parse(coordination) if coordination else None
+    if address is None or address.secret_file is None:
         return coordination
     copy = folder / ACCESS_NAME
     copy.unlink(missing_ok=True)
