@@ -112,13 +112,14 @@ class Agent:
         bounds: Bounds | None = None,
         privacy: Privacy = _NO_PRIVACY,
         keep: tuple[str, ...] = (),
+        stores: tuple[str, ...] = (),
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
         `store` and `coordination` are the addresses of the blobs and of the plane, `region` is
         where this machine is: workers are told all of it. `warm`: torch is imported for them from
         now on, not only when the first wants it. `privacy`: how workers get a /tmp of their own;
-        they see the folders `keep` though these lie in it.
+        they see the folders `keep` though these lie in it, and write to those of `stores`.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -139,7 +140,7 @@ class Agent:
         found = cgroups.find()
         log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
         log.info("whether workers have a /tmp of their own", **privacy._asdict())
-        place = Place(machine.host, store, warm, region, coordination, privacy, keep)
+        place = Place(machine.host, store, warm, region, coordination, privacy, keep, stores)
         launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
         agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock

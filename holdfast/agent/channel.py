@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, assert_never
 
+from holdfast.agent import users
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
 from holdfast.wire import logs, sharing, talk
 from holdfast.wire.errors import Refused, Usage
@@ -122,6 +123,7 @@ def _listen(folder: Path) -> socket.socket:
         with suppress(FileNotFoundError):
             os.unlink(talk.SOCKET_NAME, dir_fd=handle)
         listener.bind(talk.socket_path(handle))
+        users.give_socket(folder, talk.socket_path(handle))
         listener.listen()
     finally:
         os.close(handle)

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.agent import cgroups, privacy, processes, shim
+from holdfast.agent import cgroups, privacy, processes, shim, users
 from holdfast.agent.events import Identity, Key, Slots, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.privacy import Keep, Privacy
 from holdfast.agent.programs import program_of, wants_torch
 from holdfast.wire import logs, talk
+from holdfast.wire.errors import Refused
 from holdfast.wire.job_certificates import equip
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
@@ -36,6 +37,7 @@ from holdfast.wire.orders import StartWorker
 
 _NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
+SERVING_NAME: Final = "serving"  # where replicas of this machine share what they have fetched
 
 log = logs.get(__name__)
 
@@ -63,6 +65,7 @@ class Place:
     coordination: str = ""
     privacy: Privacy = _NO_PRIVACY
     keep: tuple[str, ...] = ()  # folders that workers see though they lie in /tmp
+    stores: tuple[str, ...] = ()  # those of them that all workers write to
 
 
 class Born(NamedTuple):
@@ -97,6 +100,10 @@ class Launcher:
         """Those of the ports where the worker could not listen: a stranger does. May block."""
         return tuple(port for port in slots.ports if not _is_free(self._place.host, port))
 
+    def own_code(self, key: Key, bundle: Path) -> Path:
+        """A copy of the code for a worker with a user of its own. May block."""
+        return users.copy_code(bundle, self._folders.worker(key))
+
     def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
         """Make the worker's folder. Whether it can be warm."""
         folder = self._folders.worker(key)
@@ -104,19 +111,32 @@ class Launcher:
             path.mkdir(mode=0o700, exist_ok=True)
         if order.secret:
             equip(folder, order.secret)
+        user = None
+        if order.user:
+            user = users.account(order.user, order.queue, self._place.privacy)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
+        if user is not None:
+            own = user.environment()  # unless the job itself says otherwise
+            environment |= {name: own[name] for name in own.keys() - order.environment.keys()}
+            plane = users.plane_for(self._place.coordination, folder)
+            environment[talk.COORDINATION_VARIABLE] = plane
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
         launch = self._launch_file(key, order, slots, cwd)
         launch |= {"environment": environment, "program": program and program.fields()}
-        launch["tmp"] = self._own_tmp(folder, cwd, order, environment)
+        if user is None:
+            launch["tmp"] = self._own_tmp(folder, cwd, order, environment)
+        else:
+            launch["tmp"] = self._own_places(folder, order, environment, user)
+            launch["user"] = {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)}
+            users.hand_over(folder, user)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             shim.write_durably(handle, "launch.json", launch)
         finally:
             os.close(handle)
-        if program is None:
-            return False
+        if program is None or user is not None:
+            return False  # the nursery is root's: what it forks has its memory
         if serves(order):
             # It does not wait for the nursery. Whoever comes in its place will find it warm.
             self._keeper.begin()
@@ -173,6 +193,30 @@ class Launcher:
         python = environment.get("PYTHONPATH", "")
         words = (*order.command, *order.environment.values(), *python.split(os.pathsep))
         return privacy.plan(self._place.privacy, folder, Keep(folders, words))
+
+    def _own_places(
+        self, folder: Path, order: StartWorker, environment: Mapping[str, str], user: users.Account
+    ) -> dict[str, Any]:
+        """The same for a worker with a user of its own: of what is root's it sees what it needs."""
+        python = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
+        shared = [Path(one) for one in self._place.stores]
+        if serves(order):
+            shared.append(self._folders.home / SERVING_NAME)
+        for path in shared:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mapped = [os.path.realpath(path) for path in shared]
+        words = (*order.command, *order.environment.values(), *python)
+        plan = privacy.plan(self._place.privacy, folder, Keep((), words))
+        if plan is None:
+            raise Refused(
+                f"workers of queue {order.queue!r} cannot have a /tmp of their own here",
+                why="what they need is /tmp itself",
+                fix="keep the cluster's folder and the environment of Python elsewhere",
+            )
+        needed = [str(folder), *privacy.python_places(), *python]
+        cover = users.covered(user, (*needed, *mapped))
+        plan["keep"] = sorted({*plan["keep"], *needed})
+        return {**plan, "cover": cover, "mapped": mapped, "ids": [user.uid, user.gid]}
 
     def _environment(self, key: Key, order: StartWorker, slots: Slots) -> dict[str, str]:
         """The agent's environment without its own settings, the order's, then what is certain."""

@@ -29,7 +29,8 @@ from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder
 from holdfast.agent.uplink import Uplink
 from holdfast.cluster import Cluster, Registration, opened, register, ties
-from holdfast.coordination import access
+from holdfast.coordination import access, tls
+from holdfast.coordination.address import parse as parse_coordination
 from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
 from holdfast.storage.address import FolderAddress, parse
@@ -151,7 +152,8 @@ class _Main:
                 warm=options.warm,
                 bounds=_bounds(options),
                 privacy=await asyncio.to_thread(_privacy, options),
-                keep=_kept(cluster),
+                keep=(str(cluster.folder), *_stores(cluster)),
+                stores=_stores(cluster),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -272,11 +274,10 @@ def _privacy(options: Options) -> privacy.Privacy:
     return found
 
 
-def _kept(cluster: Cluster) -> tuple[str, ...]:
-    """What all workers need of this machine: the cluster's folder, and the store's if it is one."""
+def _stores(cluster: Cluster) -> tuple[str, ...]:
+    """The folder of the store, if it is one."""
     store = parse(cluster.store)
-    folder = (str(store.folder),) if isinstance(store, FolderAddress) else ()
-    return (str(cluster.folder), *folder)
+    return (str(store.folder),) if isinstance(store, FolderAddress) else ()
 
 
 def _bundles(cluster: Cluster) -> BundleFolder:
@@ -292,8 +293,9 @@ def _coordination(cluster: Cluster, home: Path) -> str:
         return cluster.coordination_for_others
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / access.NAME
-    access.keep(path, ours.for_workers(), anew=True)
-    return with_secret_file(cluster.coordination_for_others, path)
+    plane = cluster.coordination_for_others
+    access.keep(path, tls.for_workers(ours, parse_coordination(plane)), anew=True)
+    return with_secret_file(plane, path)
 
 
 def _papers(cluster: Cluster, node: str) -> wallet.Wallet:

@@ -59,7 +59,7 @@ class Keep(NamedTuple):
 
 def plan(privacy: Privacy, folder: Path, keep: Keep) -> dict[str, Any] | None:
     """The worker's part of launch.json: its own places, in its folder; None: it has none."""
-    needed = {str(folder), *keep.folders, sys.prefix, sys.base_prefix, sys.executable}
+    needed = {str(folder), *keep.folders, *python_places()[:3]}
     if not privacy.kind:
         return None
     if any(os.path.realpath(path) in sandbox.SHARED for path in needed):
@@ -69,9 +69,14 @@ def plan(privacy: Privacy, folder: Path, keep: Keep) -> dict[str, Any] | None:
     for name in ("tmp", "var-tmp"):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
         own.append(str(folder / name))
-    kept = {*needed, *filter(None, sys.path), *_ALWAYS, *named(keep.words)}
+    kept = {*needed, *python_places(), *_ALWAYS, *named(keep.words)}
     below = [path for path in sorted(kept) if _is_below(path)]
     return {"kind": privacy.kind, "folders": own, "keep": below}
+
+
+def python_places() -> tuple[str, ...]:
+    """Where our Python is, and what it imports from."""
+    return (sys.prefix, sys.base_prefix, sys.executable, *filter(None, sys.path))
 
 
 def named(words: Iterable[str]) -> set[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 
 SHARED = ("/tmp", "/var/tmp")  # noqa: S108 - the places themselves
@@ -25,15 +26,34 @@ _NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
 _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 _DETACH = 2
 _SET_DUMPABLE = 4
+# The newer calls for mounts have the same numbers everywhere.
+_OPEN_TREE, _MOVE_MOUNT, _SET_ATTRIBUTES = 428, 429, 442
+_CLONE, _CLOSES, _EMPTY_PATH, _FROM_HANDLE, _HERE = 1, 0o2000000, 0x1000, 4, -100
+_ID_MAP = 0x0010_0000
+_MOUNT_ATTRIBUTES = struct.Struct("QQQQ")
 
 
 class Plan:
-    """How: `kind` of namespace, a folder to lie over each of `SHARED`, and what to keep."""
+    """How: `kind` of namespace, a folder to lie over each of `SHARED`, and what to keep.
 
-    def __init__(self, kind: str, folders: list[str], keep: list[str]) -> None:
+    For a worker with a user of its own: `cover`, folders of which only what is kept is to be seen;
+    and `mapped`, folders of ours that are to be as if they were that user's (`ids`)."""
+
+    def __init__(
+        self,
+        kind: str,
+        folders: list[str],
+        keep: list[str],
+        cover: tuple[str, ...] = (),
+        mapped: tuple[str, ...] = (),
+        ids: tuple[int, int] = (0, 0),
+    ) -> None:
         self.kind = kind
         self.folders = folders
         self.keep = keep
+        self.cover = cover
+        self.mapped = mapped
+        self.ids = ids
 
 
 def enter(plan: Plan) -> None:
@@ -46,9 +66,12 @@ def enter(plan: Plan) -> None:
     # All of it is opened before anything is covered: it may lie below what is.
     opened: dict[str, int] = {}
     made: list[str] = []
+    trees = {path: _as_if_owned(libc, path, plan.ids) for path in plan.mapped}
+    # What is made on the way to what is kept can be passed by another user, if there is one.
+    before = os.umask(0o022 if plan.ids[0] else 0o077)
     try:
         places = [place for place in SHARED if os.path.isdir(place) and not os.path.islink(place)]
-        kept = {place: outermost(plan.keep, place) for place in places}
+        kept = {place: outermost(plan.keep, place) for place in (*places, *plan.cover)}
         for path in (*plan.folders, *(one for each in kept.values() for one in each)):
             opened[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
         for place, folder in zip(SHARED, plan.folders, strict=True):
@@ -56,13 +79,77 @@ def enter(plan: Plan) -> None:
                 _lay(libc, opened[folder], place, made)
                 for path in kept[place]:
                     _lay(libc, opened[path], path, made)
+        for place in plan.cover:
+            if libc.mount(b"tmpfs", place.encode(), b"tmpfs", ctypes.c_ulong(0), b"mode=755"):
+                raise _failed(f"cover {place}")
+            made.append(place)
+            for path in kept[place]:
+                _lay(libc, opened[path], path, made)
+        for path, tree in trees.items():
+            os.makedirs(path, exist_ok=True)
+            _call(libc, _MOVE_MOUNT, tree, b"", _HERE, path.encode(), _FROM_HANDLE)
+            made.append(path)
     except OSError:
         for path in reversed(made):
             libc.umount2(path.encode(), _DETACH)
         raise
     finally:
-        for handle in opened.values():
+        os.umask(before)
+        for handle in (*opened.values(), *trees.values()):
             os.close(handle)
+
+
+def _as_if_owned(libc: ctypes.CDLL, path: str, ids: tuple[int, int]) -> int:
+    """A copy of the mount at `path`, open and not laid anywhere yet. In it what is root's is that
+    user's, and what the user makes is root's."""
+    tree = _call(libc, _OPEN_TREE, _HERE, os.path.realpath(path).encode(), _CLONE | _CLOSES)
+    space = _mapping(libc, ids)
+    try:
+        wish = _MOUNT_ATTRIBUTES.pack(_ID_MAP, 0, 0, space)
+        _call(libc, _SET_ATTRIBUTES, tree, b"", _EMPTY_PATH, wish, len(wish))
+    except OSError as error:
+        os.close(tree)
+        raise OSError(
+            error.errno,
+            f"files of {path} cannot be another user's here ({error.strerror}): "
+            "that takes Linux 5.12 and a file system that maps users; or a store in S3",
+        ) from None
+    finally:
+        os.close(space)
+    return tree
+
+
+def _mapping(libc: ctypes.CDLL, ids: tuple[int, int]) -> int:
+    """An open namespace of users in which root is that user. A process has to be in it first."""
+    ours, theirs = os.pipe()
+    go, wait = os.pipe()
+    child = os.fork()
+    if not child:
+        made = libc.unshare(_NEW_USER) == 0
+        os.write(theirs, b"+" if made else b"-")
+        os.read(go, 1)
+        os._exit(0)
+    try:
+        if os.read(ours, 1) != b"+":
+            raise OSError(1, "no namespace of users can be made")
+        for name, number in zip(("uid_map", "gid_map"), ids, strict=True):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(f"0 {number} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.write(wait, b"+")
+        os.waitpid(child, 0)
+        for handle in (ours, theirs, go, wait):
+            os.close(handle)
+
+
+def _call(libc: ctypes.CDLL, number: int, *words: object) -> int:
+    """A system call that the C library may not know."""
+    made = [ctypes.c_long(word) if isinstance(word, int) else word for word in words]
+    answer: int = libc.syscall(ctypes.c_long(number), *made)
+    if answer < 0:
+        raise _failed(f"system call {number}")
+    return answer
 
 
 def _lay(libc: ctypes.CDLL, handle: int, path: str, made: list[str]) -> None:

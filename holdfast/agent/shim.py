@@ -221,15 +221,14 @@ class Shim:
         os.dup2(err, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.setsid()
+        user = launch.get("user")
         if launch.get("tmp"):
             try:
                 sandbox.enter(sandbox.Plan(**launch["tmp"]))
             except OSError as error:
+                if user:
+                    raise  # it would see what it must not
                 os.write(2, f"holdfast: /tmp is shared with others: {error}\n".encode())
-        # After it: whoever enters a namespace of users loses the wish.
-        self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(127)
         if launch["cgroup"]:
             with open(f"{launch['cgroup']}/cgroup.procs", "w") as file:
                 file.write("0")
@@ -238,6 +237,14 @@ class Shim:
             os.sched_setaffinity(0, launch["cpus"])
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(_OOM_SCORE))
+        if user:
+            os.setgroups(user["groups"])
+            os.setresgid(user["gid"], user["gid"], user["gid"])
+            os.setresuid(user["uid"], user["uid"], user["uid"])
+        # After both: whoever enters a namespace of users, or becomes another one, loses the wish.
+        self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
         os.chdir(launch["cwd"])
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.cluster import Cluster, Process
+    from holdfast.launch.local import Up
 
 UP_EXAMPLES = """[bold]Examples[/]
 
@@ -69,6 +70,14 @@ def up(
         str | None,
         typer.Option(help="This machine's address, so that others may join; otherwise loopback."),
     ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="trusted",
+            help="With --listen: nobody else has access to the network, so the embedded server "
+            "needs no TLS.",
+        ),
+    ] = None,
     coordinators: Annotated[int, typer.Option(help="How many; one leads.", min=1, max=9)] = 1,
     agents: Annotated[int, typer.Option(help="How many nodes on this machine.", min=0, max=10)] = 1,
     cpu: CpuOption = None,
@@ -83,11 +92,13 @@ def up(
     Makes the folder and the certificates if they are new, starts the coordination server, the
     coordinators and the agents, and waits until they are ready. Run it again at any time.
     """
+    from holdfast.coordination.address import checked_network
     from holdfast.launch import local
     from holdfast.launch.cluster import default_folder
 
     folder = default_folder(cluster)
     given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
+    given["network"] = None if network is None else checked_network(network)
     wanted = {key: value for key, value in given.items() if value is not None}
     found = _made(folder, wanted)
     room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
@@ -99,6 +110,12 @@ def up(
             room=room,
             look=lambda what: look(f"waiting for {what}"),
         )
+    _show_up(found, done, as_json=as_json)
+    if room != local.Room() and not any(one.startswith("agent") for one in done.started):
+        output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
+
+
+def _show_up(found: Cluster, done: Up, *, as_json: bool) -> None:
     if as_json:
         output.show_json(
             {
@@ -113,8 +130,6 @@ def up(
         return
     _show(found, done.processes, done.started)
     _closed(done.closed, done.tightened)
-    if room != local.Room() and not any(one.startswith("agent") for one in done.started):
-        output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     _next(found)
 
 
@@ -189,10 +204,11 @@ def _check_same(found: Cluster, wanted: dict[str, str]) -> None:
     from holdfast.cluster import described
     from holdfast.wire.errors import Usage
 
-    meant = described(found.folder, **wanted)
+    meant = described(found.folder, **{key: wanted[key] for key in wanted if key != "network"})
+    network = found.embedded.network if found.embedded is not None else ""
     for key, value in wanted.items():
-        have = str(getattr(found, key))
-        if getattr(meant, key) != have:
+        have = network if key == "network" else str(getattr(found, key))
+        if (value if key == "network" else getattr(meant, key)) != have:
             raise Usage(
                 f"{found.folder} is a cluster with --{key} {have}",
                 why=f"--{key} {value} was given, and that does not change once it is made",

@@ -59,6 +59,13 @@ def serve(
     tls_ca: Annotated[
         Path | None, typer.Option(help="PEM: clients must show a certificate of this CA.")
     ] = None,
+    network: Annotated[
+        str,
+        typer.Option(
+            metavar="trusted",
+            help="No TLS, also where other machines reach it: nobody else has access there.",
+        ),
+    ] = "",
     tick_ms: Annotated[
         int | None, typer.Option(help="Sessions may last from 2 to 20 of these.")
     ] = None,
@@ -70,8 +77,10 @@ def serve(
     """Run a coordination server here until it is told to stop (Ctrl-C, SIGTERM).
 
     Whoever can read its folder is let in: [cyan]embedded:DIR[/] here, and elsewhere
-    [cyan]zk://HOST:PORT?secret_file=FILE[/] with a copy of DIR/access.
+    [cyan]zk://HOST:PORT?verify=secret&secret_file=FILE[/] with a copy of DIR/access. Where other
+    machines reach it, it speaks TLS with certificates that the secret makes.
     """
+    from holdfast.coordination.address import checked_network
     from holdfast.coordination.embedded.main import Options
     from holdfast.coordination.embedded.main import serve as run_server
     from holdfast.wire import limits, logs
@@ -89,6 +98,7 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_ca=tls_ca,
+        network=checked_network(network),
         tick_ms=limits.TICK_MS if tick_ms is None else tick_ms,
         open=open_to_all,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,8 @@ QUEUE_EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast queue set production --cpu 8 --memory 64GiB --gpu 4[/]   guaranteed to its jobs
 
   [cyan]holdfast queue set trials --limit-gpu 2[/]                        never more than 2 GPUs
+
+  [cyan]holdfast queue set trials --user trials[/]                        whom its workers run as
 
   [cyan]holdfast queue remove trials[/]
 
@@ -52,6 +55,9 @@ def queues(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         output.show_json({"queues": rows})
         return
     columns = ["queue", "guaranteed", "limit", "in use", "running", "waiting"]
+    whom = {row["name"]: row["user"] for row in rows if row["user"]}
+    if whom:
+        columns.append("runs as")
     shown = [
         (
             row["name"],
@@ -60,6 +66,7 @@ def queues(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
             _amount(row["used"]) or "-",
             row["running"],
             row["waiting"],
+            *((whom.get(row["name"], "-"),) if whom else ()),
         )
         for row in rows
     ]
@@ -75,9 +82,13 @@ def set_(
     limit_cpu: Annotated[float | None, typer.Option(min=0, help="The most cores.")] = None,
     limit_memory: Annotated[str, typer.Option(help="The most memory.")] = "",
     limit_gpu: Annotated[int | None, typer.Option(min=0, help="The most GPUs.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="Whom its workers run as; '' for the agents' own. Stays if not named."),
+    ] = None,
     cluster: ClusterOption = None,
 ) -> None:
-    """Make a queue, or change its shares. What is not named is 0, or without a limit."""
+    """Make a queue, or change it. Shares that are not named are 0, or without a limit."""
     from holdfast.control.facts import Queue
     from holdfast.control.spec import Resources
 
@@ -90,8 +101,11 @@ def set_(
             fix="raise the limit, or leave it out",
         )
     with opened(cluster) as found:
-        found.plane.put_queue(Queue(name, guaranteed, limit))
-    output.out().print(f"queue {name}: {_plain(guaranteed)} guaranteed", markup=False)
+        before = found.plane.queues().get(name)
+        whom = _user(user) if user is not None else before.user if before else ""
+        found.plane.put_queue(Queue(name, guaranteed, limit, whom))
+    runs = f"; its workers run as {whom}" if whom else ""
+    output.out().print(f"queue {name}: {_plain(guaranteed)} guaranteed{runs}", markup=False)
     listing.note(f"next: a job takes it by the line `queue: {name}` in its file; holdfast queues")
 
 
@@ -106,6 +120,7 @@ def remove(name: QueueArgument, cluster: ClusterOption = None) -> None:
     output.out().print(f"queue {name} is removed", markup=False)
 
 
+_USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")  # as useradd takes it
 # What no machine has: a limit that is none.
 _UNLIMITED_CPU = 1e9
 _UNLIMITED = 1 << 62
@@ -134,6 +149,18 @@ def _bytes(text: str) -> int:
     return found
 
 
+def _user(name: str) -> str:
+    if name and not _USER.fullmatch(name):
+        raise Usage(f"{name!r} is not the name of a user", fix="--user NAME, as `id NAME` knows it")
+    if name == "root":
+        raise Usage(
+            "workers of a queue do not run as root",
+            why="a queue has a user so that its jobs cannot read everything",
+            fix="name another one, which every machine has: useradd --system --create-home NAME",
+        )
+    return name
+
+
 def _names(known: dict[str, Queue], jobs: list[Job]) -> set[str]:
     living = {job.spec.queue for job in jobs if not job.status.phase.final}
     return {*known, *living, "default"}
@@ -150,6 +177,7 @@ def _row(name: str, queue: Queue | None, jobs: list[Job]) -> dict[str, Any]:
         "name": name,
         "guaranteed": _document(queue.guaranteed) if queue else None,
         "limit": _document(queue.limit) if queue and queue.limit else None,
+        "user": queue.user if queue and queue.user else None,
         "used": _document(used),
         "running": sum(1 for job in mine if job.placements),
         "waiting": sum(1 for job in mine if job.status.phase.value == "queued"),

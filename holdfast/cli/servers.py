@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 
-from holdfast.coordination import launch
-from holdfast.coordination.address import TLS, EmbeddedAddress, ZooKeeperAddress, parse
+from holdfast.coordination import access, launch, tls
+from holdfast.coordination.address import SECRET, TLS, EmbeddedAddress, parse
 from holdfast.wire.errors import Unavailable
 
 
@@ -29,7 +29,8 @@ def places(address: str) -> list[ServerPlace]:
     found = parse(with_scheme(address))
     if isinstance(found, EmbeddedAddress):
         return [_of_folder(found)]
-    return [ServerPlace(host, port, _context(found)) for host, port in found.hosts]
+    context = None if found.tls is None else tls.context(found.tls, access.shown_to(found))
+    return [ServerPlace(host, port, context) for host, port in found.hosts]
 
 
 def _of_folder(address: EmbeddedAddress) -> ServerPlace:
@@ -42,18 +43,7 @@ def _of_folder(address: EmbeddedAddress) -> ServerPlace:
             fix=f"holdfast coord serve --data {address.folder}",
         )
     host, _, port = found.rpartition(":")
-    return ServerPlace(host.strip("[]"), int(port))
-
-
-def _context(address: ZooKeeperAddress) -> ssl.SSLContext | None:
-    tls: TLS | None = address.tls
-    if tls is None:
-        return None
-    context = ssl.create_default_context(cafile=tls.ca)
-    if tls.verify != "host":
-        context.check_hostname = False
-    if tls.verify == "none":
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context
+    context = None
+    if launch.speaks_tls(address.folder):
+        context = tls.context(TLS(verify=SECRET), access.shown_to(address))
+    return ServerPlace(host.strip("[]"), int(port), context)

@@ -4,7 +4,8 @@
     access            the secret of an ensemble's plane; of an embedded server: in its own folder
     coordination/     the embedded server's state, where there is one
     store/            blobs, where the store is a folder
-    authority/        who lets machines in; only where the cluster was made
+    authority/        who lets machines in, with the secret of an ensemble's plane; only where the
+                      cluster was made
     standby/          the same, lent to a machine whose coordinator may lead too
     wallet/NODE/      papers of a node
     nodes/NODE/       an agent's own folder
@@ -19,13 +20,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.coordination import Session, access, connect
 from holdfast.coordination.access import Access
-from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, with_secret_file
+from holdfast.coordination.address import (
+    SECRET,
+    EmbeddedAddress,
+    ZooKeeperAddress,
+    with_secret_file,
+)
 from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
@@ -79,6 +85,10 @@ class Cluster:
         plane, file = parse_coordination(self.coordination), self.access_file
         if isinstance(plane, ZooKeeperAddress) and plane.user is not None:
             return access.shown_to(plane)
+        if self.is_home and self.embedded is None:
+            # An ensemble keeps nothing of it. Whoever copies the authority has it too: with a new
+            # one he would be a stranger to his own cluster.
+            return access.kept_twice(file, self.authority_folder / access.NAME)
         if self.is_home and not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return access.kept(file)
@@ -111,7 +121,8 @@ class Cluster:
             return self.coordination
         if embedded.listen == EmbeddedAddress.listen:
             return self.coordination  # others are on this machine too
-        return f"zk://{embedded.listen}?timeout_s={embedded.timeout_s:g}"
+        tls = f"&verify={SECRET}" if embedded.encrypts else ""
+        return f"zk://{embedded.listen}?timeout_s={embedded.timeout_s:g}{tls}"
 
     @property
     def store_is_local(self) -> bool:
@@ -198,15 +209,8 @@ def create(folder: Path, **given: str) -> Cluster:
         part.chmod(0o700)  # it may have been there before
     # It may lie within a project: it is no part of its code.
     disk.draft(made.folder / ".gitignore", b"*\n")
-    fields = {
-        "format": _FORMAT,
-        "name": made.name,
-        "coordination": _without(made.folder, _EMBEDDED, made.coordination),
-        "store": _without(made.folder, _STORE_FOLDER, made.store),
-        "listen": made.listen,
-    }
     draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    disk.draft(draft, (json.dumps(fields, indent=2) + "\n").encode(), durably=True)
+    disk.draft(draft, (json.dumps(_fields(made), indent=2) + "\n").encode(), durably=True)
     try:
         os.link(draft, made.folder / _FILE)
     except FileExistsError as error:
@@ -214,6 +218,18 @@ def create(folder: Path, **given: str) -> Cluster:
     finally:
         draft.unlink()
     disk.sync_folder(made.folder)
+    return made
+
+
+def readdressed(cluster: Cluster, coordination: str) -> Cluster:
+    """The same cluster, with its coordination plane at that address from now on: for a machine that
+    is told another one when it joins again."""
+    if coordination == cluster.coordination:
+        return cluster
+    parse_coordination(coordination)
+    made = replace(cluster, coordination=coordination)
+    text = json.dumps(_fields(made), indent=2) + "\n"
+    disk.write_private(made.folder / _FILE, text.encode())
     return made
 
 
@@ -286,6 +302,16 @@ def default_folder(folder: Path | None = None) -> Path:
         return named.expanduser().absolute()
     there = (place for place in _usual_places() if (place / _FILE).exists())
     return next(there, Path.home() / FOLDER_NAME)
+
+
+def _fields(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "name": cluster.name,
+        "coordination": _without(cluster.folder, _EMBEDDED, cluster.coordination),
+        "store": _without(cluster.folder, _STORE_FOLDER, cluster.store),
+        "listen": cluster.listen,
+    }
 
 
 def _from_variable() -> Path | None:

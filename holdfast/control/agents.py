@@ -31,7 +31,7 @@ from holdfast.control.door import (
 from holdfast.control.facts import Observed
 from holdfast.control.lines import Lines, OrderRefused
 from holdfast.control.observing import People
-from holdfast.control.stream import Stream, hello_of
+from holdfast.control.stream import Stream, first_of, hello_in
 from holdfast.control.token_first import TokenFirst
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
@@ -313,13 +313,15 @@ class GrpcAgents:
 
     async def _attach(self, _requests: Any, context: Context) -> None:
         try:
-            # The hello first, also of those who may not come in: a refusal that meets it under way
-            # would reach the agent without its reason.
+            # The first message is taken, also of those who may not come in: a refusal that meets it
+            # under way would reach the agent without its reason. It is not looked into before the
+            # token is.
             async with asyncio.timeout(HELLO_S):
-                said = await hello_of(context, self._authority.cluster)
+                raw = await first_of(context)
                 # Now, alone: a refusal that met it under way with the first message would fail.
                 await context.send_initial_metadata(())
             peer = check_peer(self._authority, context)
+            said = hello_in(raw, self._authority.cluster)
             if said.node != peer.node:
                 raise not_yours(said.node, peer)
             # A stream ends with the certificate it was opened with; agents renew long before.

@@ -177,6 +177,7 @@ class Queue:
     name: str
     guaranteed: Resources
     limit: Resources | None = None  # None: whatever is free
+    user: str = ""  # whom its workers run as, on machines whose agent is root's; empty: as that
 
 
 @dataclass(frozen=True, slots=True)

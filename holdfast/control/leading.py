@@ -6,7 +6,8 @@ what brings them together. It may die between any two writes, and whoever leads 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.control.agents_port import Agents
 from holdfast.control.commands import CommitCheckpoint, Decision, Order
@@ -21,6 +22,7 @@ from holdfast.wire import logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import Conflict, Fenced, HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import TICK_S_MAX, TROUBLE_S
+from holdfast.wire.orders import StartWorker
 
 _log = logs.get(__name__)
 
@@ -29,7 +31,16 @@ def decide(desired: Desired, observed: Observed, now_s: float) -> list[Decision]
     """What to do next: plan the room, then reconcile. Pure."""
     rooms = node_rooms(desired, observed)
     planned = plan(list(desired.jobs.values()), rooms, desired.queues, now_s)
-    return reconcile(desired, observed, now_s, planned)
+    decisions = reconcile(desired, observed, now_s, planned)
+    users = {queue.name: queue.user for queue in desired.queues.values() if queue.user}
+    return [_as_its_user(decision, users) for decision in decisions] if users else decisions
+
+
+def _as_its_user(decision: Decision, users: Mapping[str, str]) -> Decision:
+    order = decision.command
+    if not isinstance(order, StartWorker) or order.queue not in users:
+        return decision
+    return replace(decision, command=replace(order, user=users[order.queue]))
 
 
 class Term:

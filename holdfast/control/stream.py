@@ -111,10 +111,15 @@ def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> Callab
     return do
 
 
-async def hello_of(context: Context, cluster: str) -> Said:
-    """Who opened the stream; `Denied` if that is nobody we speak to."""
+async def first_of(context: Context) -> bytes:
+    """The first message of a stream, as it came; nothing: there is none."""
     raw = await context.read()
-    return _said(pb.FromAgent() if raw is rpc.EOF else _parsed(raw), cluster)
+    return b"" if raw is rpc.EOF else bytes(raw)
+
+
+def hello_in(raw: bytes, cluster: str) -> Said:
+    """Who opened the stream, by its first message; `Denied` if that is nobody we speak to."""
+    return _said(_parsed(raw), cluster)
 
 
 def _parsed(raw: bytes) -> pb.FromAgent:

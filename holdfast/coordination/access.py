@@ -57,11 +57,18 @@ class Access:
     secret: str = field(repr=False)
     owner: str  # the identity that may do everything
     worker: str  # the identity of workers
+    # A worker's own certificate with its key, and whom to trust; PEM. Others make theirs.
+    certificates: tuple[str, str] | None = field(default=None, repr=False)
 
     @property
     def credential(self) -> str:
         """What is shown to a server, as the scheme `digest` has it."""
         return f"{self.user}:{self.secret}"
+
+    @property
+    def is_lesser(self) -> bool:
+        """Whether it is a worker's."""
+        return self.user == WORKER
 
     def acl(self, path: str) -> tuple[Entry, ...]:
         """The access list of the node at `path`, below the cluster's root."""
@@ -81,7 +88,10 @@ class Access:
 
     def document(self) -> bytes:
         """What is kept in the file."""
-        fields = {"format": _FORMAT, "user": self.user, "secret": self.secret, "owner": self.owner}
+        fields: dict[str, object] = {"format": _FORMAT, "user": self.user}
+        fields |= {"secret": self.secret, "owner": self.owner}
+        if self.certificates is not None:
+            fields["identity"], fields["trust"] = self.certificates
         return (json.dumps(fields) + "\n").encode()
 
 
@@ -119,7 +129,9 @@ def parsed(document: bytes) -> Access:
     if fields["format"] != _FORMAT or user not in _USERS or not secret:
         raise ValueError
     worker = secret if user == WORKER else _workers_secret(secret)
-    return Access(user, secret, owner, digest_of(WORKER, worker))
+    has_certificate = "identity" in fields
+    shown = (str(fields["identity"]), str(fields["trust"])) if has_certificate else None
+    return Access(user, secret, owner, digest_of(WORKER, worker), shown)
 
 
 def kept(path: Path) -> Access:
@@ -128,6 +140,19 @@ def kept(path: Path) -> Access:
     if not path.exists():
         keep(path, of(OWNER, secrets.token_hex(_SECRET_BYTES)))
     return read(path)
+
+
+def kept_twice(path: Path, spare: Path) -> Access:
+    """As `kept`, at `path`, with a copy at `spare`. The one makes good the loss of the other."""
+    if not path.exists():
+        if spare.exists():
+            keep(path, read(spare))
+        else:
+            kept(path)
+    found = read(path)
+    if not spare.exists():
+        keep(spare, found)
+    return found
 
 
 def keep(path: Path, access: Access, *, anew: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,14 @@ from holdfast.wire.limits import LINGER_S, SESSION_TIMEOUT_S, TICK_MS
 
 DEFAULT_PORT = 2181
 _FORMS = "embedded:DIR or zk://h1:2181,h2,h3/chroot?timeout_s=10"
-_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen", "secret_file")
+_EMBEDDED_KEYS = ("timeout_s", "linger_s", "tick_ms", "listen", "network", "secret_file")
 _ZOOKEEPER_KEYS = (
     *("timeout_s", "secret_file", "user", "password_env"),
-    *("tls", "ca", "cert", "key", "verify"),
+    *("tls", "ca", "cert", "key", "verify", "owner"),
 )
-_VERIFY = ("host", "ca", "none")
+SECRET = "secret"  # noqa: S105 (how certificates are checked)
+TRUSTED = "trusted"
+_VERIFY = ("host", "ca", "none", SECRET)
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -32,7 +35,14 @@ class EmbeddedAddress:
     linger_s: float = LINGER_S
     tick_ms: int = TICK_MS
     listen: str = "127.0.0.1:0"  # where the server listens when it is started
+    network: str = ""  # "trusted": it speaks plain text also to other machines
     secret_file: Path | None = None  # who we are there; None: its own, in the folder
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether the server speaks TLS: where other machines reach it, unless it was told that
+        nobody else has access to their network."""
+        return self.network != TRUSTED and not is_loopback(self.listen.rpartition(":")[0])
 
     def __str__(self) -> str:
         return f"embedded:{self.folder}"
@@ -43,7 +53,8 @@ class TLS:
     """How the servers are verified and what we show them.
 
     `verify`: "host" checks the certificate and the host's name, "ca" the certificate only, "none"
-    nothing: the link is then open to anyone in between.
+    nothing: the link is then open to anyone in between. "secret": both sides show certificates that
+    only the plane's secret makes (`holdfast.coordination.tls`).
     """
 
     ca: Path | None = None
@@ -63,6 +74,7 @@ class ZooKeeperAddress:
     password: str | None = field(default=None, repr=False)
     secret_file: Path | None = None  # who we are there; None: nobody in particular
     tls: TLS | None = None
+    owner: int | None = None  # whose process it has to be, on this machine; None: anybody's
 
     @property
     def host_list(self) -> str:
@@ -103,6 +115,21 @@ def with_secret_file(text: str, path: Path) -> str:
     return f"{where}?{urllib.parse.urlencode([*kept, ('secret_file', str(path))], safe='/:,[]')}"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches that address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host in ("localhost", "")  # a port alone is on loopback
+
+
+def checked_network(text: str) -> str:
+    """What is said of the network between machines: nothing, or that it is trusted."""
+    if text not in ("", TRUSTED):
+        raise Usage(f"the network is {TRUSTED}, or nothing is said of it", why=f"not {text!r}")
+    return text
+
+
 def _embedded(rest: str) -> EmbeddedAddress:
     where, _, query = rest.partition("?")
     if not where:
@@ -114,6 +141,7 @@ def _embedded(rest: str) -> EmbeddedAddress:
         linger_s=_seconds(given, "linger_s", LINGER_S),
         tick_ms=int(_seconds(given, "tick_ms", TICK_MS)),
         listen=given.get("listen", EmbeddedAddress.listen),
+        network=checked_network(given.get("network", "")),
         secret_file=_secret_file(given),
     )
 
@@ -136,6 +164,7 @@ def _zookeeper(rest: str) -> ZooKeeperAddress:
         password=_password(given),
         secret_file=_secret_file(given),
         tls=_tls(given),
+        owner=_owner(given),
     )
 
 
@@ -221,6 +250,13 @@ def _secret_file(given: Mapping[str, str]) -> Path | None:
     return None if named is None else Path(named).expanduser().absolute()
 
 
+def _owner(given: Mapping[str, str]) -> int | None:
+    text = given.get("owner")
+    if text is not None and not text.isdigit():
+        raise Usage(f"owner={text} is not the number of a user", fix="for example owner=1000")
+    return None if text is None else int(text)
+
+
 def _tls(given: Mapping[str, str]) -> TLS | None:
     files = {key: Path(given[key]).expanduser() for key in ("ca", "cert", "key") if key in given}
     wanted = given.get("tls", "true" if files or "verify" in given else "false").lower()
@@ -231,6 +267,12 @@ def _tls(given: Mapping[str, str]) -> TLS | None:
     verify = given.get("verify", "host")
     if verify not in _VERIFY:
         raise Usage(f"verify={verify} is unknown", fix=f"one of {', '.join(_VERIFY)}")
+    if verify == SECRET and (files or "user" in given):
+        raise Usage(
+            "verify=secret stands without ca, cert, key and user in an address",
+            why="the certificates are made from the plane's secret",
+            fix="leave them out, and name the secret: secret_file=FILE",
+        )
     if ("cert" in files) != ("key" in files):
         raise Usage("cert and key belong together in an address", fix="give both, or none")
     for key, path in files.items():

@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -23,8 +24,8 @@ from kazoo.security import ACL, Id
 
 from holdfast.coordination import listeners
 from holdfast.coordination.access import Access, Entry
-from holdfast.coordination.address import TLS, ZooKeeperAddress
-from holdfast.wire.errors import BugError
+from holdfast.coordination.address import ZooKeeperAddress
+from holdfast.wire.errors import BugError, HoldfastError
 from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S, RECONNECT_DELAY_S_MAX
 
 _log = logging.getLogger("holdfast.coordination.kazoo")
@@ -63,28 +64,42 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a server of ours is reached, asked anew for each connection: it may have been started
+    again. `user`: whose process it is, on this machine; None: it may be anywhere. `tls`: the
+    context of a plane whose certificates its secret makes; None: in plain text."""
+
+    user: Callable[[], int] | None = None
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Connects to servers of one user of this machine only, whom `user` names.
+    """Connects to servers of ours in the `Ways` given, and to no others.
 
     The port of a server that died may be anybody's a moment later. Whoever listens there would be
     shown our secret, and have the plane.
     """
 
-    def __init__(self, user: Callable[[], int]) -> None:
+    def __init__(self, ways: Ways) -> None:
         super().__init__()
-        self._user = user
+        self._ways = ways
 
     def create_connection(self, *arguments: Any, **options: Any) -> Any:
         link = super().create_connection(*arguments, **options)
         try:
             self._check(link)
-        except OSError:
+            context = self._ways.tls()
+            # The handshake has the time that the connection had.
+            return link if context is None else context.wrap_socket(link)
+        except (OSError, HoldfastError) as error:
             link.close()
-            raise
-        return link
+            raise OSError(str(error)) from error  # the only error that kazoo expects here
 
     def _check(self, link: socket.socket) -> None:
-        owner, user = listeners.owner_of(link.getpeername()), self._user()
+        if self._ways.user is None:
+            return
+        owner, user = listeners.owner_of(link.getpeername()), self._ways.user()
         if owner not in (None, user):
             raise OSError(f"a program of user {owner} listens there, not one of user {user}")
 
@@ -99,20 +114,19 @@ def make(
     hosts: str,
     granted: Callable[[float], None],
     access: Access | None = None,
-    user: Callable[[], int] | None = None,
+    ways: Ways | None = None,
 ) -> KazooClient:
     """A client that is not started. `granted(timeout_s)` is called before each CONNECTED. `access`
-    is shown on every connection, before its first request. `user`: whose process the server is, on
-    this machine; nobody else's is shown anything."""
+    is shown on every connection, before its first request. `ways`: it is a server of ours."""
     tls = address.tls
     options: dict[str, Any] = {}
     if access is not None:
         options["auth_data"] = [("digest", access.credential)]
         # Whatever kazoo makes by itself. `nodes` gives each node its own.
         options["default_acl"] = entries(access.acl("/"))
-    if user is not None:
-        options["handler"] = _Handler(user)
-    if tls is not None:
+    if ways is not None:
+        options["handler"] = _Handler(ways)
+    elif tls is not None:
         options |= {
             "use_ssl": True,
             "ca": str(tls.ca) if tls.ca else None,
@@ -161,32 +175,36 @@ def hang_up(client: KazooClient) -> None:
     link = getattr(client._connection, "_socket", None)
     if link is not None:
         try:
-            link.shutdown(socket.SHUT_RDWR)
+            # The plain socket's own: that of a TLS socket drops TLS first, and kazoo's thread might
+            # go on in plain text before the connection has ended.
+            socket.socket.shutdown(link, socket.SHUT_RDWR)
         except OSError as error:
             _log.debug("the connection was gone already: %s", error)
 
 
-def diagnose(address: ZooKeeperAddress, hosts: str) -> str:
+def diagnose(hosts: str, context: Callable[[], ssl.SSLContext | None]) -> str:
     """Why the servers cannot be reached, server by server, as the operating system says it."""
     found = []
     for part in hosts.split(","):
         host, _, port = part.rpartition(":")
-        found.append(f"{part}: {_try(host.strip('[]'), int(port), address.tls)}")
+        found.append(f"{part}: {_try(host.strip('[]'), int(port), context)}")
     return "; ".join(found)
 
 
-def _try(host: str, port: int, tls: TLS | None) -> str:
+def _try(host: str, port: int, context: Callable[[], ssl.SSLContext | None]) -> str:
     try:
         with socket.create_connection((host, port), timeout=DIAGNOSE_S) as link:
-            if tls is None:
+            tls = context()
+            if tls is not None:
+                with tls.wrap_socket(link, server_hostname=host):
+                    return "it speaks TLS and does not answer"
+            link.sendall(b"ruok\n")  # as long as the least that TLS looks at
+            try:
+                answered = link.recv(4)
+            except TimeoutError:
                 return "it accepts connections and does not answer"
-            context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
-            context.check_hostname = tls.verify == "host"
-            if tls.verify == "none":
-                context.verify_mode = ssl.CERT_NONE
-            if tls.cert and tls.key:
-                context.load_cert_chain(str(tls.cert), str(tls.key))
-            with context.wrap_socket(link, server_hostname=host):
-                return "it speaks TLS and does not answer"
+            if not answered:
+                return "it hangs up at once, as a server does that speaks TLS only"
+            return "it accepts connections and does not answer"
     except OSError as error:
         return str(error)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.coordination.address import EmbeddedAddress, parse
+from holdfast.coordination.address import SECRET, EmbeddedAddress, parse
 from holdfast.wire import disk, talk
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
@@ -42,16 +42,16 @@ def find(folder: Path) -> str | None:
     """`host:port` of the server that lives over `folder` now, or None."""
     try:
         record = json.loads((folder / "server.json").read_bytes())
-        address, pid, tls = str(record["address"]), int(record["pid"]), bool(record.get("tls"))
+        address, pid, tls = str(record["address"]), int(record["pid"]), record.get("tls")
         holder = int((folder / "lock").read_bytes().split()[0])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
     # The record may be an older server's: while a new one starts, the lock names the new one.
     if holder != pid or not _alive(pid) or not _held(folder / "lock"):
         return None
-    if tls:
+    if tls and tls != SECRET:
         raise Usage(
-            f"the server over {folder} speaks TLS only",
+            f"the server over {folder} speaks TLS only, with a certificate that it was given",
             fix=f"connect by its address: zk://{address}?tls=true&ca=…",
         )
     return address
@@ -72,6 +72,14 @@ def closed(folder: Path) -> int:
         return int(json.loads((folder / "server.json").read_bytes()).get("closed", 0))
     except (OSError, ValueError, TypeError):
         return 0
+
+
+def speaks_tls(folder: Path) -> bool:
+    """Whether the server over `folder` speaks TLS, with certificates made from its secret."""
+    try:
+        return bool(json.loads((folder / "server.json").read_bytes()).get("tls") == SECRET)
+    except (OSError, ValueError):
+        return False
 
 
 def user_of(folder: Path) -> Callable[[], int]:
@@ -236,6 +244,8 @@ def _start(address: EmbeddedAddress) -> subprocess.Popen[bytes]:
         *("--data", str(folder), "--listen", address.listen),
         *("--linger", f"{address.linger_s:g}", "--tick-ms", str(address.tick_ms)),
     ]
+    if address.network:
+        command += ["--network", address.network]
     try:
         disk.make_folder(folder, 0o700)
         with disk.private(folder / "server.log", "ab") as log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from holdfast.coordination import access as accesses
-from holdfast.coordination import kazoo_client, launch
-from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, parse
+from holdfast.coordination import kazoo_client, launch, tls
+from holdfast.coordination.address import SECRET, TLS, EmbeddedAddress, ZooKeeperAddress, parse
 from holdfast.coordination.life import Life
 from holdfast.coordination.nodes import Nodes
 from holdfast.coordination.states import Listener, Listeners, State
@@ -68,6 +69,7 @@ class Session:
         self._watchers: set[Wake] = set()
         self._chores: deque[tuple[Chore, Life]] = deque(maxlen=CHORES_MAX)
         self._listeners = Listeners()
+        self._context: ssl.SSLContext | None = None
         if isinstance(address, EmbeddedAddress):
             self._hosts = launch.ensure(address)
             self._target = ZooKeeperAddress(hosts=(), timeout_s=address.timeout_s)
@@ -75,9 +77,8 @@ class Session:
             self._hosts, self._target = address.host_list, address
         self.access = accesses.shown_to(address, secret_file)
         self.chroot = self._target.chroot
-        user = launch.user_of(address.folder) if isinstance(address, EmbeddedAddress) else None
         self._client = kazoo_client.make(
-            self._target, self._hosts, self._on_granted, access=self.access, user=user
+            self._target, self._hosts, self._on_granted, access=self.access, ways=self._ways()
         )
         self._client.add_listener(self._on_kazoo)
         self.nodes = Nodes(self, self._client, self.chroot, self.access)
@@ -159,6 +160,31 @@ class Session:
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
+    # --- how it is reached ----------------------------------------------------------------
+
+    def _ways(self) -> kazoo_client.Ways | None:
+        """None: a server that kazoo reaches by itself."""
+        if self._embedded is not None:
+            return kazoo_client.Ways(launch.user_of(self._embedded.folder), self._tls)
+        wanted, owner = self._target.tls, self._target.owner
+        if owner is not None:
+            return kazoo_client.Ways(lambda: owner, self._tls)
+        if wanted is None or wanted.verify != SECRET:
+            return None
+        self._tls()  # what is missing for it is said now
+        return kazoo_client.Ways(tls=self._tls)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """The present server's; None: it speaks plain text."""
+        wanted = self._target.tls
+        if self._embedded is not None and launch.speaks_tls(self._embedded.folder):
+            wanted = TLS(verify=SECRET)
+        if wanted is None:
+            return None
+        if self._context is None:
+            self._context = tls.context(wanted, self.access)
+        return self._context
+
     # --- for the recipes ------------------------------------------------------------------
 
     def life(self, deadline: Deadline | None = None) -> Life:
@@ -194,7 +220,7 @@ class Session:
         """The error for a plane that does not answer."""
         return Unavailable(
             f"the coordination plane {self.address} does not answer",
-            why=kazoo_client.diagnose(self._target, self._hosts),
+            why=kazoo_client.diagnose(self._hosts, self._tls),
             fix=f"holdfast coord status {self.address}",
         )
 

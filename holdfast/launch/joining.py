@@ -17,6 +17,7 @@ from typing import TypeVar
 from holdfast.agent import wallet
 from holdfast.cluster import Cluster, create, opened
 from holdfast.cluster import processes as registered
+from holdfast.cluster.folder import readdressed
 from holdfast.coordination import access
 from holdfast.launch import wanted
 from holdfast.launch.starting import COORDINATOR
@@ -90,7 +91,7 @@ def join(folder: Path, text: str, node: str | None = None) -> Joined:
     _, secret = at_a_door(
         place, lambda door: calls.run(wallet.join(papers, name, door, text, asked))
     )
-    cluster = there or made(folder, said.cluster, place)
+    cluster = made(folder, said.cluster, place) if there is None else moved(there, place)
     keep_secret(cluster, secret)
     if there is not None:
         wanted.begins(there)
@@ -141,6 +142,12 @@ def made(folder: Path, cluster: str, place: Place) -> Cluster:
         store=place.store,
         listen=_own_address(place.doors[0]),
     )
+
+
+def moved(there: Cluster, place: Place) -> Cluster:
+    """The same folder with the coordination plane as the token has it: it may be reached with TLS
+    now, and was not when this machine joined."""
+    return there if there.is_home else readdressed(there, place.coordination)
 
 
 def keep_secret(cluster: Cluster, secret: bytes) -> None:

@@ -18,7 +18,6 @@ embedded coordination server needs no care: whoever has a session with it starts
 
 from __future__ import annotations
 
-import ipaddress
 import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from holdfast.cluster.folder import tighten
 from holdfast.cluster.ties import Tie
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.coordination import launch as servers
+from holdfast.coordination.address import is_loopback
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
@@ -106,11 +106,13 @@ def make(
     coordination: str = "",
     store: str = "",
     listen: str = "127.0.0.1",
+    network: str = "",
     tied: bool = False,
 ) -> Cluster:
     """A new cluster's folder with its authority. `tied`: for a cluster that ends with its maker.
 
-    With an address in `listen` other machines may join; the embedded server gets a port there.
+    With an address in `listen` other machines may join; the embedded server gets a port there, and
+    speaks TLS, unless `network` is "trusted".
     """
     if listen in _ANYWHERE:
         raise Usage(
@@ -120,8 +122,11 @@ def make(
         )
     if not coordination:
         more = []
-        if not _is_loopback(listen):
-            more.append(f"listen={listen}:{_free_port(listen)}")
+        if not is_loopback(listen):
+            host = f"[{listen}]" if ":" in listen else listen
+            more.append(f"listen={host}:{_free_port(listen)}")
+        if network:
+            more.append(f"network={network}")
         if tied:
             more.append(f"linger_s={TIED_LINGER_S:g}")
         coordination = "embedded:coordination" + ("?" + "&".join(more) if more else "")
@@ -163,7 +168,8 @@ def up(
         started += [start_agent(cluster, room, node=node) for node in nodes]
         serving.again(cluster)
     with cluster.session() as session:
-        closed = protection.close(session)
+        # An embedded server closes its own tree when it starts, and nobody else can open it.
+        closed = protection.close(session) if cluster.embedded is None else 0
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
@@ -247,13 +253,6 @@ def _wanted(cluster: Cluster, coordinators: int, agents: int) -> tuple[list[str]
         return [], sorted(path.name for path in wallets.iterdir()) if wallets.is_dir() else []
     names = [f"coordinator-{number}" for number in range(1, coordinators + 1)]
     return names, [f"node-{number}" for number in range(1, agents + 1)]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _free_port(host: str) -> int:

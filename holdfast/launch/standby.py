@@ -53,7 +53,10 @@ def lent(folder: Path, text: str, name: str) -> Cluster:
             why="the token names another one",
             fix="make a new token: holdfast token --standby",
         )
-    cluster = there or joining.made(folder, said.cluster, place)
+    if there is None:
+        cluster = joining.made(folder, said.cluster, place)
+    else:
+        cluster = joining.moved(there, place)
     joining.keep_secret(cluster, secret)
     Authority.keep(cluster.lent_folder, certificate_pem, key_pem)
     return ready(cluster.folder)

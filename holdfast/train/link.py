@@ -263,7 +263,12 @@ class Link:
     def _leave_word(self, word: str) -> None:
         """A file, not a message: the agent may be away, and the shim reads it at the end."""
         unfinished = self.folder / f"{talk.WORD_NAME}.tmp"
-        unfinished.write_text(word)
+        try:
+            unfinished.write_text(word)
+        except PermissionError:
+            # The folder is not ours, for the job's queue has a user; this file is, and is empty.
+            (self.folder / talk.WORD_NAME).write_text(word)
+            return
         unfinished.rename(self.folder / talk.WORD_NAME)
 
     def _state(self) -> bytes:

@@ -196,6 +196,7 @@ def _start_message(order: StartWorker) -> pb.Start:
         silence_s=order.silence_s,
         secret=order.secret,
         queue=order.queue,
+        user=order.user,
     )
 
 
@@ -227,6 +228,7 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         silence_s=start.silence_s if start.HasField("silence_s") else None,
         secret=start.secret,
         queue=start.queue,
+        user=start.user,
     )
 
 

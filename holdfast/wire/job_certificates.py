@@ -58,8 +58,9 @@ def equip(folder: Path, secret: str) -> None:
             file.write(data)
 
 
-def certified(secret: bytes) -> tuple[bytes, bytes]:
-    """A new key with its certificate, and the certificate of the secret's authority; all PEM."""
+def certified(secret: bytes, *, serves: bool = True) -> tuple[bytes, bytes]:
+    """A new key with its certificate, and the certificate of the secret's authority; all PEM.
+    Without `serves` it is good for calling others, and nobody takes its owner for a server."""
     number = int.from_bytes(derived(secret, "authority 1") + derived(secret, "authority 2"), "big")
     authority = ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast job")])
@@ -70,7 +71,9 @@ def certified(secret: bytes) -> tuple[bytes, bytes]:
     )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, MEMBER_HOST)])
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if serves:
+        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     certificate = (
         _builder(subject, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -45,7 +45,8 @@ class Attempt:
 class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
     agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
-    is sent. `queue`: whose locks and values it may share; empty: none."""
+    is sent. `queue`: whose locks and values it may share; empty: none. `user`: whom it runs as;
+    empty: as the agent does."""
 
     node: str
     job: str
@@ -57,6 +58,7 @@ class StartWorker:
     silence_s: float | None = None
     secret: str = field(default="", repr=False, compare=False)
     queue: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,3 +184,7 @@ def test_what_an_older_version_made_open_is_closed_and_only_below_the_root(
         assert [entry.id.scheme for entry in client.get_acls(path)[0]] == ["digest"], path
     assert client.get_acls(beside)[0] == OPEN_ACL_UNSAFE
     assert protection.close(session) == 0
+    # A machine of an older version makes something open below what is closed.
+    client.create(f"{root}/holdfast/nodes/n1/late", b"", OPEN_ACL_UNSAFE)
+    assert protection.close(session) == 1
+    assert protection.close(session) == 0

@@ -116,6 +116,9 @@ def test_a_token_that_does_not_hold_opens_no_stream(play: Play) -> None:
             failed = await attempt(world, dataclasses.replace(held, token=token), hello())
             assert failed.code() is grpc.StatusCode.UNAUTHENTICATED
             assert why in sentence(failed).why
+        # What comes with a token that does not hold is not looked into.
+        failed = await attempt(world, dataclasses.replace(held, token=""), b"\xff\xff\xff noise")
+        assert failed.code() is grpc.StatusCode.UNAUTHENTICATED
 
     play(scenario)
 

@@ -29,10 +29,10 @@ ROOM = local.Room(cpu=8.0, memory_bytes=2**34)
 class Home:
     """A cluster's folder, and what a test does to it."""
 
-    def __init__(self, folder: Path, coordination: str = PLANE) -> None:
+    def __init__(self, folder: Path, coordination: str = PLANE, **more: str) -> None:
         self.marks = folder.with_name(f"{folder.name}-marks")
         self.marks.mkdir()
-        self.cluster: Cluster = local.make(folder, coordination=coordination)
+        self.cluster: Cluster = local.make(folder, coordination=coordination, **more)
 
     def up(self, **more: Any) -> local.Up:
         return local.up(self.cluster, room=ROOM, **more)

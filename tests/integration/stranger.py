@@ -100,6 +100,65 @@ def tls(host: str, port: str) -> None:
     attempt("speak without TLS", plainly)
 
 
+def closed_plane(host: str, port: str) -> None:
+    """The coordination plane where other machines reach it: does it say a word?"""
+    words = (b"ruok\n", b"srvr\n", b"mntr\n", b"\x00\x00\x00\x2d" + bytes(45))
+    for word in words:
+        attempt(f"say {word[:5]!r}", lambda word=word: _answered(host, port, word))
+        attempt(f"say {word[:5]!r} by TLS", lambda word=word: _answered(host, port, word, tls=True))
+
+    def submit() -> None:
+        for more in ("", "?tls=true&verify=none"):
+            with connect(f"zk://{host}:{port}{more}", timeout_s=2) as session:
+                spec = JobSpec("evil", ("touch", "/tmp/evil"), resources=Resources(cpu=0.1))
+                ControlPlane(session).submit(spec)
+
+    attempt("submit a job", submit)
+
+
+def member(host: str, port: str) -> None:
+    """A worker's port: frames of a kind that made an older version allocate, and of its hello."""
+    frames = {
+        "4 GiB are announced": b"HFt\n" + bytes(2) + (2**32 - 1).to_bytes(8, "little"),
+        "a hello": b"HFk\n" + bytes([1, 2]) + bytes(48),
+        "zeros": bytes(100),
+    }
+    for what, frame in frames.items():
+        attempt(what, lambda frame=frame: _answered(host, port, frame))
+        attempt(f"{what}, by TLS", lambda frame=frame: _answered(host, port, frame, tls=True))
+
+
+def replica(host: str, port: str) -> None:
+    """A replica's port: a prediction, what it counts, and what it says of its model."""
+    body = b'{"inputs": []}'
+    for path in ("/v2/models/two/infer", "/holdfast/stats", "/v2/models/two", "/v2"):
+        text = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        for way in (False, True):
+
+            def ask(text: str = text, way: bool = way) -> None:
+                answer = _answered(host, port, text.encode() + body, tls=way)
+                if b" 403 " in answer or b" 404 " in answer or b" 405 " in answer:
+                    raise PermissionError(answer)
+
+            attempt(f"{path}{' by TLS' if way else ''}", ask)
+
+
+def _answered(host: str, port: str, data: bytes, *, tls: bool = False) -> bytes:
+    """What comes for it; an error if nothing does."""
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as plain:
+        link = plain
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            link = context.wrap_socket(plain)
+        with link:
+            link.sendall(data)
+            came = link.recv(100)
+            if not came:
+                raise ConnectionError
+            return came
+
+
 def unix(path: str) -> None:
     """A socket in a folder."""
 
@@ -127,6 +186,9 @@ def open_files(listing: str) -> None:
 DEEDS: dict[str, Callable[..., None]] = {
     "plane": plane,
     "tls": tls,
+    "closed_plane": closed_plane,
+    "member": member,
+    "replica": replica,
     "unix": unix,
     "walk": walk,
     "open_files": open_files,

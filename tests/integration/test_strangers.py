@@ -14,6 +14,7 @@ import re
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,10 +41,13 @@ pytestmark = pytest.mark.timeout(900)  # their own waits are bounded; the machin
 ROOT = Path(__file__).parents[2]
 ANOTHER_USER = 65_534
 NO_CREDENTIALS = -1
+ASYNCHRONOUS = "asynchronous.py"  # a job's script, whose workers listen as parameter servers
 NEEDS_ROOT = "only root can become another user: run this test as root"
 
 # 127.0.0.1, ::1, and 127.0.0.1 as IPv6 writes it, in the words of the tables.
 LOOPBACK = ("0100007F", "0" * 24 + "01000000", "0" * 16 + "FFFF0000" + "0100007F")
+
+_MAPPED = "0" * 16 + "FFFF0000"
 
 COORDINATION = "coordination server"
 AGENTS = "coordinator, agents' port"
@@ -52,6 +56,7 @@ LOGS = "agent, log service"
 WORKER_SOCKET = "agent, socket of a worker"
 PREFORK = "agent, prefork server"
 MESH = "worker, mesh"
+PARAMETERS = "worker, parameter server"
 REPLICA = "replica, HTTP and gRPC"
 PUBLIC = "gateway, data path and health"
 ADMIN = "gateway, admin"
@@ -107,10 +112,16 @@ def _tcp() -> dict[str, tuple[str, str]]:
             fields = row.split()
             if fields[3] == "0A":
                 host, _, port = fields[1].partition(":")
-                loopback = host in LOOPBACK
-                where = f"{'127.0.0.1' if loopback else host}:{int(port, 16)}"
-                found[fields[9]] = ("tcp", where)
+                found[fields[9]] = ("tcp", f"{_host(host)}:{int(port, 16)}")
     return found
+
+
+def _host(text: str) -> str:
+    """An address as people write it, where it is one of IPv4; in whatever family it is bound."""
+    if text in LOOPBACK:
+        return "127.0.0.1"
+    word = text.removeprefix(_MAPPED)
+    return socket.inet_ntoa(struct.pack("<I", int(word, 16))) if len(word) == 8 else text
 
 
 def _unix() -> dict[str, tuple[str, str]]:
@@ -136,7 +147,9 @@ def named(found: Found, scene_ports: dict[str, str]) -> str:
         return scene_ports[found.where]
     port = int(found.where.rpartition(":")[2])
     if WORKER_PORT_FIRST <= port <= WORKER_PORT_LAST:
-        return REPLICA if "holdfast.serve.replica" in found.command else MESH
+        if "holdfast.serve.replica" in found.command:
+            return REPLICA
+        return PARAMETERS if ASYNCHRONOUS in found.command else MESH
     raise KeyError(found)
 
 
@@ -183,12 +196,15 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         home.end()
 
 
-def does(user: int, deed: str, *words: str) -> dict[str, str]:
-    """What a stranger tries, and what comes of it."""
+def does(user: int, deed: str, *words: str, within: str = "") -> dict[str, str]:
+    """What a stranger tries, and what comes of it. `within`: the network namespace he is in."""
     if user >= 0 and os.getuid() != 0:
         pytest.skip(NEEDS_ROOT)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.stranger", str(user), deed, *words],
+        [
+            *(("ip", "netns", "exec", within) if within else ()),
+            *(sys.executable, "-m", "tests.integration.stranger", str(user), deed, *words),
+        ],
         capture_output=True,
         text=True,
         timeout=WAIT_S,

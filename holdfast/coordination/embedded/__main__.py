@@ -24,6 +24,7 @@ def _parse(arguments: list[str]) -> Options:
     parser.add_argument("--tls-cert", type=Path, default=None)
     parser.add_argument("--tls-key", type=Path, default=None)
     parser.add_argument("--tls-ca", type=Path, default=None)
+    parser.add_argument("--network", choices=["", "trusted"], default="", help="trusted: no TLS")
     parser.add_argument("--tick-ms", type=int, default=limits.TICK_MS)
     parser.add_argument("--snapshot-every", type=int, default=limits.SNAPSHOT_TRANSACTIONS)
     parser.add_argument("--segment-bytes", type=int, default=limits.SEGMENT_BYTES_MAX)
@@ -36,6 +37,7 @@ def _parse(arguments: list[str]) -> Options:
         tls_cert=given.tls_cert,
         tls_key=given.tls_key,
         tls_ca=given.tls_ca,
+        network=given.network,
         tick_ms=given.tick_ms,
         snapshot_every=given.snapshot_every,
         segment_bytes=given.segment_bytes,

@@ -9,12 +9,16 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.coordination import tls
 from holdfast.coordination.access import NAME, kept
+from holdfast.coordination.address import SECRET, TRUSTED, is_loopback
 from holdfast.coordination.embedded import closing
 from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.embedded.greeting import Greeter
 from holdfast.coordination.embedded.server import Server
 from holdfast.coordination.embedded.store import Store
 from holdfast.wire import limits, logs, process
@@ -28,7 +32,8 @@ SERVER_FILE = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a server is started. `linger_s` None: it stays until it is told to stop."""
+    """How a server is started. `linger_s` None: it stays until it is told to stop. `network`:
+    "trusted" means plain text also where other machines reach it."""
 
     data: Path
     listen: str = "127.0.0.1:2181"
@@ -36,6 +41,7 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_ca: Path | None = None
+    network: str = ""
     tick_ms: int = limits.TICK_MS
     snapshot_every: int = limits.SNAPSHOT_TRANSACTIONS
     segment_bytes: int = limits.SEGMENT_BYTES_MAX
@@ -52,6 +58,13 @@ def split_address(listen: str) -> tuple[str, int]:
             fix="holdfast coord serve --listen 127.0.0.1:2181",
         )
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def makes_certificates(options: Options) -> bool:
+    """Whether it speaks TLS with certificates made from its secret: where other machines reach it,
+    unless it was told to do otherwise."""
+    plain = options.open or options.network == TRUSTED or options.tls_cert is not None
+    return not plain and not is_loopback(split_address(options.listen)[0])
 
 
 def tls_context(options: Options) -> ssl.SSLContext | None:
@@ -97,6 +110,8 @@ def serve(options: Options) -> int:
     )
     try:
         closed = 0 if options.open else _closed(store)
+        if makes_certificates(options):
+            context = tls.server_context(kept(store.folder / NAME))
         # What was recovered lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -145,11 +160,17 @@ async def _serve(
         tells_all=options.open,
         on_broken=broken,
     )
-    listener = await _listen(server, host, port, context)
+
+    def deaf(error: BaseException) -> None:
+        log.critical("the server stops: it accepts no connections any more", error=repr(error))
+        finish(70)
+
+    greeter = None if context is None else Greeter(server, context, deaf)
+    listener = await _listen(server, options.data, host, port, greeter)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, 0)
     address = _address_of(listener)
-    _write_server_file(options.data, address, tls=context is not None, closed=closed)
+    _write_server_file(options, address, tls=context is not None, closed=closed)
     log.info(
         "listening",
         address=address,
@@ -161,7 +182,10 @@ async def _serve(
     sweeper = loop.create_task(_sweep(server, options.linger_s, finish))
     code = await stop
     sweeper.cancel()
-    listener.close()
+    if isinstance(listener, Greeter):
+        await listener.close()
+    else:
+        listener.close()
     await server.pipeline.drain()
     server.close_all()
     await asyncio.sleep(0)
@@ -172,17 +196,19 @@ async def _serve(
 
 
 async def _listen(
-    server: Server, host: str, port: int, context: ssl.SSLContext | None
-) -> asyncio.Server:
+    server: Server, folder: Path, host: str, port: int, greeter: Greeter | None
+) -> asyncio.Server | Greeter:
     try:
-        return await server.loop.create_server(
-            lambda: Connection(server),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=limits.HANDSHAKE_S if context else None,
-            backlog=1024,
-        )
+        if greeter is not None:
+            await greeter.listen(host, port)
+            return greeter
+        if port == 0 and (known := _port_before(folder)):
+            # Those who know the address only, and cannot read the folder, find us again.
+            with suppress(OSError):
+                return await server.loop.create_server(
+                    lambda: Connection(server), host, known, backlog=1024
+                )
+        return await server.loop.create_server(lambda: Connection(server), host, port, backlog=1024)
     except OSError as error:
         server.pipeline.close()
         raise Occupied(
@@ -211,14 +237,24 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _address_of(listener: asyncio.Server) -> str:
+def _address_of(listener: asyncio.Server | Greeter) -> str:
     host, port = listener.sockets[0].getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _write_server_file(folder: Path, address: str, *, tls: bool, closed: int) -> None:
+def _port_before(folder: Path) -> int:
+    """The port of the server before us, if it was killed; 0: none is known."""
+    try:
+        address = json.loads((folder / SERVER_FILE).read_bytes())["address"]
+        return int(str(address).rpartition(":")[2])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _write_server_file(options: Options, address: str, *, tls: bool, closed: int) -> None:
     """Tell clients on this machine where we are; complete or not at all."""
-    facts = {"address": address, "pid": os.getpid(), "tls": tls, "closed": closed}
-    draft = folder / f"{SERVER_FILE}.tmp"
+    how = SECRET if makes_certificates(options) else tls
+    facts = {"address": address, "pid": os.getpid(), "tls": how, "closed": closed}
+    draft = options.data / f"{SERVER_FILE}.tmp"
     draft.write_text(json.dumps(facts) + "\n")
-    draft.replace(folder / SERVER_FILE)
+    draft.replace(options.data / SERVER_FILE)

@@ -15,6 +15,9 @@ FRAME_BYTES_MAX: Final = 0xFFFFF
 CONNECTIONS_MAX: Final = 20_000
 # A socket that has not introduced itself by then is half-open or not a client.
 HANDSHAKE_S: Final = 10.0
+# TLS handshakes that are not done, at the same time. Each takes some 50 KiB; a thousand machines
+# that come back together are through in a few seconds, and those that had to go come again.
+HANDSHAKES_MAX: Final = 512
 # A connection that was told to end and whose peer does not read the rest is cut after this.
 CLOSE_S: Final = 5.0
 # How often the server looks for silent sessions and half-open sockets.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from holdfast.control import history
+from holdfast.control import history, leading
 from holdfast.control.commands import CommitCheckpoint, Decision, Forget, Place, StopWorker
 from holdfast.control.facts import Attempt, Part, Placement
 from holdfast.control.manifests import ManifestWriter, manifests_in
@@ -17,6 +18,7 @@ from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import read_manifest
 from holdfast.storage.memory import MemoryBackend
 from holdfast.storage.parts import put_part
+from holdfast.wire import convert
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import (
     ORDER_AGAIN_S,
@@ -24,6 +26,8 @@ from holdfast.wire.limits import (
     REASON_CHARACTERS_MAX,
     TROUBLE_S,
 )
+from holdfast.wire.orders import StartWorker
+from holdfast.wire.room import Resources
 
 STOP = StopWorker("a", "train", 1, 30.0)
 
@@ -146,3 +150,19 @@ def test_a_manifest_is_a_blob_that_names_the_parts_of_every_worker() -> None:
     found = read_manifest(blobs, key)
     assert (found.job, found.step, found.view) == ("train", 10, 3)
     assert [part.key for _, part in found.parts()] == [part.key for part in stored]
+
+
+def test_workers_of_a_queue_with_a_user_are_ordered_to_run_as_it_and_no_others() -> None:
+    start = StartWorker("a", "train", 1, "", ("x",), Resources(cpu=1.0), queue="trials")
+    for order, user in (
+        (start, "trials-user"),
+        (replace(start, queue="other"), ""),
+        (replace(start, queue=""), ""),
+    ):
+        decision = leading._as_its_user(Decision(order, "it is placed"), {"trials": "trials-user"})
+        found = decision.command
+        assert isinstance(found, StartWorker)
+        assert found.user == user
+        assert convert.order_from(convert.order_message(found)) == found
+    stop = Decision(STOP, "enough")
+    assert leading._as_its_user(stop, {"trials": "trials-user"}) is stop

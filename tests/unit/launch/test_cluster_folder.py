@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 from holdfast.cluster import CLUSTER_VARIABLE, create, default_folder, find, opened
+from holdfast.cluster.folder import readdressed
 from holdfast.launch import local
 from holdfast.storage.selection import selected
 from holdfast.wire.certificates import Authority
@@ -132,7 +134,7 @@ def test_others_reach_an_embedded_plane_by_the_address_where_it_listens(tmp_path
     shown = create(
         tmp_path / "b", coordination="embedded:coordination?listen=10.0.0.5:2181&timeout_s=7"
     )
-    assert shown.coordination_for_others == "zk://10.0.0.5:2181?timeout_s=7"
+    assert shown.coordination_for_others == "zk://10.0.0.5:2181?timeout_s=7&verify=secret"
     ensemble = create(tmp_path / "c", coordination="zk://h1,h2/ml")
     assert ensemble.coordination_for_others == "zk://h1,h2/ml"
 
@@ -161,3 +163,30 @@ def test_a_second_maker_leaves_the_first_ones_authority_alone(tmp_path: Path) ->
     with pytest.raises(Occupied):
         local.make(tmp_path / "c")
     assert (made.authority_folder / "authority.key").read_bytes() == before
+
+
+def test_a_copy_of_the_authority_brings_the_secret_of_an_ensemble(tmp_path: Path) -> None:
+    first = local.make(tmp_path / "first", coordination="zk://127.0.0.1:1/ml")
+    second = create(tmp_path / "second", coordination="zk://127.0.0.1:1/ml")
+    shutil.copytree(first.authority_folder, second.authority_folder)
+    assert second.access() == first.access()
+    second.access_file.unlink()
+    assert second.access() == first.access()
+
+
+def test_where_other_machines_reach_the_server_they_are_told_to_speak_tls(tmp_path: Path) -> None:
+    for name, address, expected in (
+        ("a", "embedded:coordination?listen=10.0.0.5:2181", "&verify=secret"),
+        ("b", "embedded:coordination?listen=10.0.0.5:2181&network=trusted", ""),
+        ("c", "embedded:coordination?listen=127.0.0.1:2181", ""),
+    ):
+        made = create(tmp_path / name, coordination=address)
+        assert made.coordination_for_others.endswith(f":2181?timeout_s=10{expected}")
+
+
+def test_a_machine_that_joins_again_takes_the_address_that_it_is_told(tmp_path: Path) -> None:
+    old = create(tmp_path / "c", coordination="zk://10.0.0.5:2181?timeout_s=10")
+    new = readdressed(old, "zk://10.0.0.5:2181?timeout_s=10&verify=secret")
+    assert opened(tmp_path / "c") == new
+    assert new.store == old.store
+    assert readdressed(new, new.coordination) == new

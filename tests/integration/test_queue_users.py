@@ -1,0 +1,173 @@
+"""Queues with a user of their own: what a worker of one can read of another's, and that it trains,
+is killed and is stopped as ever. With real users, so as root."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.contract.waiting import eventually
+from tests.integration.clusters import Home, running
+from tests.integration.person import WAIT_S, Person
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.engines]
+
+ROOT = Path(__file__).parents[2]
+NEEDS_ROOT = "only root can start workers of other users: run this test as root"
+OWNER, SPY = "daemon", "nobody"  # users that every machine has
+SECRET = "what-only-queue-a-knows"
+KEEPS = """
+import os, pathlib, sys, time
+secret = sys.argv[1]
+os.environ["TOKEN"] = secret
+pathlib.Path("/tmp/kept").write_text(secret)
+pathlib.Path(os.environ["HOLDFAST_SCRATCH"], "tmp", "kept").write_text(secret)
+print("uid", os.getuid(), os.getgid(), sorted(os.getgroups()), os.environ["HOME"], flush=True)
+while True:
+    time.sleep(0.1)
+"""
+SPIES = """
+import json, os, pathlib, sys
+from holdfast.coordination import Config, connect
+from holdfast.wire.errors import Refused
+
+def tried(act):
+    try:
+        return act() or "done"
+    except Exception as error:
+        return type(error).__name__
+
+secret, found = sys.argv[1].encode(), {}
+def in_environment():
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            for name in ("environ", "mem", "cwd/x", "root/tmp/kept"):
+                try:
+                    with (entry / name).open("rb") as file:
+                        if secret in file.read(100_000):
+                            return f"{entry}/{name}"
+                except OSError:
+                    continue
+    return "nothing"
+
+found["processes"] = in_environment()
+found["tmp"] = sorted(os.listdir("/tmp"))
+for path in json.loads(sys.argv[2]):
+    found[path] = tried(lambda: pathlib.Path(path).read_bytes() and "")
+mine = pathlib.Path(os.environ["HOLDFAST_SCRATCH"])
+for name in ("claim", "exit", "launch.json", "new"):
+    found[f"write {name}"] = tried(lambda: (mine / name).write_text("{}") and "")
+with connect(os.environ["HOLDFAST_COORDINATION"]) as session:
+    Config(session, "/holdfast/models/spied").put(1)
+    found["publish"] = "done"
+    found["submit"] = tried(lambda: Config(session, "/holdfast/jobs/evil").put({}))
+pathlib.Path("beside").write_text("in the code's own folder")
+print("found", json.dumps(found), flush=True)
+"""
+
+
+class Scene(NamedTuple):
+    home: Home
+    person: Person
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A cluster with a queue for each user. It is not in /tmp: its folder is covered."""
+    if os.getuid() != 0:
+        pytest.skip(NEEDS_ROOT)
+    top = Path(tempfile.mkdtemp(prefix="holdfast-users-", dir="/var/lib"))
+    home = Home(top / "cluster")
+    try:
+        home.up()
+        with home.control() as control:
+            person = Person(home, control, tmp_path_factory.mktemp("person"))
+            shutil.copy(ROOT / "examples" / "counter.py", person.folder / "code")
+            (person.folder / "code" / "keeps.py").write_text(KEEPS)
+            (person.folder / "code" / "spies.py").write_text(SPIES)
+            person.does("queue", "set", "a", "--user", OWNER)
+            person.does("queue", "set", "b", "--user", SPY)
+            person.does("queue", "set", "c", "--user", "holdfast-no-such-user")
+            person.does("queue", "set", "b", "--cpu", "1")  # the user stays
+            yield Scene(home, person)
+    finally:
+        home.end()
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def workers_of(scene: Scene, job: str) -> dict[int, int]:
+    """The processes of a job's workers, and whose they are."""
+    mark = f"HOLDFAST_JOB={job}".encode()
+    found = {}
+    for pid in running(scene.home.cluster.folder):
+        try:
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found[pid] = Path(f"/proc/{pid}").stat().st_uid
+        except OSError:
+            continue
+    return found
+
+
+def test_a_worker_of_one_queue_reads_nothing_of_anothers_nor_of_the_cluster(scene: Scene) -> None:
+    home, person = scene
+    owner, spy = pwd.getpwnam(OWNER), pwd.getpwnam(SPY)
+    command = f"python keeps.py {SECRET}"
+    person.does("submit", person.file("keeping", command=command, queue="a"))
+    person.until_logged("keeping", "uid ")
+    assert set(workers_of(scene, "keeping").values()) == {owner.pw_uid}
+    cluster = home.cluster.folder
+    (folder,) = cluster.glob("nodes/*/workers/keeping.*")
+    (log,) = cluster.glob("nodes/*/logs/keeping.*/out.log")
+    groups = sorted(os.getgrouplist(OWNER, owner.pw_gid))
+    assert log.read_text() == f"uid {owner.pw_uid} {owner.pw_gid} {groups} {owner.pw_dir}\n"
+    wanted = [log, *(path for path in cluster.rglob("*") if path.is_file())]
+    assert folder / "tmp" / "kept" in wanted
+    assert cluster / "authority" / "authority.key" in wanted
+    listing = json.dumps([str(path) for path in wanted if "/store/" not in str(path)])
+    words = ["python", "spies.py", SECRET, listing]
+    job = {"name": "spying", "command": words, "queue": "b", "bundle": "./code"}
+    (person.folder / "spying.yaml").write_text(json.dumps(job))
+    person.does("submit", "spying.yaml")
+    person.until_ended("spying")
+    said = person.does("logs", "spying")  # the owner's command reads them
+    line = next(line for line in said.splitlines() if "found " in line)
+    found = json.loads(line.partition("found ")[2])
+    assert found.pop("processes") == "nothing"
+    assert "kept" not in found.pop("tmp")
+    assert found.pop("publish") == "done"
+    assert found.pop("submit") == "Refused"
+    assert set(found.values()) <= {"PermissionError", "FileNotFoundError"}, found
+    assert spy.pw_uid != owner.pw_uid
+    person.does("stop", "keeping")
+    person.until(lambda: not workers_of(scene, "keeping"), "its worker has ended")
+
+
+def test_a_job_of_a_queue_with_a_user_trains_and_is_killed_and_goes_on(scene: Scene) -> None:
+    home, person = scene
+    more = {"command": "python counter.py --steps 400 --step-ms 10", "workers": "2", "lanes": "4"}
+    more |= {"checkpoint": "{every: 1s, keep: 2}", "queue": "a"}
+    person.does("submit", person.file("counting", **more))
+    person.until_logged("counting", "step ", times=2)
+    before = workers_of(scene, "counting")
+    assert set(before.values()) == {pwd.getpwnam(OWNER).pw_uid}
+    os.kill(next(iter(before)), signal.SIGKILL)
+    eventually(lambda: workers_of(scene, "counting").keys() - before.keys(), "another", WAIT_S)
+    person.until_ended("counting")
+    # What it has written is the cluster's, as if root had.
+    store = home.cluster.folder / "store"
+    assert {path.stat().st_uid for path in store.rglob("*") if path.is_file()} == {0}
+
+
+def test_a_machine_that_has_no_such_user_says_what_to_do(scene: Scene) -> None:
+    _, person = scene
+    person.does("submit", person.file("nobody", command="python waiting.py x", queue="c"))
+    person.until(lambda: "useradd" in person.says("why", "nobody").stdout, "it says what to do")
