@@ -34,7 +34,19 @@ from holdfast.coordination import launch as servers
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
-from holdfast.launch.starting import AGENT, COORDINATOR, SERVER, Started, await_all, start
+from holdfast.launch.starting import (
+    AGENT,
+    CONDUCTOR,
+    COORDINATOR,
+    GATEWAY,
+    SERVER,
+    Started,
+    await_all,
+    keep,
+    start,
+    start_as_wanted,
+)
+from holdfast.supervise import wanted as wanted_here
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import TIED_AWAY_S, TIED_LINGER_S, TIED_NOTICE_S, UP_S
@@ -146,10 +158,12 @@ def up(
     coordinators: int = 1,
     agents: int = 1,
     room: Room | None = None,
+    supervised: bool = True,
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
 ) -> Up:
     """Start what is missing, and return when a leader leads and the agents are connected to it.
+    From then on a supervisor keeps all of it alive (unless `supervised` is False), until `down`.
 
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
     of its log when a process ends early.
@@ -160,8 +174,10 @@ def up(
         start_server(cluster)
         names, nodes = _wanted(cluster, coordinators, agents)
         started = [start_coordinator(cluster, name) for name in names]
-        started += [start_agent(cluster, room, node=node) for node in nodes]
-        serving.again(cluster)
+        started += [_agent(cluster, room, node) for node in nodes]
+        others = [*_others(cluster, started), *serving.again(cluster)]
+        if supervised:
+            keep(cluster, [*started, *others])
     with cluster.session() as session:
         closed = protection.close(session)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
@@ -232,6 +248,26 @@ def await_ready(
 
     what = "a leader leads, and the agents are connected to it"
     return await_all(started, ready, what, timeout_s, lambda: look(waits[0]))
+
+
+def _agent(cluster: Cluster, room: Room | None, node: str) -> Started:
+    """An agent, of the size that it had unless another one is given."""
+    known = wanted_here.read(cluster.folder).get(f"{AGENT} {node}")
+    if known is not None and room in (None, Room()):
+        return start_as_wanted(cluster, known)
+    return start_agent(cluster, room, node=node)
+
+
+def _others(cluster: Cluster, started: Sequence[Started]) -> list[Started]:
+    """What was wanted here before and not ended by `down`, started if it does not live: the machine
+    may have been switched off meanwhile."""
+    named = {f"{one.kind} {one.name}" for one in started}
+    known = wanted_here.read(cluster.folder).items()
+    return [
+        start_as_wanted(cluster, one)
+        for key, one in known
+        if key not in named and one.kind not in (CONDUCTOR, GATEWAY)
+    ]
 
 
 def _leads(leader: Leader, records: Mapping[str, Process | None]) -> bool:
