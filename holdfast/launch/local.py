@@ -66,6 +66,8 @@ __all__ = [
     "server_of",
     "start_agent",
     "start_coordinator",
+    "start_kept_agent",
+    "start_kept_coordinator",
     "start_server",
     "up",
 ]
@@ -213,6 +215,25 @@ def start_agent(
         words += ["--stop-workers", "--notice", f"{TIED_NOTICE_S:g}"]
         words += ["--away", f"{TIED_AWAY_S:g}", "--away-notice", f"{TIED_NOTICE_S:g}"]
     return start(cluster, AGENT, node, "holdfast.agent", words, tie)
+
+
+def start_kept_agent(cluster: Cluster, room: Room, node: str) -> Started:
+    """An agent on a machine that has joined, which a supervisor keeps alive."""
+    with alone(cluster):
+        wanted.begins(cluster)
+        started = start_agent(cluster, room, node=node)
+        keep(cluster, [started])
+    return started
+
+
+def start_kept_coordinator(cluster: Cluster, name: str, ports: Sequence[str] = ()) -> Started:
+    """A coordinator on a machine that stands by, which a supervisor keeps alive."""
+    words = ["--name", name, *ports]
+    with alone(cluster):
+        wanted.begins(cluster)
+        started = start(cluster, COORDINATOR, name, "holdfast.control", words, None)
+        keep(cluster, [started])
+    return started
 
 
 def await_ready(

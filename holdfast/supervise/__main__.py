@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(lock, False)
     try:
         return _serve(folder, lock, wait=given.wait)
+    except KeyboardInterrupt:  # it waited for its turn; the cluster goes on
+        return 128 + signal.SIGINT
     except HoldfastError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

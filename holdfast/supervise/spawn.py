@@ -50,11 +50,20 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(words))}
 
 
-def last_words(log: Path, lines: int) -> str:
-    """The end of what it wrote."""
+def log_bytes(log: Path) -> int:
+    """How long the log is that the next process of this log goes on with."""
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return 0
+    return size if size <= PROCESS_LOG_BYTES_MAX else 0
+
+
+def last_words(log: Path, lines: int, after_bytes: int = 0) -> str:
+    """The end of what was written there; `after_bytes`: by one that found it so long."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 16_384))
+            file.seek(max(0, after_bytes, log.stat().st_size - 16_384))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""

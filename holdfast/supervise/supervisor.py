@@ -31,6 +31,9 @@ NAME: Final = "supervisor-1"
 # What it ends with when `holdfast down` has ended the cluster: a service manager lets that be.
 ENDED: Final = 3
 
+# An error of ours: what, why and how to mend it.
+_WORDS_LINES: Final = 3
+
 RUNNING: Final = "running"
 WAITING: Final = "waiting"
 GAVE_UP: Final = "gave up"
@@ -49,6 +52,7 @@ class Kept:
     due_s: float | None = None  # when it is started again
     since_s: float = 0.0  # of the wall clock: since when it is as it is
     environment: Mapping[str, str] | None = None
+    log_bytes: int = 0  # of its log when it was started
 
     def close(self) -> None:
         if self.handle is not None:
@@ -176,7 +180,7 @@ class Supervisor:
         the supervisor before us."""
         one = kept.wanted
         record = records.recorded(self._folder, one.kind, one.name)
-        return Death(KEEP_STEADY_S, in_order=record is None, words=self._words(one))
+        return Death(KEEP_STEADY_S, in_order=record is None, words=self._words(kept))
 
     def _died(self, kept: Kept) -> None:
         one, child = kept.wanted, kept.child
@@ -187,7 +191,7 @@ class Supervisor:
             return  # another one was faster, and lives
         record = records.recorded(self._folder, one.kind, one.name)
         in_order = record is None or record.pid != kept.pid
-        death = Death(time.monotonic() - kept.began_s, code, in_order, self._words(one))
+        death = Death(time.monotonic() - kept.began_s, code, in_order, self._words(kept))
         kept.care = after(kept.care, death)
         kept.since_s = time.time()
         kept.due_s = None
@@ -200,13 +204,11 @@ class Supervisor:
     def _start(self, kept: Kept) -> None:
         one = kept.wanted
         environment = kept.environment or spawn.environment()
+        environment = {**environment, wanted.SUPERVISED_VARIABLE: "1"}
+        log = records.log_path(self._folder, one.kind, one.name)
+        kept.log_bytes = spawn.log_bytes(log)
         try:
-            child = spawn.spawn(
-                self._folder,
-                one.command,
-                records.log_path(self._folder, one.kind, one.name),
-                {**environment, wanted.SUPERVISED_VARIABLE: "1"},
-            )
+            child = spawn.spawn(self._folder, one.command, log, environment)
         except OSError as error:
             kept.care = after(kept.care, Death(0.0, 1, words=f"it cannot be started: {error}"))
             kept.since_s, kept.due_s = time.time(), None
@@ -217,9 +219,9 @@ class Supervisor:
         kept.began_s, kept.since_s, kept.due_s = time.monotonic(), time.time(), None
         _log(f"the {one.kind} {one.name} is started again: process {child.pid}")
 
-    def _words(self, one: Wanted) -> str:
-        log = records.log_path(self._folder, one.kind, one.name)
-        return _in_a_line(spawn.last_words(log, 6))
+    def _words(self, kept: Kept) -> str:
+        log = records.log_path(self._folder, kept.wanted.kind, kept.wanted.name)
+        return _in_a_line(spawn.last_words(log, _WORDS_LINES, kept.log_bytes))
 
     def _say(self, registration: Registration) -> None:
         """In our record, when something has changed."""
