@@ -4,6 +4,7 @@ machines are away."""
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,8 @@ _COLUMNS: Final = ("state", "kind", "name", "process", "")
 _STYLES: Final = {"starting": "yellow", "waiting": "yellow", "gave up": "bold red", "dead": "red"}
 # A plane that answers does so at once; who only wants to look does not wait for another one.
 _PLANE_S: Final = 3.0
+# What was started again is news for so long.
+_NEWS_S: Final = 600.0
 
 
 def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
@@ -48,6 +51,8 @@ def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     show(found, there, (), gone)
     for line in [*absence.sentences(found, gone), *_nodes_away(away)]:
         _say(line)
+    for line in _started_again(there):
+        listing.note(line)
     if trouble:
         listing.note(f"which machines are away is not known: {trouble}")
     if not there and not gone:
@@ -104,6 +109,17 @@ def said(process: Process) -> str:
         size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
         return f"{size}, {room.get('gpu', 0)} gpu"
     return str(facts.get("trouble") or "not connected to a leader").splitlines()[0]
+
+
+def _started_again(found: Sequence[Process]) -> list[str]:
+    """What the supervisor has started again, as long as it has not proved steady."""
+    kept = [one.facts.get("kept", {}) for one in found if one.kind == "supervisor"]
+    return [
+        f"{key} {told['why']}; started again at {times.clock(told['since_s'])}"
+        for each in kept
+        for key, told in sorted(each.items())
+        if told["deaths"] and told["state"] == "running" and told["since_s"] > time.time() - _NEWS_S
+    ]
 
 
 # --- machines that are away -----------------------------------------------------------------------
