@@ -41,6 +41,7 @@ class Plan:
     rollouts: int = 20
     rollbacks: int = 5
     kill_every_s: float = 2.0
+    kinds: tuple[str, ...] = KINDS  # all of them: also several at once, and Envoy
 
     def command(self) -> str:
         return (
@@ -92,8 +93,9 @@ class Campaign:
         """In a random order; a rollback needs a rollout before it."""
         troubles = ["roll out"] * (self.plan.rollouts - 1)
         troubles += ["a version that cannot be loaded", "a version that is worse"]
-        troubles += [f"kill the {kind}" for kind in KINDS]
-        troubles += ["kill several at once", "kill Envoy"]
+        troubles += [f"kill the {kind}" for kind in self.plan.kinds]
+        if self.plan.kinds == KINDS:
+            troubles += ["kill several at once", "kill Envoy"]
         chance.shuffle(troubles)
         troubles.insert(0, "roll out")
         for _ in range(self.plan.rollbacks):
