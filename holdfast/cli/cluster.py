@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.cluster import Cluster
+    from holdfast.launch.local import Up
 
 UP_EXAMPLES = """[bold]Examples[/]
 
@@ -112,23 +113,9 @@ def up(
             room=room,
             look=lambda what: look(f"waiting for {what}"),
         )
-    if as_json:
-        output.show_json(
-            {
-                "cluster": status.described(found),
-                "leader": done.leader._asdict(),
-                "started": list(done.started),
-                "closed": done.closed,
-                "tightened": done.tightened,
-                "processes": status.listed(done.processes),
-            }
-        )
-    else:
-        status.show(found, done.processes, done.started)
-        _closed(done.closed, done.tightened)
-        if room != local.Room() and not any(one.startswith("agent") for one in done.started):
-            output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
-        _next(found)
+    _report(found, done, as_json=as_json)
+    if room != local.Room() and not any(one.startswith("agent") for one in done.started):
+        output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     if foreground:
         units.stay(found.folder)
 
@@ -164,6 +151,25 @@ def down(
 
 
 # --- private ------------------------------------------------------------------------------------
+
+
+def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
+    """What runs now, and what of it was started."""
+    if as_json:
+        output.show_json(
+            {
+                "cluster": status.described(found),
+                "leader": done.leader._asdict(),
+                "started": list(done.started),
+                "closed": done.closed,
+                "tightened": done.tightened,
+                "processes": status.listed(done.processes),
+            }
+        )
+        return
+    status.show(found, done.processes, done.started)
+    _closed(done.closed, done.tightened)
+    _next(found)
 
 
 def _made(folder: Path, wanted: dict[str, str]) -> Cluster:

@@ -46,6 +46,7 @@ from holdfast.launch.starting import (
     start,
     start_as_wanted,
 )
+from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Usage
@@ -183,6 +184,8 @@ def up(
     with cluster.session() as session:
         closed = protection.close(session)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
+    if supervised and wanted_here.read(cluster.folder):
+        await_all((), lambda: _keeper(cluster), "a supervisor runs", timeout_s)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
     if (SERVER, "coordination") not in before and cluster.embedded is not None:
@@ -269,6 +272,10 @@ def await_ready(
 
     what = "a leader leads, and the agents are connected to it"
     return await_all(started, ready, what, timeout_s, lambda: look(waits[0]))
+
+
+def _keeper(cluster: Cluster) -> Process | None:
+    return next((one for one in processes(cluster) if one.kind == supervisor.KIND), None)
 
 
 def _agent(cluster: Cluster, room: Room | None, node: str) -> Started:

@@ -22,7 +22,7 @@ from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
 from holdfast.supervise.spawn import environment, last_words, spawn
 from holdfast.supervise.wanted import Wanted
-from holdfast.wire.errors import TerminalError, TimedOut
+from holdfast.wire.errors import Occupied, TerminalError, TimedOut
 from holdfast.wire.limits import PROCESS_LOG_LINES_SHOWN, UP_LOOK_S, UP_S
 
 AGENT: Final = "agent"
@@ -31,6 +31,8 @@ SERVER: Final = "server"
 CONDUCTOR: Final = "conductor"
 GATEWAY: Final = "gateway"
 ENVOY: Final = "envoy"
+# Who holds the lock of a name has its record there after so long.
+_RECORD_S: Final = 2.0
 T = TypeVar("T")
 
 
@@ -60,12 +62,21 @@ class Started:
         """`TerminalError`, with its last words, if it has ended; `Unavailable` if everything is
         being ended."""
         wanted.check(self.cluster)
-        if self.child is not None and self.child.poll() is not None:
+        if self.child is not None and self.child.poll() is not None and not self._was_late():
             raise TerminalError(
                 f"the {self.kind} {self.name} ended early (exit code {self.child.returncode})",
                 why=last_words(self.log, PROCESS_LOG_LINES_SHOWN) or "it said nothing",
                 fix=f"see all of it: less {self.log}",
             )
+
+    def _was_late(self) -> bool:
+        """Whether a supervisor was faster: another one runs in its place, or is about to say so."""
+        if self.child is None or self.child.returncode != Occupied.exit_code:
+            return False
+        deadline_s = time.monotonic() + _RECORD_S
+        while self.process is None and time.monotonic() < deadline_s:
+            time.sleep(UP_LOOK_S)
+        return self.process is not None
 
     def end(self, timeout_s: float) -> None:
         """End a child of ours: SIGTERM, then SIGKILL."""
