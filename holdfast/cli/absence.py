@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -103,10 +103,17 @@ class Waiting:
     `Unavailable`: whoever would do it is not there, and does not come.
     """
 
-    def __init__(self, found: Opened, *kinds: str, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        found: Opened,
+        *kinds: str,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._found = found
         self._kinds = kinds
-        self._began_s = time.monotonic()
+        self._clock = clock
+        self._began_s = clock()
         self._looked_s = 0.0
         self._alone_s: dict[str, float] = {}
         self._absences: list[Absence] = []
@@ -115,7 +122,7 @@ class Waiting:
 
     def look(self, what: str) -> str:
         """What is waited for, with who is missing; the first of them, if there is one."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s < self._began_s + WAIT_SAYS_S:
             return what
         if now_s >= self._looked_s + _LOOK_S:
