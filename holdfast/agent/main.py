@@ -117,7 +117,7 @@ def serve(options: Options) -> int:
     Raises what keeps it from starting: the folder has an agent, no papers, GPUs are taken.
     """
     cluster = opened(options.cluster)
-    with register(cluster, "agent", options.node) as registration:
+    with register(cluster, "agent", options.node, kept=not options.tied) as registration:
         return asyncio.run(_Main(options, cluster, registration).run())
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
 from holdfast.wire.errors import Refused, Usage
 
@@ -73,6 +73,7 @@ def scale(
             return
         found.job(name)
         found.plane.scale(name, count)
+        absence.warn(absence.warnings(found, services=False))
     many = "as many workers as its file allows" if count is None else times.many(count, "worker")
     _done(f"{name} is to have {many}", f"holdfast jobs {name}")
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import letting_in, output
+from holdfast.cli import letting_in, output, status, units
 from holdfast.cli import standby as standing
 from holdfast.cli.agent_options import (
     CpuOption,
@@ -24,7 +25,7 @@ from holdfast.cli.opening import ClusterOption, JsonOption
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.cluster import Cluster, Process
+    from holdfast.cluster import Cluster
     from holdfast.launch.local import Up
 
 UP_EXAMPLES = """[bold]Examples[/]
@@ -38,6 +39,8 @@ UP_EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast up --listen 10.0.0.5[/]             others may join: holdfast token
 
   [cyan]holdfast up --coordination zk://h1,h2,h3/ml --store s3://bucket/ml[/]
+
+  [cyan]holdfast up --systemd[/]                     a unit: it comes up when the machine does
 """
 DOWN_EXAMPLES = """[bold]Examples[/]
 
@@ -51,7 +54,7 @@ def register(app: typer.Typer) -> None:
     """Put these commands under the root."""
     app.command(epilog=UP_EXAMPLES)(up)
     app.command(epilog=DOWN_EXAMPLES)(down)
-    app.command()(status)
+    app.command()(status.status)
     app.command(epilog=letting_in.LETTING_IN_EXAMPLES)(letting_in.token)
     app.command(epilog=letting_in.JOIN_EXAMPLES)(letting_in.join)
     app.command(epilog=standing.EXAMPLES)(standing.standby)
@@ -85,18 +88,28 @@ def up(
     gpu: GpuOption = None,
     gpu_share: GpuShareOption = None,
     region: RegionOption = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay here while the cluster is up.")
+    ] = False,
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="Print a systemd unit that does it, and do nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.
 
     Makes the folder and the certificates if they are new, starts the coordination server, the
-    coordinators and the agents, and waits until they are ready. Run it again at any time.
+    coordinators and the agents, and waits until they are ready. A supervisor keeps them alive from
+    then on, until [cyan]holdfast down[/]. Run it again at any time.
     """
     from holdfast.coordination.address import checked_network
     from holdfast.launch import local
     from holdfast.launch.cluster import default_folder
 
     folder = default_folder(cluster)
+    if systemd:
+        sys.stdout.write(units.unit(folder, sys.argv[1:]))
+        return
     given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
     given["network"] = None if network is None else checked_network(network)
     wanted = {key: value for key, value in given.items() if value is not None}
@@ -110,27 +123,11 @@ def up(
             room=room,
             look=lambda what: look(f"waiting for {what}"),
         )
-    _show_up(found, done, as_json=as_json)
+    _report(found, done, as_json=as_json)
     if room != local.Room() and not any(one.startswith("agent") for one in done.started):
         output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
-
-
-def _show_up(found: Cluster, done: Up, *, as_json: bool) -> None:
-    if as_json:
-        output.show_json(
-            {
-                "cluster": _described(found),
-                "leader": done.leader._asdict(),
-                "started": list(done.started),
-                "closed": done.closed,
-                "tightened": done.tightened,
-                "processes": _listed(done.processes),
-            }
-        )
-        return
-    _show(found, done.processes, done.started)
-    _closed(done.closed, done.tightened)
-    _next(found)
+    if foreground:
+        units.stay(found.folder)
 
 
 def down(
@@ -163,22 +160,26 @@ def down(
         output.out().print(f"{workers} ended; their jobs go on with holdfast up")
 
 
-def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
-    """Which processes of the cluster run on this machine, where they listen, and their logs."""
-    from holdfast.launch.cluster import find
-    from holdfast.launch.local import processes
-
-    found = find(cluster)
-    there = processes(found)
-    if as_json:
-        output.show_json({"cluster": _described(found), "processes": _listed(there)})
-        return
-    _show(found, there, ())
-    if not there:
-        output.out().print("nothing of it runs here: holdfast up")
-
-
 # --- private ------------------------------------------------------------------------------------
+
+
+def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
+    """What runs now, and what of it was started."""
+    if as_json:
+        output.show_json(
+            {
+                "cluster": status.described(found),
+                "leader": done.leader._asdict(),
+                "started": list(done.started),
+                "closed": done.closed,
+                "tightened": done.tightened,
+                "processes": status.listed(done.processes),
+            }
+        )
+        return
+    status.show(found, done.processes, done.started)
+    _closed(done.closed, done.tightened)
+    _next(found)
 
 
 def _made(folder: Path, wanted: dict[str, str]) -> Cluster:
@@ -216,27 +217,6 @@ def _check_same(found: Cluster, wanted: dict[str, str]) -> None:
             )
 
 
-def _described(cluster: Cluster) -> dict[str, str]:
-    return {key: str(value) for key, value in asdict(cluster).items()}
-
-
-def _listed(found: Any) -> list[dict[str, Any]]:
-    return [{**asdict(one), "alive": one.alive} for one in found]
-
-
-def _show(cluster: Cluster, found: Any, started: tuple[str, ...]) -> None:
-    console = output.out()
-    console.print(f"cluster [bold]{cluster.name}[/] in {cluster.folder}")
-    rows = []
-    for one in found:
-        state = "started" if f"{one.kind} {one.name}" in started else "running"
-        rows.append((state, one.kind, one.name, f"process {one.pid}", _said(one)))
-    if rows:
-        console.print(output.table([], rows))
-    console.print(f"store {cluster.store}", style="dim")
-    console.print(f"logs  {cluster.logs_folder}", style="dim")
-
-
 def _closed(nodes: int, files: int) -> None:
     """What was open to everybody until now, in a cluster that an older version made."""
     if nodes:
@@ -249,25 +229,6 @@ def _closed(nodes: int, files: int) -> None:
             f"[yellow]closed:[/] other users of this machine could read {files} files and folders "
             "of the cluster; now they cannot"
         )
-
-
-def _said(process: Process) -> str:
-    """What a process says of itself, in a few words."""
-    facts = process.facts
-    if process.kind == "server":
-        return str(facts.get("address", ""))
-    if process.kind == "coordinator":
-        leads = f"leads (term {facts['term']})" if facts.get("term") else "stands by"
-        return f"{facts.get('address', 'starting')}  {leads}" if facts else "starting"
-    if process.kind == "conductor":
-        return f"conducts (term {facts['term']})" if facts.get("term") else "stands by"
-    if process.kind in ("gateway", "envoy"):
-        return str(facts.get("address", ""))
-    if facts.get("term"):
-        room = facts.get("capacity", {})
-        size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
-        return f"{size}, {room.get('gpu', 0)} gpu"
-    return str(facts.get("trouble") or "not connected to a leader").splitlines()[0]
 
 
 def _next(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli.jobs import document, step_of, workers_in
 from holdfast.wire.errors import TimedOut
 
@@ -27,6 +27,7 @@ def until_end(found: Opened, name: str, *, as_json: bool = False) -> int:
     """Follow the job until it has ended; 0 if it succeeded, 1 if not."""
     shown: tuple[str, str] | None = None
     asked_s = 0.0
+    waiting = absence.Waiting(found, absence.COORDINATOR, quiet=as_json)
     try:
         while True:
             job = found.plane.job(name)
@@ -39,6 +40,7 @@ def until_end(found: Opened, name: str, *, as_json: bool = False) -> int:
             if sys.stderr.isatty() and time.monotonic() >= asked_s + _STEPS_S:
                 asked_s = time.monotonic()
                 _say_step(found, job)
+            waiting.look(f"{name} is {status.phase.value}")
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
         listing.note(
@@ -55,6 +57,7 @@ def until(
 ) -> Job:
     """Wait until the job is as wanted. `TimedOut` says what it is instead."""
     deadline_s = time.monotonic() + timeout_s
+    waiting = absence.Waiting(found, absence.COORDINATOR)
     while True:
         job = found.plane.job(name)
         if ready(job):
@@ -65,6 +68,7 @@ def until(
                 why=f"{name} is {job.status.phase.value}: {job.status.reason}",
                 fix=f"holdfast why {name}",
             )
+        waiting.look(f"{what}; {name} is {job.status.phase.value}: {job.status.reason}")
         time.sleep(LOOK_S)
 
 

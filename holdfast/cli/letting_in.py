@@ -116,7 +116,7 @@ def join(
         _serve_here(joined.cluster, joined.node, room)
         return
     with progress() as look, joined.cluster.session() as session:
-        started = local.start_agent(joined.cluster, room, node=joined.node)
+        started = local.start_kept_agent(joined.cluster, room, joined.node)
         report: Callable[[str], None] = lambda what: look(f"waiting for {what}")  # noqa: E731
         leader = local.await_ready(joined.cluster, session, [started], look=report)
     output.out().print(

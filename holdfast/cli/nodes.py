@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, missing, opened
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def drain(
         _check_known(found, name)
         found.plane.drain_node(name)
         held = _held(found, name)
+        waiting = absence.Waiting(found, absence.COORDINATOR)
         while wait and held:
+            waiting.look(f"{', '.join(sorted(held))} to leave {name}")
             time.sleep(_LOOK_S)
             held = _held(found, name)
     if wait or not held:

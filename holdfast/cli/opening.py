@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 # What runs is asked of the leader; a listing does not wait for one longer than a person would.
 _LEADER_S = 2.0
+# A server that was killed is there again within a second, unless the machine is busy.
+_SERVER_S = 5.0
+_SERVER_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,20 @@ def opened(folder: Path | None) -> Iterator[Opened]:
 
 
 def _check_up(cluster: Cluster) -> None:
-    """Looking at a cluster that is down must not start its server."""
+    """Looking at a cluster that is down must not start its server. One that has died is started by
+    whoever had a session with it, if somebody is left: that is waited for."""
+    from holdfast.cluster import processes
     from holdfast.coordination import launch
     from holdfast.coordination.address import EmbeddedAddress, parse
 
     address = parse(cluster.coordination)
-    if isinstance(address, EmbeddedAddress) and launch.find(address.folder) is None:
+    if not isinstance(address, EmbeddedAddress):
+        return
+    deadline_s = time.monotonic() + _SERVER_S
+    while launch.find(address.folder) is None:
+        if processes(cluster) and time.monotonic() < deadline_s:
+            time.sleep(_SERVER_LOOK_S)
+            continue
         raise Unavailable(
             f"the cluster {cluster.name} in {cluster.folder} is not up",
             why="its coordination server does not run",

@@ -119,7 +119,7 @@ def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
         # Asked again, it needs no second one.
         secret = services.add_key(name) if asked.key and not services.service(name).keys else ""
         with serving.progress(name) as show:
-            addresses = serve_output.processes(found, asked.gateway, asked.region)
+            addresses = serve_output.processes(found, asked.gateway, asked.region, show)
             if wait:
                 serving.until_settled(found, name, SERVE_WAIT_S, show)
                 serve_output.until_answered(addresses, name, SERVE_ANSWER_S)

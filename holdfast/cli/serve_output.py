@@ -8,7 +8,7 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,11 +26,19 @@ _BODY_CHARACTERS_MAX: Final = 200
 _PROBE_S: Final = 5.0
 
 
-def processes(found: Opened, gateway: str | None, region: str) -> dict[str, str]:
+def processes(
+    found: Opened, gateway: str | None, region: str, show: Callable[[str], None]
+) -> dict[str, str]:
     """A conductor and a gateway, started if the cluster has none; the gateways' addresses."""
     from holdfast.launch import serving as launching
 
-    return launching.ensure(found.cluster, found.session, listen=gateway, region=region)
+    return launching.ensure(
+        found.cluster,
+        found.session,
+        listen=gateway,
+        region=region,
+        look=lambda what: show(f"waiting for {what}"),
+    )
 
 
 def end_processes(found: Opened) -> str:

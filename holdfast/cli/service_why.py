@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli import listing, output, serving, times
+from holdfast.cli import absence, listing, output, serving, times
 from holdfast.cli import why as telling
 from holdfast.wire.errors import Missing
 
@@ -40,6 +40,7 @@ def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) ->
     if follow:
         telling.followed(name, entries, lambda: services.history(name), lambda: False)
     _now(serving.look(found, name))
+    absence.warn(absence.warnings(found, services=True))
 
 
 def _now(sight: serving.Sight) -> None:

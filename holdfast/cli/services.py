@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import listing, output, serving, times
+from holdfast.cli import absence, listing, output, serving, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire import documents
 from holdfast.wire.errors import Missing, TimedOut, Usage
@@ -53,6 +53,8 @@ KEY_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast key remove digits 5f21c9[/]   by the first letters of its SHA-256
 """
+# Of a service whose conductor is away.
+_ALONE: Final = "nobody conducts"
 # Letters of a key's SHA-256 that tell it from others.
 _KEY_LETTERS: Final = 12
 
@@ -75,19 +77,26 @@ def services(
             serving.service_in(found, name)
         names = [name] if name is not None else sorted(serving.services_of(found).services())
         seen = [serving.look(found, each) for each in names]
+        nobody = absence.absent(found, absence.CONDUCTOR) if names else None
+        missing = absence.warnings(found, services=bool(names))
     if as_json:
-        shown = [document(sight) for sight in seen]
-        output.show_json(shown[0] if name is not None else {"services": shown})
+        shown = [{**document(sight), "conducted": nobody is None} for sight in seen]
+        more = {"missing": missing}
+        output.show_json({**shown[0], **more} if name is not None else {"services": shown, **more})
         return
     if name is not None:
-        _show_one(seen[0])
+        _show_one(seen[0], alone=nobody is not None)
+        absence.warn(missing)
         return
     if not seen:
         listing.note("nothing is served. Serve a model: holdfast serve MODEL")
+        absence.warn(missing)
         return
     columns = ["service", "model", "stage", "version", "previous", "ready", "since", "why"]
-    listing.show(columns, [_row(sight) for sight in seen], right=("ready", "since"))
+    rows = [_row(sight, alone=nobody is not None) for sight in seen]
+    listing.show(columns, rows, right=("ready", "since"))
     _show_gateways(seen[0])
+    absence.warn(missing)
 
 
 def rollout(
@@ -173,8 +182,10 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
             serving.done(ended)
             return
         deadline_s = time.monotonic() + UNSERVE_WAIT_S
-        with output.err().status(f"{name}: its replicas leave"):
+        waiting = absence.Waiting(found, absence.COORDINATOR)
+        with serving.progress(name) as show:
             while not known.stop(name):
+                show(waiting.look("its replicas leave"))
                 if time.monotonic() >= deadline_s:
                     raise TimedOut(
                         f"replicas of {name} are still there",
@@ -251,15 +262,16 @@ def document(sight: serving.Sight) -> dict[str, Any]:
     }
 
 
-def _row(sight: serving.Sight) -> tuple[object, ...]:
+def _row(sight: serving.Sight, *, alone: bool) -> tuple[object, ...]:
     service, course = sight.service, sight.course
     why = listing.one_line(course.reason) if course and sight.replicas else sight.doing
+    why = f"{_ALONE}; before: {why}" if alone else why
     wanted = course.replicas if course else service.replicas_min
     version = course.stable if course else None
     return (
         service.name,
         f"{service.model}@{service.target}",
-        course.stage.value if course else "-",
+        _stage(sight, alone=alone) if course else "-",
         serving.arms_of(course),
         course.previous if course and course.previous is not None else "-",
         f"{sight.ready(version)}/{wanted}",
@@ -268,7 +280,15 @@ def _row(sight: serving.Sight) -> tuple[object, ...]:
     )
 
 
-def _show_one(sight: serving.Sight) -> None:
+def _stage(sight: serving.Sight, *, alone: bool) -> str:
+    """Where its rollout is, as far as somebody decides about it."""
+    if sight.course is None:
+        return "nothing is decided yet"
+    stage = sight.course.stage.value
+    return f"{stage}?" if alone else stage
+
+
+def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
     service, course = sight.service, sight.course
     policy, limits = service.policy, service.limits
     steps = ", ".join(f"{step / 100:g} %" for step in policy.steps) or "all at once"
@@ -280,7 +300,7 @@ def _show_one(sight: serving.Sight) -> None:
             ("service", service.name),
             ("model", f"{service.model}@{service.target}"),
             ("pinned", "" if service.pinned is None else f"version {service.pinned}"),
-            ("stage", course.stage.value if course else "nothing is decided yet"),
+            ("stage", _stage(sight, alone=alone) + (f" ({_ALONE})" if alone else "")),
             ("version", serving.arms_of(course)),
             ("previous", "" if course is None or course.previous is None else course.previous),
             ("why", course.reason if course else sight.doing),
@@ -351,3 +371,4 @@ def scaled(found: Opened, name: str, count: int | None) -> None:
         "as many replicas as its load asks for" if count is None else times.many(count, "replica")
     )
     serving.done(f"{name} is to have {many}", f"holdfast services {name}")
+    absence.warn(absence.warnings(found, services=True))

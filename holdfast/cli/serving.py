@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from holdfast.cli import listing, output, times
+from rich.markup import escape
+
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli.opening import Opened, missing
 from holdfast.wire.errors import Missing, TerminalError, TimedOut
 from holdfast.wire.limits import SERVE_LOOK_S
@@ -129,14 +131,13 @@ def look(found: Opened, name: str) -> Sight:
     )
 
 
-def until_settled(
-    found: Opened, name: str, timeout_s: float, show: Callable[[Sight], None]
-) -> Sight:
-    """Wait until it serves what is wanted. `TerminalError`: that version has failed."""
+def until_settled(found: Opened, name: str, timeout_s: float, show: Callable[[str], None]) -> Sight:
+    """Wait until it serves what is wanted. `TerminalError`: that version has failed; `Unavailable`:
+    whoever would do it is not there, and does not come."""
     deadline_s = time.monotonic() + timeout_s
+    waiting = absence.Waiting(found, absence.CONDUCTOR, absence.COORDINATOR)
     while True:
         sight = look(found, name)
-        show(sight)
         if sight.settled():
             return sight
         if why := sight.failed():
@@ -153,14 +154,15 @@ def until_settled(
                 why=sight.progress(),
                 fix=f"it goes on; see: holdfast why {name}",
             )
+        show(waiting.look(sight.progress()))
         time.sleep(SERVE_LOOK_S)
 
 
 @contextmanager
-def progress(name: str) -> Iterator[Callable[[Sight], None]]:
+def progress(name: str) -> Iterator[Callable[[str], None]]:
     """A line that is written again, on a terminal; nothing elsewhere."""
     with output.err().status(name) as shown:
-        yield lambda sight: shown.update(f"{name}: {sight.progress()}")
+        yield lambda what: shown.update(escape(f"{name}: {what}"))
 
 
 def connection_to(url: str, timeout_s: float) -> http.client.HTTPConnection:

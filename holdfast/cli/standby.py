@@ -26,6 +26,8 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast standby --token-file FILE[/]        until Ctrl-C; the next time without the token
 
+  [cyan]holdfast standby --detach[/]                 in the background, kept alive
+
   [cyan]holdfast standby -[/]                        the token from stdin
 
   [cyan]holdfast standby --port 7001 --door-port 7002[/]   ports that a firewall lets through
@@ -49,13 +51,17 @@ def standby(
     ] = None,
     port: PortOption = 0,
     door_port: DoorPortOption = 0,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="In the background, kept alive until holdfast down.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document a line, whenever it changes.")
     ] = False,
 ) -> None:
     """Run a second coordinator, on another machine: it leads when the first one is lost.
 
-    Stays here until Ctrl-C, and says when it stands by and when it leads. With a token it needs
+    Stays here until Ctrl-C, and says when it stands by and when it leads; with --detach it runs in
+    the background, and a supervisor keeps it alive. With a token it needs
     nothing else, and the machine need not have joined; later it is started without. The token comes
     from --token-file or from stdin ([cyan]-[/]); the first time it is asked for. This machine has
     the cluster's authority then: guard it like the first one.
@@ -74,6 +80,9 @@ def standby(
     found = launching.ready(folder) if text is None else launching.lent(folder, text, called)
     if not as_json:
         _limits(found)
+    if detach:
+        _detached(found, called, port, door_port, as_json=as_json)
+        return
     process.raise_file_limit()
     tell = _in_json(called) if as_json else _in_words(called, found)
     code = serve(Options(found.folder, called, port, door_port), tell)
@@ -85,6 +94,27 @@ def standby(
 
 
 # --- private ------------------------------------------------------------------------------------
+
+
+def _detached(found: Cluster, name: str, port: int, door_port: int, *, as_json: bool) -> None:
+    from holdfast.launch import local
+    from holdfast.launch.starting import await_all
+
+    ports = ["--port", str(port)] if port else []
+    ports += ["--door-port", str(door_port)] if door_port else []
+    started = local.start_kept_coordinator(found, name, ports)
+
+    def ready() -> dict[str, object] | None:
+        process = started.process
+        return dict(process.facts) if process is not None and "term" in process.facts else None
+
+    facts = await_all([started], ready, f"the coordinator {name} stands by")
+    if as_json:
+        _line(event="leads" if facts["term"] else "stands by", name=name, **facts)
+        return
+    leads = f"leads (term {facts['term']})" if facts["term"] else "stands by"
+    output.out().print(f"coordinator {name} {leads}, and is kept alive; log {started.log}")
+    output.out().print("next: holdfast status, or holdfast down to end it", style="dim")
 
 
 def _may_lead(folder: Path) -> bool:

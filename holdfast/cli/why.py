@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli.given import given_settings
 from holdfast.cli.jobs import workers_in
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
@@ -104,10 +104,12 @@ def why(
             job = found.plane.job(name)
             entries = found.plane.history(name)
         seen, _ = ([], "") if job.status.phase.final or not job.settings else found.seen()
+        missing = [] if job.status.phase.final else absence.warnings(found, services=False)
     _now(job, entries)
     for given in given_settings(job, workers_in(seen, name)):
         if given.taken is False:
             output.out().print(Text(f"{'':10}{given.text}", "yellow"))
+    absence.warn(missing)
 
 
 def show_last(lines: Sequence[Line], count: int, name: str) -> None:

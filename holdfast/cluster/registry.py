@@ -7,231 +7,82 @@ Each process writes its own record, `run/KIND-NAME.json`, and holds a lock besid
 so a starter that is killed leaves no process unknown. (Until its record is there, a mark in the
 environment that it was started with tells of it: `holdfast.wire.process`.) A record of a process
 that has ended says who it was; a process is signalled only through a handle of exactly the one that
-wrote it.
+wrote it. The records themselves are `holdfast.supervise.records`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import select
-import signal
-import sys
-import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
 
 from holdfast.cluster.folder import Cluster
-from holdfast.wire import disk, documents
-from holdfast.wire.errors import Full, Occupied
-from holdfast.wire.process import PART_VARIABLE
+from holdfast.supervise import records, wanted
+from holdfast.supervise.records import Process, Registration, identified
+from holdfast.supervise.watch import Watch
+from holdfast.wire.errors import Cancelled
+
+__all__ = [
+    "Process",
+    "Registration",
+    "forget",
+    "identified",
+    "log_path",
+    "processes",
+    "record_path",
+    "recorded",
+    "register",
+    "write_record",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process of a cluster. Number, start and boot together name it for ever; `facts` is what it
-    says of itself (where it listens, whether it is connected). `launched`: a command of ours has
-    started it, and nobody by hand."""
+def register(cluster: Cluster, kind: str, name: str, *, kept: bool = False) -> Registration:
+    """Be the process of this kind and name. `Occupied`: a living one is.
 
-    kind: str
-    name: str
-    pid: int
-    start_ticks: int
-    boot: str
-    command: tuple[str, ...] = ()
-    since_s: float = 0.0
-    log: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    launched: bool = False
-
-    @property
-    def alive(self) -> bool:
-        return not self.wait(0.0)
-
-    def send(self, number: signal.Signals) -> bool:
-        """Signal exactly this process; False: it has ended."""
-        handle = self._hold()
-        if handle is None:
-            return False
-        try:
-            signal.pidfd_send_signal(handle, number)
-        except ProcessLookupError:
-            return False
-        finally:
-            os.close(handle)
-        return True
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until it has ended, all its threads included; whether it has. A zombie has."""
-        handle = self._hold()
-        if handle is None:
-            return True
-        try:
-            poll = select.poll()
-            poll.register(handle, select.POLLIN)
-            return bool(poll.poll(1000 * timeout_s))
-        finally:
-            os.close(handle)
-
-    def _hold(self) -> int | None:
-        """A handle of exactly this process; None: there is none any more."""
-        if self.boot != _boot():
-            return None
-        try:
-            handle = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return None
-        # Asked after the handle is there: from here on the number cannot change its owner.
-        if _start_ticks(self.pid) != self.start_ticks:
-            os.close(handle)
-            return None
-        return handle
-
-
-class Registration:
-    """Our own record. Made by `register`; closed when the process ends."""
-
-    def __init__(self, path: Path, lock: int, process: Process) -> None:
-        self._path = path
-        self._lock = lock
-        self.process = process
-        _write(path, process)
-
-    def note(self, **facts: Any) -> None:
-        """Say something of ourselves, in place of what was said under these names. While the disk
-        is full the record stays as it was: say it again, and it is written when there is room."""
-        noted = replace(self.process, facts={**self.process.facts, **facts})
-        if noted == self.process:
-            return
-        with suppress(Full):
-            _write(self._path, noted)
-            self.process = noted
-
-    def close(self) -> None:
-        """We end: the record goes."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._lock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-def register(cluster: Cluster, kind: str, name: str) -> Registration:
-    """Be the process of this kind and name. `Occupied`: a living one is."""
-    cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = record_path(cluster, kind, name)
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise Occupied(
-            f"the {kind} {name} of {cluster.folder} runs already",
-            why=f"another process holds {path.with_suffix('.lock')}",
-            fix="use that one, or choose another name",
-        ) from error
-    # From here on our record tells of us; what we start is no part of the cluster by itself.
-    launched = os.environ.pop(PART_VARIABLE, None) == str(cluster.folder)
-    pid = os.getpid()
-    started = _start_ticks(pid)
-    assert started is not None, "we are alive"
-    command = (sys.executable, *sys.orig_argv[1:])
-    log = str(log_path(cluster, kind, name))
-    made = Process(kind, name, pid, started, _boot(), command, time.time(), log, launched=launched)
-    return Registration(path, lock, made)
+    `kept`: one that is to live as long as it is wanted here. It sees to it that the folder has a
+    supervisor; `Cancelled`: the supervisor has started it, and meanwhile nobody wants it any more.
+    Register before anything that lowers the priority of this process: a supervisor that it starts
+    is not to inherit that.
+    """
+    supervised = bool(os.environ.pop(wanted.SUPERVISED_VARIABLE, ""))
+    registration = records.register(cluster.folder, kind, name)
+    # Who does not want it any more first says so and then looks for records: one of us sees the
+    # other.
+    if supervised and not wanted.is_wanted(cluster.folder, kind, name):
+        registration.close()
+        raise Cancelled(f"the {kind} {name} of {cluster.folder} is not wanted any more")
+    if kept:
+        watch = Watch(cluster.folder)
+        registration.before_close(watch.close)
+        watch.start()
+    return registration
 
 
 def processes(cluster: Cluster, *, ended: bool = False) -> list[Process]:
     """The processes that live over this folder; with `ended` also those that left a record."""
-    found = []
-    for path in sorted(cluster.run_folder.glob("*.json")):
-        process = _read(path)
-        if process is not None and (ended or process.alive):
-            found.append(process)
-    return found
+    return records.processes(cluster.folder, ended=ended)
 
 
 def record_path(cluster: Cluster, kind: str, name: str) -> Path:
-    return cluster.run_folder / f"{_stem(kind, name)}.json"
+    return records.record_path(cluster.folder, kind, name)
 
 
 def log_path(cluster: Cluster, kind: str, name: str) -> Path:
     """Where its output goes when it is started by `holdfast.launch`."""
-    return cluster.logs_folder / f"{_stem(kind, name)}.log"
-
-
-def _stem(kind: str, name: str) -> str:
-    return name if name.startswith(f"{kind}-") else f"{kind}-{name}"
+    return records.log_path(cluster.folder, kind, name)
 
 
 def forget(cluster: Cluster, process: Process) -> None:
     """Remove the record of a process that has ended without doing so itself."""
     path = record_path(cluster, process.kind, process.name)
-    if _read(path) == process and not process.alive:
+    if records.read(path) == process and not process.alive:
         path.unlink(missing_ok=True)
 
 
 def write_record(cluster: Cluster, process: Process) -> None:
     """Keep the record of a process that cannot do so itself."""
-    _write(record_path(cluster, process.kind, process.name), process)
+    records.write(record_path(cluster, process.kind, process.name), process)
 
 
 def recorded(cluster: Cluster, kind: str, name: str) -> Process | None:
     """The process of that record; it may have ended. None: there is no record."""
-    return _read(record_path(cluster, kind, name))
-
-
-def identified(
-    kind: str, name: str, pid: int, *, log: str = "", facts: Mapping[str, Any] | None = None
-) -> Process | None:
-    """The process that has this number now, for one that keeps no record; None: there is none."""
-    started = _start_ticks(pid)
-    if started is None:
-        return None
-    command: tuple[str, ...] = ()
-    with suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        command = tuple(word.decode(errors="replace") for word in words if word)
-    return Process(kind, name, pid, started, _boot(), command, _since_s(pid), log, facts or {})
-
-
-def _write(path: Path, process: Process) -> None:
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    disk.draft(unfinished, (json.dumps(asdict(process)) + "\n").encode())
-    unfinished.replace(path)
-
-
-def _read(path: Path) -> Process | None:
-    """A record; None: it went while we looked, or a crash of the machine left half of it."""
-    try:
-        fields = json.loads(path.read_text())
-        known = documents.known_fields(Process, fields)
-        return Process(**{**known, "command": tuple(fields["command"])})
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _since_s(pid: int) -> float:
-    try:
-        return Path(f"/proc/{pid}").stat().st_ctime
-    except FileNotFoundError:
-        return 0.0
-
-
-def _start_ticks(pid: int) -> int | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(fields[19])
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return records.recorded(cluster.folder, kind, name)

@@ -69,6 +69,11 @@ def judged(use: Use, known: Known) -> bool:
     return True
 
 
+def joined_nodes(session: Session) -> list[str]:
+    """Every machine that has joined with a token, whether it is here or not."""
+    return sorted(Facts(session).names(NAMES))
+
+
 class Joins:
     """The uses of tokens in a coordination plane. It blocks: for a thread."""
 

@@ -84,7 +84,9 @@ def serve(options: Options, tell: Tell | None = None) -> int:
     if options.tied:
         ties.watch(stop.set)
     with ExitStack() as stack:
-        registration = stack.enter_context(register(cluster, "coordinator", options.name))
+        registration = stack.enter_context(
+            register(cluster, "coordinator", options.name, kept=not options.tied)
+        )
         try:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:

@@ -21,11 +21,12 @@ from holdfast.cluster.registry import forget
 from holdfast.launch import wanted
 from holdfast.launch.seen import alone, server_of
 from holdfast.launch.starting import AGENT, GATEWAY
+from holdfast.supervise import supervisor
 from holdfast.wire.errors import TerminalError
 from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_PARTS_MAX, DOWN_S, KILL_AGAIN_S
 from holdfast.wire.process import PART_VARIABLE
 
-_ORDER: Final = {GATEWAY: 0, AGENT: 2}
+_ORDER: Final = {supervisor.KIND: -1, GATEWAY: 0, AGENT: 2}
 _LOOK_S: Final = 0.02
 
 
@@ -50,8 +51,8 @@ class Down:
 def down(
     cluster: Cluster, *, force: bool = False, look: Callable[[str], None] = lambda _what: None
 ) -> Down:
-    """End gateways, conductors, coordinators, the agents with their workers, and the embedded
-    server.
+    """End the supervisor, gateways, conductors, coordinators, the agents with their workers, and
+    the embedded server.
 
     Workers have a notice to reach a step boundary; with `force` nobody is asked. `look` is told
     what is being done. When it returns, nothing of the cluster runs on this machine, and nothing
@@ -86,7 +87,8 @@ def _end_parts(cluster: Cluster, *, force: bool, look: Callable[[str], None]) ->
     for _ in range(DOWN_PARTS_MAX):
         living = registered(cluster)
         if living:
-            # Gateways first: nothing new comes. Agents last: nobody then decides what to do about
+            # The supervisor first: nothing is started again. A new one sees that nothing is wanted.
+            # Then gateways: nothing new comes. Agents last: nobody then decides what to do about
             # machines that go.
             process = min(living, key=lambda one: (_ORDER.get(one.kind, 1), one.name))
             look(f"ending {process.kind} {process.name}")

@@ -34,7 +34,20 @@ from holdfast.coordination.address import is_loopback
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.seen import alone, processes, server_of
-from holdfast.launch.starting import AGENT, COORDINATOR, SERVER, Started, await_all, start
+from holdfast.launch.starting import (
+    AGENT,
+    CONDUCTOR,
+    COORDINATOR,
+    GATEWAY,
+    SERVER,
+    Started,
+    await_all,
+    keep,
+    start,
+    start_as_wanted,
+)
+from holdfast.supervise import supervisor
+from holdfast.supervise import wanted as wanted_here
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import TIED_AWAY_S, TIED_LINGER_S, TIED_NOTICE_S, UP_S
@@ -54,6 +67,8 @@ __all__ = [
     "server_of",
     "start_agent",
     "start_coordinator",
+    "start_kept_agent",
+    "start_kept_coordinator",
     "start_server",
     "up",
 ]
@@ -151,10 +166,12 @@ def up(
     coordinators: int = 1,
     agents: int = 1,
     room: Room | None = None,
+    supervised: bool = True,
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
 ) -> Up:
     """Start what is missing, and return when a leader leads and the agents are connected to it.
+    From then on a supervisor keeps all of it alive (unless `supervised` is False), until `down`.
 
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
     of its log when a process ends early.
@@ -165,12 +182,16 @@ def up(
         start_server(cluster)
         names, nodes = _wanted(cluster, coordinators, agents)
         started = [start_coordinator(cluster, name) for name in names]
-        started += [start_agent(cluster, room, node=node) for node in nodes]
-        serving.again(cluster)
+        started += [_agent(cluster, room, node) for node in nodes]
+        others = [*_others(cluster, started), *serving.again(cluster)]
+        if supervised:
+            keep(cluster, [*started, *others])
     with cluster.session() as session:
         # An embedded server closes its own tree when it starts, and nobody else can open it.
         closed = protection.close(session) if cluster.embedded is None else 0
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
+    if supervised and wanted_here.read(cluster.folder):
+        await_all((), lambda: _keeper(cluster), "a supervisor runs", timeout_s)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
     if (SERVER, "coordination") not in before and cluster.embedded is not None:
@@ -203,6 +224,25 @@ def start_agent(
         words += ["--stop-workers", "--notice", f"{TIED_NOTICE_S:g}"]
         words += ["--away", f"{TIED_AWAY_S:g}", "--away-notice", f"{TIED_NOTICE_S:g}"]
     return start(cluster, AGENT, node, "holdfast.agent", words, tie)
+
+
+def start_kept_agent(cluster: Cluster, room: Room, node: str) -> Started:
+    """An agent on a machine that has joined, which a supervisor keeps alive."""
+    with alone(cluster):
+        wanted.begins(cluster)
+        started = start_agent(cluster, room, node=node)
+        keep(cluster, [started])
+    return started
+
+
+def start_kept_coordinator(cluster: Cluster, name: str, ports: Sequence[str] = ()) -> Started:
+    """A coordinator on a machine that stands by, which a supervisor keeps alive."""
+    words = ["--name", name, *ports]
+    with alone(cluster):
+        wanted.begins(cluster)
+        started = start(cluster, COORDINATOR, name, "holdfast.control", words, None)
+        keep(cluster, [started])
+    return started
 
 
 def await_ready(
@@ -238,6 +278,30 @@ def await_ready(
 
     what = "a leader leads, and the agents are connected to it"
     return await_all(started, ready, what, timeout_s, lambda: look(waits[0]))
+
+
+def _keeper(cluster: Cluster) -> Process | None:
+    return next((one for one in processes(cluster) if one.kind == supervisor.KIND), None)
+
+
+def _agent(cluster: Cluster, room: Room | None, node: str) -> Started:
+    """An agent, of the size that it had unless another one is given."""
+    known = wanted_here.read(cluster.folder).get(f"{AGENT} {node}")
+    if known is not None and room in (None, Room()):
+        return start_as_wanted(cluster, known)
+    return start_agent(cluster, room, node=node)
+
+
+def _others(cluster: Cluster, started: Sequence[Started]) -> list[Started]:
+    """What was wanted here before and not ended by `down`, started if it does not live: the machine
+    may have been switched off meanwhile."""
+    named = {f"{one.kind} {one.name}" for one in started}
+    known = wanted_here.read(cluster.folder).items()
+    return [
+        start_as_wanted(cluster, one)
+        for key, one in known
+        if key not in named and one.kind not in (CONDUCTOR, GATEWAY)
+    ]
 
 
 def _leads(leader: Leader, records: Mapping[str, Process | None]) -> bool:

@@ -24,7 +24,10 @@ from holdfast.coordination import Membership, Session
 from holdfast.launch import ending, wanted
 from holdfast.launch.ending import Stopped
 from holdfast.launch.seen import alone
-from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, start
+from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, keep, start
+from holdfast.supervise import supervisor
+from holdfast.supervise import wanted as wanted_here
+from holdfast.supervise.wanted import Wanted
 from holdfast.wire import disk, documents
 from holdfast.wire.errors import Occupied, Usage
 from holdfast.wire.limits import (
@@ -64,12 +67,14 @@ def ensure(
     *,
     listen: str | None = None,
     region: str = "",
+    supervised: bool = True,
     look: Callable[[str], None] = lambda _what: None,
 ) -> dict[str, str]:
     """See to it that the cluster has a conductor and a gateway, and wait until they are there.
 
     `listen`: a gateway at this address on this machine; None: any gateway will do, and if the
-    cluster has none, one at the first free port from 8080 on. The addresses of all, by name.
+    cluster has none, one at the first free port from 8080 on. The addresses of all, by name. A
+    supervisor keeps them alive unless `supervised` is False.
     """
     with alone(cluster, look):
         wanted.check(cluster)  # whoever had the turn before us may have ended everything
@@ -78,6 +83,8 @@ def ensure(
         needed = _needed(cluster, session, known, listen, region)
         _write(cluster, {**known, **needed})
         started += [start_gateway(cluster, name, place) for name, place in needed.items()]
+        if supervised:
+            keep(cluster, started)
 
     def ready() -> dict[str, str] | None:
         gateways = _gateways(session)
@@ -105,6 +112,9 @@ def end(
             return []
         ours = {one.name for one in processes(cluster) if one.launched and one.kind == GATEWAY}
         ours |= places(cluster).keys()
+        # First this: nobody starts again what we end.
+        known = wanted_here.read(cluster.folder)
+        wanted_here.drop(cluster.folder, [key for key, one in known.items() if _serves(one)])
         parts = [one for one in processes(cluster) if one.launched and _serves(one)]
         # Gateways first: nothing new comes.
         stopped = [ending.end(one) for one in sorted(parts, key=lambda one: one.kind == CONDUCTOR)]
@@ -120,6 +130,7 @@ def end(
             if _serves(record) or record.name in envoys:
                 forget(cluster, record)
         _path(cluster).unlink(missing_ok=True)
+        supervisor.ensure(cluster.folder)  # it looks at what is wanted now
         if stopped:
             look("the coordination plane to forget them")
             _until_gone(session, ours - living)
@@ -150,7 +161,7 @@ def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None 
 # --- private ------------------------------------------------------------------------------------
 
 
-def _serves(process: Process) -> bool:
+def _serves(process: Process | Wanted) -> bool:
     return process.kind in (GATEWAY, CONDUCTOR)
 
 

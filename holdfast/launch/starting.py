@@ -6,7 +6,6 @@ is killed: see `holdfast.cluster.ties`.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -16,18 +15,15 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from holdfast.cluster import Cluster, Process, processes
-from holdfast.cluster.registry import log_path
+from holdfast.cluster.registry import identified, log_path
 from holdfast.cluster.ties import Tie
 from holdfast.launch import wanted
-from holdfast.wire import disk
-from holdfast.wire.errors import TerminalError, TimedOut
-from holdfast.wire.limits import (
-    PROCESS_LOG_BYTES_MAX,
-    PROCESS_LOG_LINES_SHOWN,
-    UP_LOOK_S,
-    UP_S,
-)
-from holdfast.wire.process import PART_VARIABLE
+from holdfast.supervise import supervisor
+from holdfast.supervise import wanted as wanted_here
+from holdfast.supervise.spawn import environment, last_words, spawn
+from holdfast.supervise.wanted import Wanted
+from holdfast.wire.errors import Occupied, TerminalError, TimedOut
+from holdfast.wire.limits import PROCESS_LOG_LINES_SHOWN, UP_LOOK_S, UP_S
 
 AGENT: Final = "agent"
 COORDINATOR: Final = "coordinator"
@@ -35,6 +31,8 @@ SERVER: Final = "server"
 CONDUCTOR: Final = "conductor"
 GATEWAY: Final = "gateway"
 ENVOY: Final = "envoy"
+# Who holds the lock of a name has its record there after so long.
+_RECORD_S: Final = 2.0
 T = TypeVar("T")
 
 
@@ -46,6 +44,7 @@ class Started:
     kind: str
     name: str
     child: subprocess.Popen[bytes] | None = None
+    command: tuple[str, ...] = ()  # of a child of ours
 
     @property
     def process(self) -> Process | None:
@@ -63,12 +62,21 @@ class Started:
         """`TerminalError`, with its last words, if it has ended; `Unavailable` if everything is
         being ended."""
         wanted.check(self.cluster)
-        if self.child is not None and self.child.poll() is not None:
+        if self.child is not None and self.child.poll() is not None and not self._was_late():
             raise TerminalError(
                 f"the {self.kind} {self.name} ended early (exit code {self.child.returncode})",
-                why=last_words(self.log) or "it said nothing",
+                why=last_words(self.log, PROCESS_LOG_LINES_SHOWN) or "it said nothing",
                 fix=f"see all of it: less {self.log}",
             )
+
+    def _was_late(self) -> bool:
+        """Whether a supervisor was faster: another one runs in its place, or is about to say so."""
+        if self.child is None or self.child.returncode != Occupied.exit_code:
+            return False
+        deadline_s = time.monotonic() + _RECORD_S
+        while self.process is None and time.monotonic() < deadline_s:
+            time.sleep(UP_LOOK_S)
+        return self.process is not None
 
     def end(self, timeout_s: float) -> None:
         """End a child of ours: SIGTERM, then SIGKILL."""
@@ -91,22 +99,40 @@ def start(
     command = [sys.executable, "-m", module, "--cluster", str(cluster.folder), *words]
     if tie is not None:
         command.append("--tied")
-    cluster.logs_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _spawned(cluster, kind, name, command, tie)
+
+
+def start_as_wanted(cluster: Cluster, one: Wanted) -> Started:
+    """Start what is wanted and was started before, as it was then. A living one stays."""
+    there = Started(cluster, one.kind, one.name)
+    if there.process is not None:
+        return there
+    # The interpreter in use: that of then may have been replaced.
+    return _spawned(cluster, one.kind, one.name, [sys.executable, *one.command[1:]], None)
+
+
+def keep(cluster: Cluster, started: Sequence[Started]) -> None:
+    """From now on these are wanted here: a supervisor sees to it that they live. Whoever calls it
+    is the only one who starts or ends something (`seen.alone`)."""
+    asked = []
+    for one in started:
+        process = one.process
+        if one.child is not None and (process is None or process.pid == one.child.pid):
+            process = identified(one.kind, one.name, one.child.pid)
+        command = one.command or (process.command if process is not None else ())
+        if process is not None and command:
+            asked.append((process, command))
+    wanted_here.want(cluster.folder, asked)
+    supervisor.ensure(cluster.folder)
+
+
+def _spawned(
+    cluster: Cluster, kind: str, name: str, command: Sequence[str], tie: Tie | None
+) -> Started:
+    stdin = tie.end if tie is not None else subprocess.DEVNULL
     log = log_path(cluster, kind, name)
-    if log.exists() and log.stat().st_size > PROCESS_LOG_BYTES_MAX:
-        log.replace(log.with_suffix(".log.1"))
-    with disk.private(log, "ab") as output:
-        child = subprocess.Popen(
-            command,
-            stdin=tie.end if tie is not None else subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            env={**environment(), PART_VARIABLE: str(cluster.folder)},
-            # Ctrl-C in the terminal of its starter is for the starter.
-            start_new_session=True,
-        )
-    return Started(cluster, kind, name, child)
+    child = spawn(cluster.folder, command, log, environment(), stdin=stdin)
+    return Started(cluster, kind, name, child, tuple(command))
 
 
 def await_all(
@@ -134,19 +160,3 @@ def await_all(
             )
         look()
         time.sleep(UP_LOOK_S)
-
-
-def last_words(log: Path, lines: int = PROCESS_LOG_LINES_SHOWN) -> str:
-    try:
-        text = log.read_bytes()[-16_384:].decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def environment() -> dict[str, str]:
-    """Ours, with this very package first on the path, wherever it was imported from."""
-    root = str(Path(__file__).resolve().parents[2])
-    known = os.environ.get("PYTHONPATH")
-    words = [root, known] if known else [root]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(words)}

@@ -1,26 +1,24 @@
 """Whether a cluster is to be up on this machine: `up` says so, `down` says that it is not.
 
 What is ended stays ended, although somebody may still have a session with the embedded server, wait
-for a turn to start a gateway, or see to it that what dies is started again.
+for a turn to start a gateway, or see to it that what dies is started again. Which processes are
+wanted is `holdfast.supervise.wanted`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from holdfast.cluster import Cluster
 from holdfast.coordination import launch as servers
+from holdfast.supervise import wanted as here
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import DOWN_S
-
-_MARK: Final = "down"
 
 
 def ends(cluster: Cluster) -> None:
     """From now on nothing of it is to run here. Its server is not started again by anybody."""
-    cluster.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _mark(cluster).touch(mode=0o600)
+    here.end(cluster.folder)
     folder = server_folder(cluster)
     if folder is not None:
         servers.forbid(folder, _fix(cluster), DOWN_S)
@@ -31,12 +29,12 @@ def begins(cluster: Cluster) -> None:
     folder = server_folder(cluster)
     if folder is not None:
         servers.allow(folder)
-    _mark(cluster).unlink(missing_ok=True)
+    here.begin(cluster.folder)
 
 
 def ended(cluster: Cluster) -> bool:
     """Whether it was ended here, and nobody has started it since."""
-    return _mark(cluster).exists()
+    return here.is_down(cluster.folder)
 
 
 def check(cluster: Cluster) -> None:
@@ -55,10 +53,6 @@ def server_folder(cluster: Cluster) -> Path | None:
     if embedded is None or not embedded.folder.is_relative_to(cluster.folder):
         return None
     return embedded.folder
-
-
-def _mark(cluster: Cluster) -> Path:
-    return cluster.run_folder / _MARK
 
 
 def _fix(cluster: Cluster) -> str:

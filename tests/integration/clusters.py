@@ -34,8 +34,9 @@ class Home:
         self.marks.mkdir()
         self.cluster: Cluster = local.make(folder, coordination=coordination, **more)
 
-    def up(self, **more: Any) -> local.Up:
-        return local.up(self.cluster, room=ROOM, **more)
+    def up(self, *, supervised: bool = False, **more: Any) -> local.Up:
+        """Unless `supervised`: what a test kills stays dead until it is mended by `up`."""
+        return local.up(self.cluster, room=ROOM, supervised=supervised, **more)
 
     def process(self, kind: str, name: str = "") -> Process:
         found = [one for one in local.processes(self.cluster) if one.kind == kind]

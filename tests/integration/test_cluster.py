@@ -216,7 +216,7 @@ def test_the_commands_say_what_was_started_and_what_was_stopped(tmp_path: Path) 
         assert "holdfast down" in shown.stdout
         listed = json.loads(holdfast("status", "--cluster", folder, "--json").stdout)
         kinds = [one["kind"] for one in listed["processes"]]
-        assert kinds == ["server", "coordinator", "agent"]
+        assert kinds == ["server", "coordinator", "agent", "supervisor"]
         other = holdfast("up", "--cluster", folder, "--store", "s3://elsewhere/x")
         assert other.returncode == 2
         assert "does not change" in other.stderr

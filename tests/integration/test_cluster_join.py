@@ -48,7 +48,8 @@ def test_a_machine_that_joined_is_started_again_by_up_in_its_own_folder(
 ) -> None:
     home.up(agents=0)
     joining.join(there, joining.token(home.cluster), "other")
-    assert local.up(opened(there)).started == ("agent other",)
+    started = local.up(opened(there)).started
+    assert started == ("agent other", "supervisor supervisor-1")
     assert nodes(home) == {"other"}
 
 

@@ -177,7 +177,7 @@ def test_a_machine_that_has_only_joined_is_told_how_it_may_stand_by(
     assert standby.ready(there) == found
     mode = (found.lent_folder / "authority.key").stat().st_mode
     assert mode & 0o077 == 0
-    assert local.up(found).started == ("agent other",)
+    assert local.up(found, supervised=False).started == ("agent other",)
 
 
 def test_a_store_that_the_machine_does_not_see_is_refused(home: Home, there: Path) -> None:

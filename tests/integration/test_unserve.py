@@ -113,7 +113,7 @@ def test_the_envoy_of_a_gateway_that_was_killed_ends_too_and_a_new_gateway_is_st
     home.up(agents=0)
     listen = f"127.0.0.1:{free_port()}"
     with home.cluster.session() as session:
-        serving.ensure(home.cluster, session, listen=listen)
+        serving.ensure(home.cluster, session, listen=listen, supervised=False)
         home.kill("gateway")
         assert "gateway-1.envoy" in serves(home)
         ended = serving.end(home.cluster, session, lambda: False)

@@ -378,6 +378,22 @@ _OF_FOLDERS: Final = (
         _CLUSTER,
     ),
     Mutant(
+        "wanted-not-durable",
+        "holdfast/supervise/wanted.py",
+        """    disk.replace_durably(folder / FILE, (json.dumps(fields, indent=2) + "\\n").encode())
+""",
+        """    (folder / FILE).write_text(json.dumps(fields, indent=2))
+""",
+        _CLUSTER,
+    ),
+    Mutant(
+        "down-not-durable",
+        "holdfast/supervise/wanted.py",
+        """disk.replace_durably(run_folder(folder) / _DOWN, b"")""",
+        """(run_folder(folder) / _DOWN).touch()""",
+        _CLUSTER,
+    ),
+    Mutant(
         "gateways-not-durable",
         "holdfast/launch/serving.py",
         """    disk.replace_durably(_path(cluster), (json.dumps(fields, indent=2) + "\\n").encode())

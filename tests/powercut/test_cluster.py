@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent.wallet import Wallet, made_by
-from holdfast.cluster import opened
+from holdfast.cluster import create, opened
 from holdfast.coordination import access
 from holdfast.launch import local, serving
+from holdfast.supervise import wanted
+from holdfast.supervise.records import Process
 from holdfast.wire import disk as product
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing
@@ -129,6 +131,26 @@ def test_the_gateways_of_a_machine_are_lost_or_half_there_after_a_power_cut(
         if path.exists():
             listen = json.loads(path.read_text())["gateways"]["gateway-1"]["listen"]
             assert not promised or int(listen[-1]) >= int(promised[-1][-1])
+
+    assert survives(disk, tmp_path, is_whole) > 3
+
+
+def test_what_is_wanted_or_that_nothing_is_is_forgotten_after_a_power_cut(tmp_path: Path) -> None:
+    disk = new_disk(tmp_path / "disk")
+    with disk:
+        folder = create(disk.folder / "cluster").folder
+        disk.acknowledge("made")
+        wanted.want(folder, [(Process("agent", "n", 7, 7, "b"), ("agent", "--node", "n"))])
+        disk.acknowledge("wanted")
+        wanted.end(folder)
+        disk.acknowledge("down")
+
+    def is_whole(folder: Path, promised: tuple[Any, ...]) -> None:
+        found = wanted.read(folder / "cluster")
+        if "down" in promised:
+            assert wanted.is_down(folder / "cluster") and not found
+        elif "wanted" in promised and not wanted.is_down(folder / "cluster"):
+            assert found["agent n"].command == ("agent", "--node", "n")
 
     assert survives(disk, tmp_path, is_whole) > 3
 

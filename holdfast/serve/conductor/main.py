@@ -50,14 +50,16 @@ def parsed(arguments: Sequence[str]) -> Options:
 
 def serve(options: Options) -> int:
     """Run a conductor until it is told to stop. 0 if all is well."""
-    give_way()
     cluster = opened(options.cluster)
     stop = threading.Event()
-    process.when_told_to_end(stop.set)
-    if options.tied:
-        ties.watch(stop.set)
     with ExitStack() as stack:
-        registration = stack.enter_context(register(cluster, "conductor", options.name))
+        registration = stack.enter_context(
+            register(cluster, "conductor", options.name, kept=not options.tied)
+        )
+        give_way()  # not before: it may start a supervisor, which is not to give way
+        process.when_told_to_end(stop.set)
+        if options.tied:
+            ties.watch(stop.set)
         try:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:

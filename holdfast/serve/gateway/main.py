@@ -89,7 +89,9 @@ def serve(options: Options) -> int:
     with ExitStack() as stack:
         folder = folder_of(cluster, options.name)
         with disk.room_for(folder):
-            registration = stack.enter_context(register(cluster, "gateway", options.name))
+            registration = stack.enter_context(
+                register(cluster, "gateway", options.name, kept=not options.tied)
+            )
             disk.make_folder(folder, 0o700)
         gateway, envoy = _made(cluster, options, folder)
 

@@ -44,3 +44,26 @@ GATEWAY_PORTS_TRIED: Final = 100
 # A gateway that was killed is still a member until its session ends. Who ends the last one waits so
 # long for that: otherwise the next `serve` takes it for one of another machine.
 GATEWAY_GONE_S: Final = 30.0
+# A process that had lived for so long is started again at once when it dies, and counts as well.
+KEEP_STEADY_S: Final = 60.0
+# One that dies again soon is started after a pause, which doubles each time up to the second: a
+# machine with a broken part is busy with it for some percent of its time at most.
+KEEP_PAUSE_S: Final = 0.25
+KEEP_PAUSE_S_MAX: Final = 30.0
+# After so many deaths in a row that were its own doing (about half a minute of tries) a process is
+# given up: nothing that a person does not mend will help.
+KEEP_FAULTS_MAX: Final = 8
+# A supervisor that nothing wakes looks so often whether it has missed something: one `stat`.
+KEEP_LOOK_S: Final = 10.0
+# A process that is kept looks so often whether a supervisor is wanted, where none was until now.
+KEEP_TURN_S: Final = 5.0
+# After a supervisor was started, or could not be: when one looks again.
+KEEP_AGAIN_S: Final = 0.5
+# Letters of the last words of a process that a supervisor tells.
+KEEP_WORDS_MAX: Final = 400
+# Nobody leads, or nobody conducts, for so long, and nothing here is about to start one: a command
+# that waits for him stops. A supervisor needs seconds, and so does a standby: the session of the
+# one before has to end.
+NOBODY_S: Final = 30.0
+# A command that waits says for what after so long; not at once, since most is done by then.
+WAIT_SAYS_S: Final = 1.5

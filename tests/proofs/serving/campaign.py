@@ -25,6 +25,10 @@ LOOK_S: Final = 0.1
 # A gateway hears of a new replica in milliseconds, and its Envoy asks for its health first. On a
 # machine that is busy with all of this that takes longer.
 HEARD_S: Final = 5.0
+# Processes of the control side, each of which is killed with nobody to help.
+KINDS: Final = ("coordinator", "server", "conductor", "gateway", "agent", "supervisor")
+# Envoy's own death: its gateway starts the next one, which takes half a second on an idle machine.
+ENVOY_AWAY_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Plan:
     rollouts: int = 20
     rollbacks: int = 5
     kill_every_s: float = 2.0
+    kinds: tuple[str, ...] = KINDS  # all of them: also several at once, and Envoy
 
     def command(self) -> str:
         return (
@@ -58,6 +63,7 @@ class Campaign:
     say: Callable[[str], None]
     tally: Counter[str] = field(default_factory=Counter)
     total: Result = field(default_factory=Result)
+    cost: int = 0  # requests that were lost because Envoy itself was killed
 
     def run(self) -> None:
         chance = random.Random(self.plan.seed)
@@ -80,16 +86,16 @@ class Campaign:
                 finally:
                     stop.set()
                     killer.join()
-                self.total = Result()
-                self._merge(load.stop())  # of the whole run, cuts included
+                self.total = load.stop()  # of the whole run, cuts included
         self._judge()
 
     def _troubles(self, chance: random.Random) -> list[str]:
         """In a random order; a rollback needs a rollout before it."""
         troubles = ["roll out"] * (self.plan.rollouts - 1)
         troubles += ["a version that cannot be loaded", "a version that is worse"]
-        troubles += ["kill the coordinator", "kill the coordination server"]
-        troubles += ["kill the conductor", "kill the gateway"]
+        troubles += [f"kill the {kind}" for kind in self.plan.kinds]
+        if self.plan.kinds == KINDS:
+            troubles += ["kill several at once", "kill Envoy"]
         chance.shuffle(troubles)
         troubles.insert(0, "roll out")
         for _ in range(self.plan.rollbacks):
@@ -115,13 +121,46 @@ class Campaign:
             bad = publisher.publish("worse" if trouble.endswith("worse") else "unloadable")
             patiently(lambda: services.rollout(SERVICE, str(bad)))
             theatre.await_failed(bad)
+        elif trouble == "kill Envoy":
+            self._kill_envoy(theatre, load)
         else:
-            theatre.kill(trouble.rpartition(" ")[2])
-            time.sleep(1.0)
-            theatre.revive()
+            # Nobody helps: the supervisor, and those whom it keeps, bring it back.
+            several = self._several() if trouble == "kill several at once" else ()
+            theatre.kill(*(several or [trouble.rpartition(" ")[2]]))
+            took_s = theatre.await_back()
+            self.say(f"          all of it is back after {took_s:.2f} s")
         took_s = theatre.await_version(stable)
         self.say(f"          version {stable} alone is served after {took_s:.2f} s")
         self._only(stable, load)
+
+    def _several(self) -> tuple[str, ...]:
+        """All but one, by chance: of those who are kept somebody is left who starts the rest."""
+        spared = random.Random(self.plan.seed + 2).choice([one for one in KINDS if one != "server"])
+        return tuple(kind for kind in KINDS if kind != spared)
+
+    def _kill_envoy(self, theatre: Theatre, load: Steady) -> None:
+        """Its clients lose their connections; everything else must go on. What that costs is
+        counted apart, and bounded."""
+        self._merge(load.cut())
+        theatre.kill("envoy")
+        theatre.await_back()
+        lost, quiet = 0, 0
+        until_s = time.monotonic() + TIMEOUT_S
+        while quiet < 2:
+            time.sleep(QUIET_S)
+            part = load.cut()
+            strange = [why for why in part.reasons if not why.startswith("connection: ")]
+            if strange or time.monotonic() > until_s:
+                raise Violation(f"Envoy's death has cost more than connections: {part.reasons}")
+            lost += part.failed
+            quiet = 0 if part.failed else quiet + 1
+            self.total.merge(part)
+        self.cost += lost
+        self.tally["requests lost with Envoy"] += lost
+        away_s = lost / self.plan.rate
+        self.say(f"          {lost} requests were lost with Envoy: {away_s:.2f} s of them")
+        if lost > self.plan.rate * ENVOY_AWAY_S:
+            raise Violation(f"Envoy's death has cost {lost} requests")
 
     def _only(self, version: int, load: Steady) -> None:
         """From now on nobody else answers: twice in a row not, as soon as the requests are answered
@@ -163,14 +202,17 @@ class Campaign:
                 self.tally["replicas spared: no other was known to be ready"] += 1
 
     def _judge(self) -> None:
+        if self.total.failed != self.cost:
+            reasons = dict(self.total.reasons)
+            raise Violation(f"{self.total.failed - self.cost} more requests failed: {reasons}")
         if self.total.sent < self.plan.requests * 0.98:
             raise Violation(f"only {self.total.sent} of {self.plan.requests} requests were sent")
 
     def table(self) -> str:
         total = self.total
         lines = [
-            f"{total.sent:,} requests to {MODEL}, {total.failed} failed,"
-            f" {len(total.versions)} versions answered",
+            f"{total.sent:,} requests to {MODEL}, {total.failed - self.cost} failed"
+            f" ({self.cost} more with Envoy itself), {len(total.versions)} versions answered",
             ", ".join(f"p{part:g} {total.p_ms(part):.1f} ms" for part in (50, 99, 99.9)),
         ]
         lines += [f"  {what}: {count}" for what, count in sorted(self.tally.items())]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.launch import ending, local, seen, serving
+from holdfast.launch import ending, health, local, seen, serving
 from holdfast.launch.local import Room
 from holdfast.serve.records import Course, Limits, Load, Replica, RolloutPolicy, Service, Stage
 from holdfast.serve.services import Services
@@ -129,22 +129,27 @@ class Theatre:
 
     # --- deaths ---------------------------------------------------------------------------------
 
-    def kill(self, kind: str) -> None:
-        """SIGKILL to a process of the control side; it comes back after a moment."""
-        if kind == "server":
-            server = seen.server_of(self.cluster)
-            if server is not None:
-                server.send(signal.SIGKILL)
-            return  # whoever needs it starts it again
-        for process in seen.processes(self.cluster):
-            if process.kind == kind:
-                process.send(signal.SIGKILL)
-                process.wait(PATIENCE_S)
+    def kill(self, *kinds: str) -> None:
+        """SIGKILL to processes of these kinds, at once. Nobody but they themselves helps them."""
+        killed = [one for one in seen.processes(self.cluster) if one.kind in kinds]
+        for process in killed:
+            process.send(signal.SIGKILL)
+        for process in killed:
+            process.wait(PATIENCE_S)
 
-    def revive(self) -> None:
-        """Start again who is missing on the control side."""
-        local.start_coordinator(self.cluster)
-        serving.again(self.cluster)
+    def await_back(self) -> float:
+        """Until everything runs again, and does what it is there for; how long it took."""
+        kinds = {"coordinator", "conductor", "agent"}
+
+        def back() -> bool:
+            found = seen.processes(self.cluster)
+            if health.missing(self.cluster) or not kinds <= {one.kind for one in found}:
+                return False
+            here = {one.kind for one in found}
+            at_work = [one.facts.get("term") for one in found if one.kind in kinds]
+            return all(at_work) and here >= {"gateway", "envoy", "supervisor", "server"}
+
+        return until("everything is back", back)
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -1,0 +1,165 @@
+"""`holdfast status`: what of a cluster runs on this machine, what should and does not, and which
+machines are away."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from holdfast.cli import absence, listing, output, times
+from holdfast.cli.opening import ClusterOption, JsonOption
+from holdfast.wire.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.cluster import Cluster, Process
+    from holdfast.launch.health import Missing
+
+_COLUMNS: Final = ("state", "kind", "name", "process", "")
+_STYLES: Final = {"starting": "yellow", "waiting": "yellow", "gave up": "bold red", "dead": "red"}
+# A plane that answers does so at once; who only wants to look does not wait for another one.
+_PLANE_S: Final = 3.0
+# What was started again is news for so long.
+_NEWS_S: Final = 600.0
+
+
+def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
+    """Which processes of the cluster run on this machine, what is missing since when, and which
+    machines are away."""
+    from holdfast.launch.cluster import find
+    from holdfast.launch.health import missing
+    from holdfast.launch.local import processes
+
+    found = find(cluster)
+    there, gone = processes(found), missing(found)
+    away, trouble = _away(found) if there else ({}, "")
+    if as_json:
+        output.show_json(
+            {
+                "cluster": described(found),
+                "processes": listed(there),
+                "missing": [asdict(one) for one in gone],
+                "away": away,
+                "trouble": absence.sentences(found, gone),
+            }
+        )
+        return
+    show(found, there, (), gone)
+    for line in [*absence.sentences(found, gone), *_nodes_away(away)]:
+        _say(line)
+    for line in _started_again(there):
+        listing.note(line)
+    if trouble:
+        listing.note(f"which machines are away is not known: {trouble}")
+    if not there and not gone:
+        output.out().print("nothing of it runs here: holdfast up")
+
+
+def show(
+    cluster: Cluster,
+    found: Sequence[Process],
+    started: Collection[str],
+    gone: Sequence[Missing] = (),
+) -> None:
+    """The processes as a table: those that live, then those that should."""
+    console = output.out()
+    console.print(f"cluster [bold]{cluster.name}[/] in {cluster.folder}")
+    rows: list[tuple[object, ...]] = []
+    for one in found:
+        state = "started" if f"{one.kind} {one.name}" in started else "running"
+        rows.append((state, one.kind, one.name, one.pid, said(one)))
+    for lost in gone:
+        state_of = Text(lost.state, style=_STYLES[lost.state])
+        rows.append((state_of, lost.kind, lost.name, "-", absence.since(lost.since_s).strip()))
+    if rows:
+        listing.show(_COLUMNS, rows, right=("process",))
+    console.print(f"store {cluster.store}", style="dim")
+    console.print(f"logs  {cluster.logs_folder}", style="dim")
+
+
+def described(cluster: Cluster) -> dict[str, str]:
+    return {key: str(value) for key, value in asdict(cluster).items()}
+
+
+def listed(found: Sequence[Process]) -> list[dict[str, Any]]:
+    return [{**asdict(one), "alive": one.alive} for one in found]
+
+
+def said(process: Process) -> str:
+    """What a process says of itself, in a few words."""
+    facts = process.facts
+    if process.kind == "server":
+        return str(facts.get("address", ""))
+    if process.kind == "coordinator":
+        leads = f"leads (term {facts['term']})" if facts.get("term") else "stands by"
+        return f"{facts.get('address', 'starting')}  {leads}" if facts else "starting"
+    if process.kind == "conductor":
+        return f"conducts (term {facts['term']})" if facts.get("term") else "stands by"
+    if process.kind in ("gateway", "envoy"):
+        return str(facts.get("address", ""))
+    if process.kind == "supervisor":
+        count = len(facts.get("kept", ()))
+        return "keeps 1 process" if count == 1 else f"keeps {count} processes"
+    if facts.get("term"):
+        room = facts.get("capacity", {})
+        size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
+        return f"{size}, {room.get('gpu', 0)} gpu"
+    return str(facts.get("trouble") or "not connected to a leader").splitlines()[0]
+
+
+def _started_again(found: Sequence[Process]) -> list[str]:
+    """What the supervisor has started again, as long as it has not proved steady."""
+    kept = [one.facts.get("kept", {}) for one in found if one.kind == "supervisor"]
+    return [
+        f"{key} {told['why']}; started again at {times.clock(told['since_s'])}"
+        for each in kept
+        for key, told in sorted(each.items())
+        if told["deaths"] and told["state"] == "running" and told["since_s"] > time.time() - _NEWS_S
+    ]
+
+
+# --- machines that are away -----------------------------------------------------------------------
+
+
+def _away(cluster: Cluster) -> tuple[dict[str, int], str]:
+    """Nodes that have joined or hold workers, and are not here: how many workers each holds. And
+    why that is not known, if it is not."""
+    from holdfast.control.joins import joined_nodes
+    from holdfast.control.plane import ControlPlane
+    from holdfast.coordination import Membership
+    from holdfast.coordination import launch as servers
+    from holdfast.wire.places import NODES_PATH
+
+    if cluster.embedded is not None and servers.find(cluster.embedded.folder) is None:
+        return {}, "the coordination server does not run"  # looking must not start it
+    try:
+        with cluster.session(timeout_s=_PLANE_S, operation_timeout_s=_PLANE_S) as session:
+            here = Membership(session, NODES_PATH).members()
+            held = dict.fromkeys(joined_nodes(session), 0)
+            for job in ControlPlane(session).jobs().values():
+                for placement in job.placements:
+                    held[placement.node] = held.get(placement.node, 0) + 1
+    except HoldfastError as error:
+        return {}, error.what
+    return {node: count for node, count in sorted(held.items()) if node not in here}, ""
+
+
+def _nodes_away(away: dict[str, int]) -> list[str]:
+    return [
+        f"node {node} is away"
+        + (f", with {times.many(count, 'worker')} that are waited for" if count else "")
+        + ": its agent does not answer; there: holdfast up"
+        for node, count in away.items()
+    ]
+
+
+def _say(line: str) -> None:
+    """A sentence, on stdout: it is what was asked for."""
+    console = output.out()
+    rows = textwrap.wrap(line, max(20, console.width - 1)) if console.is_terminal else [line]
+    for row in rows:
+        console.print(Text(row, style="yellow"))

@@ -1,0 +1,91 @@
+"""In every process that is kept: a thread that starts the supervisor again when that has died.
+
+It waits for the end of exactly that process, so it costs nothing while all is well. Of several that
+notice at once the one that gets the lock starts the next supervisor, and hands the lock on to it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import threading
+from pathlib import Path
+
+from holdfast.supervise import records, supervisor, wanted
+from holdfast.wire import logs
+from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import KEEP_AGAIN_S, KEEP_TURN_S
+
+log = logs.get(__name__)
+
+
+class Watch:
+    """Starts a supervisor whenever the folder has none and something is wanted there. Whoever makes
+    it closes it, and that waits for its thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._thread = threading.Thread(target=self._run, name="supervisor-watch", daemon=True)
+
+    def start(self) -> None:
+        """A child of this thread has the priority that this process has now."""
+        self._thread.start()
+
+    def close(self) -> None:
+        os.eventfd_write(self._stop, 1)
+        if self._thread.ident is not None:
+            self._thread.join()
+        os.close(self._stop)
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                pause_s = self._look()
+            except (OSError, HoldfastError) as error:
+                # No room for a process or on the disk: that passes.
+                log.warning("the supervisor cannot be started", reason=str(error))
+                pause_s = KEEP_AGAIN_S
+            if self._stopped_within(pause_s):
+                return
+
+    def _look(self) -> float:
+        """Wait while one lives; start one if none does. How long to wait before the next look."""
+        self._children = [child for child in self._children if child.poll() is None]
+        if not wanted.read(self._folder):
+            return KEEP_TURN_S
+        lock = records.taken(self._folder, supervisor.KIND, supervisor.NAME)
+        if lock is None:
+            return self._wait_for_its_end()
+        try:
+            # Asked now that nobody else can start one: `down` says it first and ends us later.
+            if wanted.read(self._folder):
+                child = supervisor.start(self._folder, lock)
+                self._children.append(child)
+                log.info("the supervisor is started again", pid=child.pid)
+        finally:
+            os.close(lock)
+        return KEEP_AGAIN_S
+
+    def _wait_for_its_end(self) -> float:
+        known = records.recorded(self._folder, supervisor.KIND, supervisor.NAME)
+        handle = known.hold() if known is not None else None
+        if handle is None:
+            return KEEP_AGAIN_S  # it starts
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            poll.register(self._stop, select.POLLIN)
+            poll.poll()
+        finally:
+            os.close(handle)
+        return 0.0
+
+    def _stopped_within(self, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        return bool(poll.poll(1000 * timeout_s))

@@ -1,0 +1,150 @@
+"""What should run and does not is told from the folder alone: since when, why, and what helps."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import absence
+from holdfast.cluster import Cluster, Process, create
+from holdfast.cluster.registry import identified, write_record
+from holdfast.launch import health
+from holdfast.supervise import supervisor, wanted
+from holdfast.wire.errors import Unavailable
+
+COMMAND = ("python", "-m", "holdfast.control")
+DEAD = Process("coordinator", "coordinator-1", 1, 1, "of another boot", launched=True)
+AT_S = 1_700_000_000.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    # An ensemble: no server of its own is missing.
+    return create(tmp_path / "cluster", coordination="zk://127.0.0.1:1")
+
+
+def me(kind: str, name: str, **facts: Any) -> Process:
+    """A record of a living process: this one."""
+    found = identified(kind, name, os.getpid(), facts=facts)
+    assert found is not None
+    return found
+
+
+def keeper(cluster: Cluster, **told: Any) -> None:
+    """A supervisor that lives, and what it says of the coordinator."""
+    said = {"since_s": AT_S, "again_s": 0.0, "why": "was killed (SIGKILL)", **told}
+    facts = {"kept": {"coordinator coordinator-1": said}}
+    write_record(cluster, me(supervisor.KIND, supervisor.NAME, **facts))
+
+
+def test_one_that_waits_for_its_next_start_is_told_with_its_death_and_when_it_comes(
+    cluster: Cluster,
+) -> None:
+    wanted.want(cluster.folder, [(DEAD, COMMAND)])
+    keeper(cluster, state="waiting", again_s=AT_S + 8)
+    (one,) = health.missing(cluster)
+    assert (one.kind, one.state, one.since_s, one.hopeless) == (
+        *("coordinator", "waiting", AT_S),
+        False,
+    )
+    assert one.sentence(AT_S + 4, " since 00:12:31 (4s)") == (
+        "no coordinator since 00:12:31 (4s): replicas and workers that die are not replaced, and "
+        "no job starts; it is started again in 4 s"
+    )
+
+
+def test_one_that_was_given_up_is_told_with_its_last_words_and_the_command_that_tries_again(
+    cluster: Cluster,
+) -> None:
+    wanted.want(cluster.folder, [(DEAD, COMMAND)])
+    keeper(cluster, state="gave up", why="ended (exit code 11): the port is taken")
+    (one,) = health.missing(cluster)
+    assert one.hopeless
+    told = one.sentence(AT_S, "")
+    assert "given up (ended (exit code 11): the port is taken); `holdfast up` tries again" in told
+
+
+def test_without_a_supervisor_what_was_killed_is_dead_and_so_is_the_supervisor(
+    cluster: Cluster,
+) -> None:
+    write_record(cluster, DEAD)
+    (one,) = health.missing(cluster)
+    assert (one.state, one.hopeless) == (health.DEAD, True)
+    assert one.since_s > 0.0
+    wanted.want(cluster.folder, [(DEAD, COMMAND)])
+    kinds = [(one.kind, one.state) for one in health.missing(cluster)]
+    assert kinds == [("coordinator", "dead"), ("supervisor", "dead")]
+
+
+def test_nothing_is_missing_after_down_nor_while_all_live(cluster: Cluster) -> None:
+    mine = me("coordinator", "coordinator-1")
+    wanted.want(cluster.folder, [(mine, COMMAND)])
+    keeper(cluster, state="running")
+    assert health.missing(cluster) == [], "it has no record yet, but lives"
+    write_record(cluster, replace(DEAD, name="coordinator-2"))
+    assert health.missing(cluster) == [], "nobody wants that one"
+    wanted.end(cluster.folder)
+    write_record(cluster, DEAD)
+    assert health.missing(cluster) == []
+
+
+class World:
+    """Who is absent, for a command that waits, and a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        self.absence: absence.Absence | None = None
+        monkeypatch.setattr(absence, "absent", lambda _found, _kind: self.absence)
+        self.said: list[str] = []
+        monkeypatch.setattr(absence.output, "err", lambda: self)
+
+    def print(self, text: object) -> None:
+        self.said.append(str(text))
+
+    def waiting(self) -> absence.Waiting:
+        found: Any = None  # nothing is asked of it
+        return absence.Waiting(found, absence.CONDUCTOR, clock=lambda: self.now_s)
+
+
+def test_a_command_waits_without_a_word_or_goes_on_waiting_for_who_does_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    said = world.said
+    waiting = world.waiting()
+    assert waiting.look("2 of 3 replicas are ready") == "2 of 3 replicas are ready"
+    assert said == [], "most is done within a moment"
+    world.now_s += 2.0
+    waiting.look("2 of 3 replicas are ready")
+    assert said == ["waiting: 2 of 3 replicas are ready"]
+    world.absence = absence.Absence(absence.CONDUCTOR, "nobody conducts: it is being started")
+    world.now_s += 5.0
+    assert waiting.look("…") == "nobody conducts: it is being started"
+    assert said[-1] == "waiting: nobody conducts: it is being started"
+    world.now_s += 29.0
+    waiting.look("…")
+    world.absence = None  # he came
+    world.now_s += 2.0
+    assert waiting.look("…") == "…"
+    world.absence = absence.Absence(absence.CONDUCTOR, "nobody conducts")
+    world.now_s += 2.0
+    waiting.look("…")
+    world.now_s += 31.0
+    with pytest.raises(Unavailable, match="nobody conducts"):
+        waiting.look("…")
+
+
+def test_a_command_does_not_wait_at_all_for_who_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    waiting = world.waiting()
+    world.absence = absence.Absence(absence.CONDUCTOR, "given up", hopeless=True)
+    world.now_s += 2.0
+    with pytest.raises(Unavailable, match="given up") as stopped:
+        waiting.look("…")
+    assert "holdfast up" in stopped.value.fix

@@ -1,0 +1,1 @@
+"""The supervisor and what it keeps: real processes, without a cluster."""
