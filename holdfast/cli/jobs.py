@@ -42,7 +42,7 @@ def jobs(
     if name is not None:
         job(name, cluster, as_json)
         return
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         known = found.plane.jobs()
         living = any(not each.status.phase.final for each in known.values())
         seen, trouble = found.seen() if living else ([], "")
@@ -70,7 +70,7 @@ def jobs(
 
 def job(name: JobArgument, cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     """Everything about one job."""
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         wanted = found.job(name)
         seen, trouble = ([], "") if wanted.status.phase.final else found.seen()
     working = workers_in(seen, name)

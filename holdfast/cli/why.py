@@ -90,7 +90,8 @@ def why(
     """Why a job is as it is: every decision with its reason, and what it waits for."""
     from holdfast.cli import service_why
 
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
+        follow = follow and not found.down
         if service_why.is_service(found, name):
             service_why.why(found, name, count, follow=follow, as_json=as_json)
             return
@@ -105,7 +106,7 @@ def why(
             job = found.plane.job(name)
             entries = found.plane.history(name)
         seen, _ = ([], "") if job.status.phase.final or not job.settings else found.seen()
-    _now(job, entries)
+    _now(job, entries, down=found.down)
     for given in given_settings(job, workers_in(seen, name)):
         if given.taken is False:
             output.out().print(Text(f"{'':10}{given.text}", "yellow"))
@@ -269,14 +270,14 @@ def _after(entries: Sequence[Entry], last: Entry | None) -> list[Entry]:
     return [entry for entry in entries if entry.at_s > last.at_s]
 
 
-def _now(job: Job, entries: Sequence[Entry]) -> None:
+def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
     """How it is now. What the end of the story has just said is not said again."""
     status = job.status
     console = output.out()
     head = Text("now       ", style="bold").append_text(listing.phase(status.phase.value))
     head.append(f" since {times.clock(status.since_s)} ({times.ago(status.since_s)})")
     console.print(head)
-    hint = _hint(job)
+    hint = _hint(job, down=down)
     if status.phase.value == "failed":
         # Its last line is its cause, whatever was said before; a remedy may follow.
         if hint:
@@ -309,8 +310,10 @@ def _failed(job: Job) -> None:
         console.print(Text(f"{'':10}{listing.own_paths(said)}"), soft_wrap=True)
 
 
-def _hint(job: Job) -> str:
+def _hint(job: Job, *, down: bool = False) -> str:
     """The command that fits the phase."""
+    if down and not job.status.phase.final:
+        return f"the same `holdfast run` again; or holdfast up, then holdfast resume {job.name}"
     return {
         "queued": "holdfast nodes   holdfast queues",
         "paused": f"holdfast resume {job.name}",
