@@ -147,6 +147,24 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path, folder: Path) -
     assert "was ended at once" in run.text
 
 
+def test_one_ctrl_c_ends_a_script_that_hangs_whatever_it_does(tmp_path: Path, folder: Path) -> None:
+    script = tmp_path / "hung.py"
+    script.write_text(
+        "import ctypes, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True)\n"
+        "ctypes.PyDLL(None).sleep(600)  # in C, and no other thread of Python runs\n"
+    )
+    with running(folder, str(script)) as run:
+        run.says("[1] deaf")
+        run.interrupt()
+        run.says("ending in 7 s; Ctrl-C again ends at once")
+        assert run.ends() == 130, run.text
+        assert of_folder(folder) == {}
+    assert "the script has not stopped in time: it is ended" in run.text
+    assert "was ended at once before its first step" in run.text
+
+
 def test_data_that_is_not_what_it_was_ends_the_job_at_once_and_is_named(
     tmp_path: Path, folder: Path
 ) -> None:
@@ -192,7 +210,16 @@ def test_an_error_of_the_script_is_shown_as_the_users_own_and_ends_the_job(
     # The same again before the first step: no third try. And the last line is the cause.
     assert "failure 2" not in run.text
     last = run.text.splitlines()[-1]
-    assert last == "  cause  ValueError: no such loss (broken.py, line 2)"
+    cause = "ValueError: no such loss (broken.py, line 2)"
+    assert last == f"  cause  {cause}"
+    # It has ended, and what it has left can be looked at: nothing is started that stays.
+    for words in (["jobs"], ["why", "broken"], ["jobs", "broken"], ["logs", "broken"]):
+        looked = holdfast(*words, "--cluster", str(folder))
+        assert looked.returncode == 0, looked.stderr
+        assert "is down; as it was left at" in looked.stderr
+        assert (cause if words[0] != "logs" else "ValueError: no such loss") in looked.stdout
+        assert looked.stdout.rstrip().endswith(cause) or words[0] == "logs"
+    assert of_folder(folder) == {}
     assert "/holdfast/agent/" not in run.text
     assert run.text.count("Traceback") == 1
 
