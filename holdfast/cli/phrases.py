@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.wire.causes import cause_of
+from holdfast.wire.causes import cause_of, remark_of
 
 if TYPE_CHECKING:
     from holdfast.control.facts import Job
@@ -44,5 +44,10 @@ def committed_of(job: Job) -> int | None:
 def cause_rows(reason: str) -> list[tuple[str, str]]:
     """A failed job's last lines: its cause, and what to do about it where that is known."""
     cause = cause_of(reason)
-    rows = [("cause", cause.text), ("because", cause.why), ("fix", cause.fix)]
+    rows = [
+        ("tried", remark_of(reason)),
+        ("cause", cause.text),
+        ("because", cause.why),
+        ("fix", cause.fix),
+    ]
     return [(name, text) for name, text in rows if text]

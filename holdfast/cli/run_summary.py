@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from holdfast.cli import live, phrases
 from holdfast.cli.times import many, span
 from holdfast.control.facts import Phase
+from holdfast.wire.causes import cause_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Summary:
     @property
     def cause(self) -> str:
         """Why it failed, in one line; empty: it has not."""
-        return phrases.cause_rows(self.reason)[0][1] if self.phase is Phase.FAILED else ""
+        return cause_of(self.reason).text if self.phase is Phase.FAILED else ""
 
 
 def summary_lines(summary: Summary) -> list[str]:

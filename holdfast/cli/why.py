@@ -306,6 +306,8 @@ def _failed(job: Job) -> None:
     if not job.spec.serves:
         console.print(Text(f"{'':10}{phrases.reached_text(job)}"))
     for name, text in phrases.cause_rows(job.status.reason):
+        if name == "tried":
+            continue  # the story has told it
         said = text if name == "cause" else f"{name}: {text}"
         console.print(Text(f"{'':10}{listing.own_paths(said)}"), soft_wrap=True)
 

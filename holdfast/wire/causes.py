@@ -73,6 +73,12 @@ def cause_of(told: str) -> Cause:
     return Cause(f"{own[-1].strip()} ({status[1]})" if status and own is not lines else own[-1])
 
 
+def remark_of(told: str) -> str:
+    """What was decided upon it, such as `the job failed 3 times in a row`; empty: not told."""
+    last = told.strip().rpartition("\n")[2]
+    return last[1:-1].partition("; ")[2] if _REMARK.fullmatch(last) else ""
+
+
 def comes_again(own: str) -> bool:
     """Whether whoever tries the same code again must fail the same way: it cannot be read, or what
     it imports or is to run is not there. `own`: the worker's last words."""

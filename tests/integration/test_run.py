@@ -209,6 +209,7 @@ def test_an_error_of_the_script_is_shown_as_the_users_own_and_ends_the_job(
     assert "broken failed before its first step" in run.text
     # The same again before the first step: no third try. And the last line is the cause.
     assert "failure 2" not in run.text
+    assert "  tried  the same twice before its first step\n" in run.text
     last = run.text.splitlines()[-1]
     cause = "ValueError: no such loss (broken.py, line 2)"
     assert last == f"  cause  {cause}"
