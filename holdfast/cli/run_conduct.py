@@ -34,7 +34,7 @@ from holdfast.coordination import Session
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut
-from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_TICK_S
+from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_SETTLE_S, RUN_TICK_S
 
 Voice = Screen | Plain | Json
 EXIT_INTERRUPTED: Final = 130
@@ -209,7 +209,8 @@ class Conductor:
             trouble=_trouble(seen, scene.watching, now_s),
         )
         self._voice.picture(picture)
-        if picture.metrics and picture.step >= (self._measured.step if self._measured else 0):
+        last = self._measured.metrics_step if self._measured else 0
+        if picture.metrics and picture.metrics_step >= last:
             self._measured = picture
         return picture
 
@@ -241,6 +242,7 @@ class Conductor:
         again, results = "", Results()
         if phase is Phase.SUCCEEDED:
             code = 0
+            self._await_numbers(scene, job)
             results = results_of(scene.stage.cluster, scene.session, job)
             again = next_after(results.model, given_folder(scene.stage.cluster))
         elif phase is Phase.PAUSED:
@@ -250,6 +252,15 @@ class Conductor:
         summary = self._summary(scene, job, picture, code, again)
         self._voice.ended(replace(summary, published=results.published))
         return code
+
+    def _await_numbers(self, scene: _Scene, job: Job) -> None:
+        """The numbers of the last step may still be on their way."""
+        until_s = time.monotonic() + RUN_SETTLE_S
+        while self._measured is not None and self._measured.metrics_step < job.committed_step:
+            if time.monotonic() > until_s:
+                return  # then it is said of which step they are
+            time.sleep(RUN_TICK_S)
+            self._show(scene, Seen(job))
 
     def _abandoned(self, scene: _Scene, job: Job, picture: Picture) -> int:
         """Told twice: end at once. What was committed stays."""
@@ -283,7 +294,7 @@ class Conductor:
             again,
             code,
             self._measured.metrics if self._measured else {},
-            self._measured.step if self._measured else 0,
+            self._measured.metrics_step if self._measured else 0,
         )
 
 

@@ -5,8 +5,8 @@
         check("jobs", SMALL, text)
 
 What differs from run to run (times, durations, rates, digests, places) is replaced. With
-`HOLDFAST_GOLDEN=write` pictures are written instead of compared: look at the difference, then commit
-it.
+`HOLDFAST_GOLDEN=write` pictures are written instead of compared: look at the difference, then
+commit it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _VARYING: Final = (
     (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d \w{3} \d{4}\b"), "DAY"),
     (re.compile(r"\b(in|within|since|left|last) (?:\d+[dhms]){1,2}\b"), r"\1 TIME"),
     (re.compile(r"\b(?:\d+[dhms]){1,2} ago\b"), "TIME ago"),
+    (re.compile(r" \([\d,.]+ steps/s\)"), ""),  # of a run that is over in a moment none is told
     (re.compile(r"\b[\d,.]+ (steps|samples)/s\b"), r"N \1/s"),
     (re.compile(r"\b(?:[0-9a-f]\n?){63}[0-9a-f]\b"), "DIGEST"),  # broken by the edge, perhaps
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "ADDRESS"),
@@ -113,7 +114,7 @@ class Terminal:
 @contextmanager
 def place() -> Iterator[Path]:
     """An empty folder whose path always has the same length: it decides where lines are broken."""
-    with tempfile.TemporaryDirectory(prefix="hf-", dir="/tmp") as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="hf-", dir="/tmp") as folder:
         yield Path(folder)
 
 

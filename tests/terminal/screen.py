@@ -1,5 +1,5 @@
-"""A terminal's screen, as far as our commands use one: text, lines, the cursor, erasing. Colours are
-left out: a picture is what can be read."""
+"""A terminal's screen, as far as our commands use one: text, lines, the cursor, erasing. Colours
+are left out: a picture is what can be read."""
 
 from __future__ import annotations
 

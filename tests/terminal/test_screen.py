@@ -28,5 +28,5 @@ def test_a_panel_that_is_taken_away_leaves_nothing() -> None:
 def test_what_differs_between_two_runs_is_replaced_also_where_the_edge_breaks_it() -> None:
     lines = ["12:34:56 in 1m02s (1.5 steps/s)", "logs /tmp/ab", "c/x", "0" * 40, "0" * 24 + " end"]
     assert normalized(lines, {"/tmp/abc": "FOLDER"}) == (
-        "HH:MM:SS in TIME (N steps/s)\nlogs FOLDER/x\nDIGEST end\n"
+        "HH:MM:SS in TIME\nlogs FOLDER/x\nDIGEST end\n"
     )
