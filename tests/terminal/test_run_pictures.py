@@ -40,11 +40,8 @@ def main(:
     pass
 """
 MISSING = """\
-from pathlib import Path
-
-
 def read(name: str) -> str:
-    return Path(name).read_text()
+    return open(name).read()
 
 
 read("numbers.csv")
