@@ -249,7 +249,7 @@ def mode_of(text: str) -> Mode:
     return Mode(text)
 
 
-def check_counts(workers: int, lanes: int | None) -> None:
+def check_counts(workers: int | None, lanes: int | None) -> None:
     for what, count in (("--workers", workers), ("--lanes", lanes)):
         if count is not None and not 1 <= count <= JOB_LANES_MAX:
             raise Usage(f"{what} {count} is not from 1 to {JOB_LANES_MAX}", fix=f"{what} 4")

@@ -115,7 +115,7 @@ def test_what_the_system_did_to_it_is_the_cause_whatever_it_said_last(fact: str)
 def test_a_message_of_many_lines_gives_its_first_one() -> None:
     words = (
         "Traceback (most recent call last):\n"
-        '  File "/home/me/train.py", line 7, in main\n'
+        '  File "/mine/train.py", line 7, in main\n'
         "    model.load_state_dict(state)\n"
         '  File "/x/lib/python3.12/site-packages/torch/nn/modules/module.py", line 2, in load\n'
         "    raise RuntimeError(text)\n"
@@ -124,5 +124,5 @@ def test_a_message_of_many_lines_gives_its_first_one() -> None:
         "it ended with status 1"
     )
     assert cause_of(words).text == (
-        "RuntimeError: Error(s) in loading state_dict for Net: (/home/me/train.py, line 7)"
+        "RuntimeError: Error(s) in loading state_dict for Net: (/mine/train.py, line 7)"
     )
