@@ -235,6 +235,19 @@ def _fails_services(old: Any) -> Any:
     return departure
 
 
+def _tells_for_certain(old: Any) -> Any:
+    """As it was told once: whoever has not reported holds nothing."""
+
+    def why(*arguments: Any) -> str:
+        told: str = old(*arguments)
+        head, unknown, rest = told.partition("; whether ")
+        if not unknown:
+            return told
+        return f"{head}; nobody holds the state, so from{rest.rpartition(', from')[2]}"
+
+    return why
+
+
 MUTANTS: Final = (
     Mutant(
         "no fence",
@@ -364,6 +377,11 @@ MUTANTS: Final = (
         "half a fence",
         "a leader checks the term and not that its own session still lives",
         ((Coordinator, "_guarded", _half_a_fence),),
+    ),
+    Mutant(
+        "told for certain",
+        "people are told that nobody holds the state when nobody has said so",
+        ((membership, "_why", _tells_for_certain),),
     ),
     *OF_EXECUTION,
 )

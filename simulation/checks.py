@@ -7,6 +7,7 @@ those of the design's list.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.agent.events import Accepted, Answer, Exited, Key, StartProcess, TermSeen, key_of
@@ -36,6 +37,10 @@ ENDS = "a job ends as its user wants, with the right result"
 AGREED = "settings take effect at one step, for everyone"
 KEPT = "a worker that an agent has accepted is started, or was stopped before"
 ONCE = "7: a command that comes twice or late changes nothing"
+TOLD = "12: what people are told is true"
+# What the reason of a view says of who holds the job's state (`membership`).
+_NOBODY = re.compile(r"; nobody holds the state")
+_HOLDING = re.compile(r"; workers? ([\d, ]+)(?: and \d+ more)? holding the state$")
 
 
 class Checks:
@@ -154,6 +159,23 @@ class Checks:
         restore = view.restore_step
         if restore and restore not in {one.step for one in after.checkpoints}:
             raise Violation(WHOLE, f"{view} begins from {restore}, which is not committed")
+
+    def told(self, job: str, view: View, reason: str) -> None:
+        """A view is written, and this is what its history says of it. A worker whose node was out
+        of the plane counts as gone, as its users are told."""
+        nobody, holding = _NOBODY.search(reason), _HOLDING.search(reason)
+        if (nobody and view.restore_step is None) or (holding and view.restore_step is not None):
+            raise Violation(TOLD, f"{view} of {job} is told as {reason!r}")
+        named = {int(number) for number in holding[1].split(",")} if holding else set[int]()
+        for placement in self.jobs[job].placements:
+            key = Key(job, placement.worker)
+            process = self._world.process(key)
+            if process is None or key in self._lost_nodes:
+                continue
+            if nobody and process.held is not None:
+                raise Violation(TOLD, f"{reason!r}: but {process.name} holds {process.held}")
+            if placement.worker in named and process.held is None:
+                raise Violation(TOLD, f"{reason!r}: but {process.name} holds nothing")
 
     def _checkpointed(self, before: Job, after: Job) -> None:
         if after.committed_step < before.committed_step:

@@ -17,6 +17,7 @@ from holdfast.control.commands import (
     Decision,
     DropCheckpoint,
     Record,
+    WriteView,
 )
 from holdfast.control.facts import Desired, Job, NodeFacts, Observed
 from holdfast.control.outstanding import Outstanding
@@ -76,6 +77,7 @@ class Coordinator(Candidate):
         self._marks: dict[str, tuple[int, int]] = {}
         self._asked: dict[str, int] = {}
         self._outstanding = Outstanding()
+        self._reasons: dict[tuple[str, int], str] = {}  # of views that are being written
         self._decider = Decider(own_checks=self.world.own_checks)
         self._idle_s = LOOK_S
         self._fresh = True  # an agent has reported something new
@@ -119,6 +121,11 @@ class Coordinator(Candidate):
             yield self.pause_for(0.001)
         busy = self._send(seen, [one for one in decisions if isinstance(one.command, Order)])
         records: dict[str, list[Record]] = {}
+        self._reasons = {
+            (one.command.job, one.command.view.number): one.reason
+            for one in decisions
+            if isinstance(one.command, WriteView)
+        }
         for decision in decisions:
             if not isinstance(decision.command, Order):
                 records.setdefault(decision.command.job, []).append(decision.command)
@@ -190,6 +197,9 @@ class Coordinator(Candidate):
             self.world.happened[type(record).__name__] += 1
             if isinstance(record, DropCheckpoint):
                 self._remove_blobs(job, record.step)
+            elif isinstance(record, WriteView):
+                reason = self._reasons[record.job, record.view.number]
+                self.world.checks.told(name, record.view, reason)
         return True
 
     def _guarded(self, seen: Seen, records: list[Record], after: Job) -> tuple[Part, ...]:

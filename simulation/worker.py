@@ -104,7 +104,7 @@ class Worker(Being):
     def _serve(self) -> None:
         """Answer, until somebody ends it or its own code fails."""
         if self.world.faults.strikes("user error"):
-            self.end(Ending(code=1, stderr_tail="ValueError: the model's own"))
+            self.end(Ending(code=1, stderr_tail=f"ValueError: the model's own {self.name}"))
         else:
             self.after(ASK_AGAIN_S, self._serve)
 
@@ -258,7 +258,7 @@ class Worker(Being):
             self._say()
             return
         if self.world.faults.strikes("user error"):
-            self.end(Ending(code=1, stderr_tail="ValueError: the user's own"))
+            self.end(Ending(code=1, stderr_tail=f"ValueError: the user's own {self.name}"))
             return
         missing = [lane for lane in self.view.lanes[self.key.worker] if lane not in self._own]
         view, held = self.view, self.held

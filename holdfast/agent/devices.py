@@ -6,6 +6,7 @@ GPUs are found without torch: it takes seconds to import, and would hold a conte
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 _MEMORY: Final = Path("/proc/meminfo")
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+_SMI: Final = re.compile(r"GPU \d+(?:: ([^(]*[^( ]))?")  # GPU 0: NVIDIA H200 (UUID: ...)
+_UNNAMED: Final = "a GPU"
 VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
@@ -71,15 +74,36 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
 
 def gpus(driver: Path = _DRIVER) -> tuple[int, ...]:
     """The numbers of this machine's GPUs that we may see, as CUDA counts them by the bus."""
-    count = sum(1 for _ in driver.iterdir()) if driver.is_dir() else _counted()
+    return tuple(number for number, _ in _found(driver))
+
+
+def gpu_names(driver: Path = _DRIVER) -> tuple[str, ...]:
+    """What those GPUs are called, such as `NVIDIA H200`."""
+    return tuple(name for _, name in _found(driver))
+
+
+def _found(driver: Path) -> list[tuple[int, str]]:
+    names = _listed_by_driver(driver) if driver.is_dir() else _listed()
     visible = os.environ.get(VISIBLE_VARIABLE)
     if visible is None:
-        return tuple(range(count))
-    named = [word.strip() for word in visible.split(",") if word.strip()]
-    return tuple(int(word) for word in named if word.isdigit() and int(word) < count)
+        return list(enumerate(names))
+    words = [word.strip() for word in visible.split(",") if word.strip()]
+    numbers = [int(word) for word in words if word.isdigit()]
+    return [(number, names[number]) for number in numbers if number < len(names)]
 
 
-def _counted() -> int:
+def _listed_by_driver(driver: Path) -> list[str]:
+    """A folder for each, named by its place on the bus."""
+    names = []
+    for folder in sorted(driver.iterdir()):
+        known = dict(
+            line.split(":", 1) for line in _text(folder / "information").splitlines() if ":" in line
+        )
+        names.append(known.get("Model", "").strip() or _UNNAMED)
+    return names
+
+
+def _listed() -> list[str]:
     """By `nvidia-smi`, where the driver's own list is not shown (some containers)."""
     try:
         listed = subprocess.run(
@@ -90,10 +114,11 @@ def _counted() -> int:
             check=False,
         )
     except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
-        return 0
+        return []
     if listed.returncode != 0:
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+        return []
+    found = [_SMI.match(line) for line in listed.stdout.splitlines()]
+    return [match[1] or _UNNAMED for match in found if match]
 
 
 def _text(path: Path) -> str:

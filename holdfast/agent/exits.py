@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from holdfast.agent.events import Ending
+from holdfast.wire.causes import TRACEBACK, comes_again
 from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
 from holdfast.wire.reports import Exit, ExitKind
 from holdfast.wire.talk import DONE, LEFT, REFUSED
@@ -29,7 +30,6 @@ _NAMES: Final = {**_OWN_FAULTS, 1: "SIGHUP", 2: "SIGINT", 9: "SIGKILL", 15: "SIG
 # What an agent or a shim sends to end a worker.
 _OURS: Final = frozenset({9, 15})
 _WORDS: Final = {DONE: ExitKind.DONE, LEFT: ExitKind.LEFT}
-_TRACEBACK: Final = "Traceback (most recent call last):"
 _TAIL_LINES: Final = 20
 _MORE: Final = (
     "raise `memory` under `resources` in its job file and submit that again"
@@ -54,6 +54,7 @@ def classify(
     introduced: bool,
     frozen: bool = False,
     serves: bool = False,
+    stepped: bool = True,
 ) -> Exit:
     """The reason of an end.
 
@@ -61,6 +62,7 @@ def classify(
     its agent killed it since somebody had paused it.
     `introduced`: it had connected to its agent; a program that never did and ends with status 0
     is an ordinary program that has done its work. `serves`: it was a replica of a service.
+    `stepped`: it had made a step, so its code is whole.
     """
     fact, own = _fact(ending, serves=serves), own_words(ending.stderr_tail)
     # Its word counts when it ended well, and also when our own signal came while it was ending:
@@ -91,14 +93,16 @@ def classify(
         return Exit(ExitKind.ERROR, _story("it ended before the job was done", own))
     if ending.word == REFUSED:
         return Exit(ExitKind.REFUSED, _story(fact, own))
-    kind = ExitKind.MEMORY if _NO_MEMORY.search(_last_lines(own, 3)) else ExitKind.ERROR
-    return Exit(kind, _story(fact, own))
+    if _NO_MEMORY.search(_last_lines(own, 3)):
+        return Exit(ExitKind.MEMORY, _story(fact, own))
+    final = not stepped and not serves and comes_again(own)
+    return Exit(ExitKind.REFUSED if final else ExitKind.ERROR, _story(fact, own))
 
 
 def own_words(tail: str) -> str:
     """The last traceback in `tail`, with those that led to it; otherwise its last lines."""
     lines = tail.splitlines()
-    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    starts = [at for at, line in enumerate(lines) if line.strip() == TRACEBACK]
     if not starts:
         return "\n".join(lines[-_TAIL_LINES:]).strip()
     first = starts[-1]

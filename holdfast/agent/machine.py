@@ -336,4 +336,5 @@ def _end(worker: Worker, ending: Ending) -> Exit:
         introduced=worker.ready,
         frozen=worker.frozen,
         serves=worker.order is not None and serves(worker.order),
+        stepped=bool(worker.step),
     )

@@ -3,7 +3,8 @@
     python -m holdfast.agent --cluster DIR --node NAME
 
 SIGTERM ends it, and its workers go on: the next agent over its folder adopts them. SIGINT, the end
-of a parent that it is tied to, and SIGTERM with `--stop-workers` end its workers too.
+of a parent that it is tied to, and SIGTERM with `--stop-workers` end its workers too; SIGQUIT does
+so without any notice.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ class _Main:
         self._home = cluster.node_folder(options.node)
         self._stop = asyncio.Event()
         self._with_workers = False
+        self._at_once = False
 
     async def run(self) -> int:
         self._listen_to_signals()
@@ -182,7 +184,7 @@ class _Main:
             if self._with_workers:
                 await presence.leave()
                 # Nobody can order anything any more.
-                await agent.stop_workers(options.notice_s)
+                await agent.stop_workers(0.0 if self._at_once else options.notice_s)
                 holding.release()
         log.info("the agent has ended", node=options.node, workers_too=self._with_workers)
         return 0
@@ -246,6 +248,12 @@ class _Main:
 
         loop.add_signal_handler(signal.SIGTERM, stop, options.stop_workers)
         loop.add_signal_handler(signal.SIGINT, stop, True)
+
+        def stop_at_once() -> None:
+            self._at_once = True
+            stop(True)
+
+        loop.add_signal_handler(signal.SIGQUIT, stop_at_once)
         if options.tied:
 
             def parent_ended() -> None:

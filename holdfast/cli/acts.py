@@ -105,7 +105,7 @@ def set_(
 def checkpoint(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:
     """Ask for a checkpoint as soon as can be."""
     from holdfast.cli import following
-    from holdfast.control.sentences import cause
+    from holdfast.wire.causes import cause_of
 
     with opened(cluster) as found:
         before = found.job(name)
@@ -124,7 +124,7 @@ def checkpoint(name: JobArgument, wait: WaitOption = False, cluster: ClusterOpti
             if job.status.phase.final and job.committed_step <= before.committed_step:
                 raise Refused(
                     f"{name} {job.status.phase.value} before it was made",
-                    why=cause(job.status.reason),
+                    why=cause_of(job.status.reason).line,
                     fix=f"holdfast why {name}",
                 )
             return not job.checkpoint_asked and len(job.checkpoints) > 0
@@ -221,14 +221,14 @@ def _at(job: Job) -> str:
 
 def _until_phase(found: Opened, name: str, phase: str) -> Job:
     from holdfast.cli import following
-    from holdfast.control.sentences import cause
+    from holdfast.wire.causes import cause_of
 
     def reached(job: Job) -> bool:
         status = job.status
         if status.phase.final and status.phase.value != phase:
             raise Refused(
                 f"{name} has {status.phase.value} meanwhile",
-                why=cause(status.reason),
+                why=cause_of(status.reason).line,
                 fix=f"holdfast why {name}",
             )
         return status.phase.value == phase and not job.placements

@@ -49,7 +49,7 @@ def checkpoints(
             "this is neither a job nor an export",
             fix="holdfast checkpoints JOB, or: holdfast checkpoints export JOB STEP DIR",
         )
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         job = found.job(words[0])
         blobs = found.cluster.blobs()
         rows = [_row(blobs, each, verify) for each in reversed(job.checkpoints)]

@@ -49,7 +49,8 @@ def logs(
 
     count = _count(lines or "100")
     outputs = (OUT,) if stdout and not stderr else (ERR,) if stderr and not stdout else (OUT, ERR)
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
+        follow = follow and not found.down
         job = _job(found, name)
         name = job.name
         query = Query(name, worker, outputs, count, job.submitted_s - _CLOCKS_S)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import listing, output, phrases, times
 from holdfast.cli.given import given_settings
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, opened
 from holdfast.wire.reports import SETTING_METRIC
@@ -42,7 +42,7 @@ def jobs(
     if name is not None:
         job(name, cluster, as_json)
         return
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         known = found.plane.jobs()
         living = any(not each.status.phase.final for each in known.values())
         seen, trouble = found.seen() if living else ([], "")
@@ -70,7 +70,7 @@ def jobs(
 
 def job(name: JobArgument, cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     """Everything about one job."""
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         wanted = found.job(name)
         seen, trouble = ([], "") if wanted.status.phase.final else found.seen()
     working = workers_in(seen, name)
@@ -166,10 +166,10 @@ def _order(wanted: Job) -> tuple[bool, float]:
 def _row(
     wanted: Job, working: dict[int, tuple[str, WorkerFacts]], now_s: float
 ) -> tuple[object, ...]:
-    from holdfast.control.sentences import cause
+    from holdfast.wire.causes import cause_of
 
     status = wanted.status
-    why = cause(status.reason) if status.phase.value == "failed" else status.reason
+    why = cause_of(status.reason).line if status.phase.value == "failed" else status.reason
     have, want = len(wanted.placements), wants(wanted)
     return (
         wanted.name,
@@ -219,7 +219,14 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
             if spec.serves
             else [
                 ("lanes", f"{spec.lanes:,}, mode {spec.mode.value}"),
-                ("step", _number(step_of(wanted, working))),
+                (
+                    "step",
+                    phrases.step_text(
+                        phrases.step_reached(wanted, step_of(wanted, working)),
+                        phrases.committed_of(wanted),
+                    ).removeprefix("step ")
+                    or "-",
+                ),
                 (
                     "checkpoints",
                     f"{saved} ({' or '.join(every) or 'only when asked'}, keeps {policy.keep})",
@@ -232,6 +239,7 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         ("failures", len(wanted.failures) or ""),
         ("view", _view(wanted)),
         ("slowest", _slowest(wanted, working)),
+        *(phrases.cause_rows(status.reason) if status.phase.value == "failed" else []),
     ]
 
 

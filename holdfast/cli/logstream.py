@@ -11,7 +11,7 @@ from typing import Final
 from rich.text import Text
 
 from holdfast.agent.log_client import LogReading
-from holdfast.agent.log_files import Piece, Query, Source
+from holdfast.agent.log_files import LogFiles, Piece, Query, Source
 from holdfast.agent.wallet import Papers
 from holdfast.cli import listing, output
 from holdfast.cli.nodes import members_of
@@ -29,7 +29,18 @@ _STYLES: Final = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "
 
 def show(found: Opened, job: Job, query: Query, printer: Printer, *, follow: bool) -> None:
     """Print what there is, and with `follow` what comes until the job has ended."""
+    if found.down:
+        _show_left(found, query, printer)
+        return
     calls.run(_Logs(found, job, query, printer).run(follow=follow))
+
+
+def _show_left(found: Opened, query: Query, printer: Printer) -> None:
+    """What agents of this machine have left in their folders; nobody is there to be asked."""
+    for node in sorted(found.cluster.nodes_folder.glob("*")):
+        for piece in LogFiles(node / "logs", query).more():
+            printer.write(piece)
+    printer.end()
 
 
 @dataclass

@@ -85,7 +85,7 @@ def models(
                 fix=f"holdfast models {context.invoked_subcommand} ... --json",
             )
         return
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
         rows = models_show.model_rows(_registry(found))
     if as_json:
         output.show_json({"models": rows})

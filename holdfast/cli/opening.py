@@ -37,11 +37,12 @@ _SERVER_LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Opened:
-    """A cluster, connected."""
+    """A cluster, connected. `down`: it does not run, and this is what it has left."""
 
     cluster: Cluster
     session: Session
     plane: ControlPlane
+    down: bool = False
 
     def papers(self) -> Papers:
         """Who we are to coordinators and agents."""
@@ -61,6 +62,8 @@ class Opened:
         from holdfast.control.watching import nodes
         from holdfast.wire.errors import HoldfastError
 
+        if self.down:
+            return [], "the cluster is down"
         try:
             return nodes(self.session, self.papers(), _LEADER_S), ""
         except HoldfastError as error:
@@ -68,37 +71,58 @@ class Opened:
 
 
 @contextmanager
-def opened(folder: Path | None) -> Iterator[Opened]:
-    """Connect to the cluster that `folder`, the environment or this place names."""
+def opened(folder: Path | None, *, reads: bool = False) -> Iterator[Opened]:
+    """Connect to the cluster that `folder`, the environment or this place names. `reads`: if it is
+    down, a look at what it has left will do."""
     from holdfast.control.plane import ControlPlane
     from holdfast.launch import cluster as clusters
 
     found = clusters.find(folder)
-    _check_up(found)
-    with found.session() as session:
-        yield Opened(found, session, ControlPlane(session))
+    embedded = _down(found)
+    if embedded is None:
+        with found.session() as session:
+            yield Opened(found, session, ControlPlane(session))
+        return
+    from holdfast.cli import left_behind, listing, times
+
+    left_s = left_behind.left_s(embedded) if reads else None
+    if left_s is None:
+        raise _not_up(found)
+    try:
+        with left_behind.session_over(embedded, found.run_folder) as session:
+            when = f"{times.clock(left_s)}, {times.ago(left_s)} ago"
+            listing.note(f"the cluster in {found.folder} is down; as it was left at {when}")
+            yield Opened(found, session, ControlPlane(session), down=True)
+    except BlockingIOError:
+        raise _not_up(found, "it is being started now", "try again") from None
 
 
-def _check_up(cluster: Cluster) -> None:
-    """Looking at a cluster that is down must not start its server. One that has died is started by
-    whoever had a session with it, if somebody is left: that is waited for."""
+def _down(cluster: Cluster) -> Path | None:
+    """The folder of its embedded server, if that does not run. Looking must not start it. One that
+    has died is started by whoever had a session with it, if somebody is left: that is waited for."""
     from holdfast.cluster import processes
     from holdfast.coordination import launch
     from holdfast.coordination.address import EmbeddedAddress, parse
 
     address = parse(cluster.coordination)
     if not isinstance(address, EmbeddedAddress):
-        return
+        return None
     deadline_s = time.monotonic() + _SERVER_S
     while launch.find(address.folder) is None:
-        if processes(cluster) and time.monotonic() < deadline_s:
-            time.sleep(_SERVER_LOOK_S)
-            continue
-        raise Unavailable(
-            f"the cluster {cluster.name} in {cluster.folder} is not up",
-            why="its coordination server does not run",
-            fix="holdfast up",
-        )
+        if not processes(cluster) or time.monotonic() >= deadline_s:
+            return address.folder
+        time.sleep(_SERVER_LOOK_S)
+    return None
+
+
+def _not_up(
+    cluster: Cluster,
+    why: str = "its coordination server does not run",
+    fix: str = "holdfast up",
+) -> Unavailable:
+    return Unavailable(
+        f"the cluster {cluster.name} in {cluster.folder} is not up", why=why, fix=fix
+    )
 
 
 def missing(what: str, name: str, known: Iterable[str], listing: str) -> Missing:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/]
 
-  [cyan]holdfast run train.py[/]                         on one worker
+  [cyan]holdfast run train.py[/]                         on the GPUs there are, or the CPU
 
   [cyan]holdfast run train.py --workers 4 --lanes 8[/]   8 lanes, on four workers
 
@@ -26,13 +26,13 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast run train.py --workers 4 --mode local[/] workers talk once in some steps
 
-  [cyan]holdfast run train.py --workers 2 --gpu 1 --gpu-share 2[/] two workers on one GPU
+  [cyan]holdfast run train.py --gpu 0[/]                 on the CPU, whatever there is
 
   [cyan]holdfast run train.py --json | jq .[/]           one JSON object a line
 
 
-Ctrl-C saves a checkpoint and stops; the same command goes on from there. While it runs, the other
-commands work too, from the same project: [cyan]holdfast why train[/].
+Ctrl-C saves a checkpoint and stops within 10 s; the same command goes on from there. The other
+commands work from the same project, also when it has ended: [cyan]holdfast why train[/].
 Ends with 0 when the job has succeeded, with 1 when it has failed, with 130 after Ctrl-C.
 """
 
@@ -42,7 +42,10 @@ Arguments = Annotated[
     list[str] | None,
     typer.Argument(help="What the script gets: all that is not ours.", metavar="ARGUMENTS"),
 ]
-Workers = Annotated[int, typer.Option(help="How many processes.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="How many processes.", show_default="one for each GPU, or one"),
+]
 Lanes = Annotated[
     int | None,
     typer.Option(
@@ -64,7 +67,12 @@ Cpu = Annotated[
     typer.Option(help="Cores for each worker. If not said, workers share what there is."),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for each worker, such as 4GiB.")]
-Gpu = Annotated[int, typer.Option(help="GPUs for each worker.")]
+Gpu = Annotated[
+    int | None,
+    typer.Option(
+        help="GPUs for each worker; 0: the CPU.", show_default="1 where there are any", min=0
+    ),
+]
 GpuShare = Annotated[
     int | None,
     typer.Option(help="So many workers share each GPU.", show_default="1", min=1),
@@ -92,14 +100,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 def run(
     script: Script,
     arguments: Arguments = None,
-    workers: Workers = 1,
+    workers: Workers = None,
     lanes: Lanes = None,
     name: Name = None,
     settings: Settings = None,
     checkpoint_every: Every = None,
     cpu: Cpu = None,
     memory: Memory = None,
-    gpu: Gpu = 0,
+    gpu: Gpu = None,
     gpu_share: GpuShare = None,
     mode: Mode = None,
     folder: Folder = None,
@@ -110,29 +118,34 @@ def run(
 
     Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
     """
-    from holdfast.cli import run_plan
+    from holdfast.agent.devices import gpu_names
+    from holdfast.cli import run_devices, run_plan
 
     path = _script(script)
     run_plan.check_counts(workers, lanes)
+    names = () if gpu == 0 else gpu_names()
+    devices = run_devices.choose(names, workers=workers, lanes=lanes, gpu=gpu, share=gpu_share)
     wanted = run_plan.Wanted(
         path,
         tuple(arguments or ()),
         run_plan.checked_name(name) if name is not None else run_plan.name_of(path),
-        workers,
+        devices.workers,
         lanes,
         run_plan.settings_from(settings or []),
         None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
-        run_plan.resources_of(cpu, memory, gpu),
+        run_plan.resources_of(cpu, memory, devices.gpu),
         fresh,
         None if mode is None else run_plan.mode_of(mode),
+        workers_said=workers is not None,
     )
     run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
-    room = replace(room, gpu_share=gpu_share)
-    raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, shared, as_json))
+    room = replace(room, gpu_share=devices.share)
+    notes = [devices.said, *([shared] if shared else [])]
+    raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, notes, as_json))
 
 
-def _conduct(wanted: Wanted, folder: Path, room: Room, shared: str, as_json: bool) -> int:
+def _conduct(wanted: Wanted, folder: Path, room: Room, notes: list[str], as_json: bool) -> int:
     import time
 
     from holdfast.cli import output
@@ -147,8 +160,8 @@ def _conduct(wanted: Wanted, folder: Path, room: Room, shared: str, as_json: boo
         from holdfast.cli.run_voices import voice_for
 
         voice = voice_for(as_json=as_json)
-        if shared:
-            voice.note(shared)
+        for note in notes:
+            voice.note(note)
         return Conductor(wanted, voice, began_s).run(stage)
 
 

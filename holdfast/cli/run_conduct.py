@@ -10,26 +10,31 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from holdfast.cli import run_plan
 from holdfast.cli.papers import papers_of
+from holdfast.cli.run_ending import Countdown, being_written, countdown_text
 from holdfast.cli.run_look import Looking, Seen
 from holdfast.cli.run_output import Output
 from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
 from holdfast.cli.run_plan import Act, Choice, Wanted
+from holdfast.cli.run_results import Results, drafts_of, given_folder, results_of
 from holdfast.cli.run_stage import Stage
-from holdfast.cli.run_story import Event, Settling, in_one_line, told
-from holdfast.cli.run_voices import Json, Plain, Screen, Summary
+from holdfast.cli.run_story import Event, Settling, told
+from holdfast.cli.run_summary import Summary, next_after
+from holdfast.cli.run_voices import Json, Plain, Screen
 from holdfast.control.facts import Intent, Job, Phase
 from holdfast.control.observing import Observation
 from holdfast.control.plane import ControlPlane
 from holdfast.control.watching import Watching
+from holdfast.coordination import Session
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut
-from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_TICK_S
+from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_SETTLE_S, RUN_TICK_S
 
 Voice = Screen | Plain | Json
 EXIT_INTERRUPTED: Final = 130
@@ -77,6 +82,8 @@ class Conductor:
         self._losses: Counter[str] = Counter()
         self._began_s = began_s
         self._pausing: threading.Thread | None = None
+        self._countdown: Countdown | None = None
+        self._measured: Picture | None = None  # the last one with metrics
 
     def run(self, stage: Stage) -> int:
         """Conduct it on this stage; the exit code."""
@@ -98,7 +105,8 @@ class Conductor:
                 )
             )
             output = Output(stage.logs, job.name, stage.log_ends.get(job.name, {}))
-            scene = _Scene(stage, plane, looking, watching, output, self._places(stage, job))
+            places = self._places(stage, job)
+            scene = _Scene(stage, session, plane, looking, watching, output, places)
             return self._follow(scene)
 
     def _places(self, stage: Stage, job: Job) -> dict[str, str]:
@@ -125,7 +133,8 @@ class Conductor:
             self._go_on(plane, choice)
         else:
             plane.submit(run_plan.spec_of(wanted, bundle, choice.lanes))
-        plane.scale(wanted.name, wanted.workers)
+        job = plane.job(wanted.name)
+        plane.scale(wanted.name, min(wanted.workers, job.spec.workers_max))
         return plane.job(wanted.name)
 
     def _go_on(self, plane: ControlPlane, choice: Choice) -> None:
@@ -174,6 +183,9 @@ class Conductor:
                 if told_of > 1:
                     return self._abandoned(scene, seen.job, picture)
                 self._ask_to_pause(scene)
+            if self._countdown is not None and self._is_over(scene, seen.job, self._countdown):
+                self._voice.note("the script has not stopped in time: it is ended")
+                return self._abandoned(scene, seen.job, picture)
 
     def _show(self, scene: _Scene, seen: Seen) -> Picture:
         events = [
@@ -197,6 +209,9 @@ class Conductor:
             trouble=_trouble(seen, scene.watching, now_s),
         )
         self._voice.picture(picture)
+        last = self._measured.metrics_step if self._measured else 0
+        if picture.metrics and picture.metrics_step >= last:
+            self._measured = picture
         return picture
 
     def _count(self, events: list[Event]) -> None:
@@ -204,27 +219,48 @@ class Conductor:
 
     def _ask_to_pause(self, scene: _Scene) -> None:
         """Ask for a checkpoint and an end, on a thread: the plane may be away for a moment."""
-        said = "saving a checkpoint, then stopping; Ctrl-C again stops at once"
-        self._voice.hint(said)
+        self._countdown = Countdown(time.monotonic())
         self._pausing = threading.Thread(
             target=_pause, args=(scene.plane, self._wanted.name), daemon=True
         )
         self._pausing.start()
+
+    def _is_over(self, scene: _Scene, job: Job, countdown: Countdown) -> bool:
+        """Whether the script has had its time to stop; says how much is left."""
+        drafts = scene.drafts
+        writing = job.attempt is not None and drafts is not None and being_written(drafts)
+        left_s = countdown.left_s(time.monotonic(), writing=writing)
+        if left_s > 0:
+            self._voice.hint(countdown_text(left_s, writing=writing))
+        return left_s <= 0
 
     # --- ending ---------------------------------------------------------------------------------
 
     def _ended(self, scene: _Scene, job: Job, picture: Picture) -> int:
         self._voice.lines(scene.output.more(last=True))
         phase = job.status.phase
-        again = ""
+        again, results = "", Results()
         if phase is Phase.SUCCEEDED:
             code = 0
+            self._await_numbers(scene, job)
+            results = results_of(scene.stage.cluster, scene.session, job)
+            again = next_after(results.model, given_folder(scene.stage.cluster))
         elif phase is Phase.PAUSED:
             code, again = self._interrupts.exit_code, _again(job)
         else:
             code = 1
-        self._voice.ended(self._summary(scene, job, picture, code, again))
+        summary = self._summary(scene, job, picture, code, again)
+        self._voice.ended(replace(summary, published=results.published))
         return code
+
+    def _await_numbers(self, scene: _Scene, job: Job) -> None:
+        """The numbers of the last step may still be on their way."""
+        until_s = time.monotonic() + RUN_SETTLE_S
+        while self._measured is not None and self._measured.metrics_step < job.committed_step:
+            if time.monotonic() > until_s:
+                return  # then it is said of which step they are
+            time.sleep(RUN_TICK_S)
+            self._show(scene, Seen(job))
 
     def _abandoned(self, scene: _Scene, job: Job, picture: Picture) -> int:
         """Told twice: end at once. What was committed stays."""
@@ -245,7 +281,7 @@ class Conductor:
         return Summary(
             job.name,
             job.status.phase,
-            in_one_line(job.status.reason),
+            job.status.reason,
             max(step, picture.step if job.status.phase is Phase.SUCCEEDED else 0),
             self._pace.steps,
             seconds,
@@ -257,6 +293,8 @@ class Conductor:
             str(scene.stage.logs),
             again,
             code,
+            self._measured.metrics if self._measured else {},
+            self._measured.metrics_step if self._measured else 0,
         )
 
 
@@ -265,11 +303,16 @@ class _Scene:
     """All that a run looks at."""
 
     stage: Stage
+    session: Session
     plane: ControlPlane
     looking: Looking
     watching: Watching
     output: Output
     places: dict[str, str]
+
+    @property
+    def drafts(self) -> Path | None:
+        return drafts_of(self.stage.cluster)
 
 
 def _pause(plane: ControlPlane, name: str) -> None:

@@ -42,6 +42,7 @@ class Picture:
     rate: float | None = None
     samples_rate: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics_step: int = 0  # of which step they are
     cells: tuple[Cell, ...] = ()
     committed_step: int | None = None
     committed_s: float = 0.0
@@ -139,7 +140,7 @@ def picture_of(
 ) -> Picture:
     """The picture of what the coordination plane and the agents say."""
     seen = seen_of(observation)
-    metrics = _metrics(seen)
+    metrics_step, metrics = _metrics(observation)
     total, samples = metrics.pop(TOTAL_METRIC, None), metrics.pop(SAMPLES_METRIC, None)
     metrics.pop(LANE_METRIC, None)
     metrics = {name: each for name, each in metrics.items() if not name.startswith(SETTING_METRIC)}
@@ -158,6 +159,7 @@ def picture_of(
         rate=rate,
         samples_rate=None if samples is None or rate is None else samples * rate,
         metrics=metrics,
+        metrics_step=metrics_step,
         cells=_cells(job, seen),
         committed_step=last.step if last else None,
         committed_s=last.committed_s if last else 0.0,
@@ -167,13 +169,20 @@ def picture_of(
     )
 
 
-def _metrics(seen: Mapping[int, tuple[str, WorkerFacts]]) -> dict[str, float]:
-    """Those of the most advanced worker; the lowest number among equals."""
-    held = [facts for _, facts in seen.values() if facts.metrics and facts.step is not None]
+def _metrics(observation: Observation | None) -> tuple[int, dict[str, float]]:
+    """Those of the most advanced worker, and its step; the lowest number among equals. Also of one
+    that has gone: of a job that has ended they are the last."""
+    nodes = observation.nodes if observation is not None else ()
+    held = [
+        facts
+        for node in nodes
+        for facts in node.workers
+        if facts.metrics and facts.step is not None
+    ]
     if not held:
-        return {}
+        return 0, {}
     best = max(held, key=lambda facts: (facts.step or 0, -facts.worker))
-    return dict(best.metrics)
+    return best.step or 0, dict(best.metrics)
 
 
 def _cells(job: Job, seen: Mapping[int, tuple[str, WorkerFacts]]) -> tuple[Cell, ...]:

@@ -40,6 +40,7 @@ class Wanted:
     resources: Resources = _ONE_CORE
     fresh: bool = False
     mode: Mode | None = None
+    workers_said: bool = True  # or as many as there are devices: then fewer will do
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -90,6 +91,8 @@ def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
         )
     if wanted.checkpoint not in (None, job.spec.checkpoint):
         said.append("checkpoints stay as it began: how often cannot be changed on the way")
+    if wanted.resources.gpu != job.spec.resources.gpu:
+        said.append(f"its workers have {amount_of_gpus(job.spec.resources.gpu)} each, as it began")
     known = settings_of(job)
     changed = {name: value for name, value in wanted.settings.items() if known.get(name) != value}
     said += [
@@ -98,6 +101,10 @@ def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
         for name, value in changed.items()
     ]
     return Choice(Act.GO_ON, job.spec.lanes, tuple(said), changed)
+
+
+def amount_of_gpus(count: int) -> str:
+    return "no GPU" if not count else "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def in_the_way(others: Mapping[str, Job]) -> list[str]:
@@ -165,7 +172,7 @@ def _check_same(job: Job, wanted: Wanted) -> None:
     if wanted.mode not in (None, job.spec.mode):
         why = "its mode decides what a step is"
         raise Usage(f"job {job.name} began in mode {job.spec.mode.value}", why=why, fix=fix)
-    if wanted.workers > job.spec.workers_max:
+    if wanted.workers > job.spec.workers_max and wanted.workers_said:
         raise Usage(
             f"job {job.name} cannot have {wanted.workers} workers",
             why=f"it has {job.spec.lanes} lanes, and a worker needs one at least",
@@ -242,7 +249,7 @@ def mode_of(text: str) -> Mode:
     return Mode(text)
 
 
-def check_counts(workers: int, lanes: int | None) -> None:
+def check_counts(workers: int | None, lanes: int | None) -> None:
     for what, count in (("--workers", workers), ("--lanes", lanes)):
         if count is not None and not 1 <= count <= JOB_LANES_MAX:
             raise Usage(f"{what} {count} is not from 1 to {JOB_LANES_MAX}", fix=f"{what} 4")

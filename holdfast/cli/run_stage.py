@@ -36,6 +36,7 @@ from holdfast.wire.limits import (
 )
 
 NODE = "local"
+_AGENT: Final = "agent"
 # Nobody else is there to take over sooner: the next coordinator waits for the killed one's session.
 _COORDINATION: Final = (
     f"embedded:coordination?linger_s={TIED_LINGER_S:g}&timeout_s={RUN_SESSION_S:g}"
@@ -74,7 +75,7 @@ class Stage:
         self._server.start()
         try:
             self._keep("coordinator", lambda: local.start_coordinator(cluster, tie=self._tie))
-            self._keep("agent", lambda: local.start_agent(cluster, room, node=NODE, tie=self._tie))
+            self._keep(_AGENT, lambda: local.start_agent(cluster, room, node=NODE, tie=self._tie))
         except BaseException:
             self.close()
             raise
@@ -146,7 +147,8 @@ class Stage:
         """End everything at once: no notice for workers. The tie does the rest."""
         for one in self._kept:
             if one.started.child is not None:
-                one.started.child.send_signal(signal.SIGINT)
+                at_once = signal.SIGQUIT if one.what == _AGENT else signal.SIGINT
+                one.started.child.send_signal(at_once)
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from typing import Final
 
 import holdfast
 from holdfast.control.codec import Entry
+from holdfast.wire.causes import TRACEBACK, cause_of
 from holdfast.wire.limits import RUN_SETTLE_S
 from holdfast.wire.reports import ExitKind
 
@@ -38,8 +39,7 @@ _SIGNAL: Final = re.compile(r"it was ended by (\w+)")
 _FRAME: Final = re.compile(r'^  File "([^"]+)", line \d+')
 _STATUS: Final = "SetStatus"
 _FAILURE_WAIT: Final = " after failure "
-_TRACEBACK: Final = "Traceback (most recent call last):"
-_FACTS: Final = ("it ended with status ", "it was ended by ")
+_FAILED: Final = "failed: "
 _EXPECTED: Final = frozenset({ExitKind.LEFT.value, ExitKind.STOPPED.value})
 _PACKAGE: Final = Path(holdfast.__file__).parent
 _LOUD: Final = frozenset({"Trouble", "CondemnCheckpoint"})
@@ -133,7 +133,7 @@ def _gone(entry: Entry, places: Mapping[str, str]) -> Event | None:
         return None  # the view that it left in says so
     loss = kind != ExitKind.DONE.value
     *own, fact = detail.strip().split("\n") if detail else [""]
-    wrong = in_one_line(detail) if own else fact
+    wrong = cause_of(detail).text
     text = f"worker {worker} {_how(kind, fact, wrong)}"
     shown = own_traceback("\n".join(own), places) if loss else ""
     # What a killed process said last is not why it went; what a failed one said is.
@@ -163,20 +163,13 @@ def _how(kind: str, fact: str, wrong: str) -> str:
 
 
 def in_one_line(reason: str) -> str:
-    """A reason without its traceback: what went wrong, and the remark at its end."""
+    """A reason in one line: of a failure, that it is one, its cause, and the remark at its end."""
     lines = [line for line in reason.splitlines() if line.strip()]
-    at = next((at for at, line in enumerate(lines) if line.endswith(_TRACEBACK)), None)
-    if at is None:
+    if len(lines) < 2:
         return lines[0] if lines else ""
-    *inner, last = lines[at + 1 :] or [""]
-    remark = last if last.startswith("(") else ""
-    said = [
-        line
-        for line in (inner if remark else [*inner, last])
-        if not line.startswith(" ") and not line.startswith(_FACTS)
-    ]
-    start = lines[at].removesuffix(_TRACEBACK)
-    return f"{start}{said[-1] if said else 'an error'} {remark}".strip()
+    start = _FAILED if reason.startswith(_FAILED) else ""
+    remark = lines[-1] if lines[-1].startswith("(") else ""
+    return f"{start}{cause_of(reason).text} {remark}".strip()
 
 
 def own_traceback(text: str, places: Mapping[str, str]) -> str:
@@ -199,7 +192,8 @@ def own_traceback(text: str, places: Mapping[str, str]) -> str:
 
 
 def is_traceback_start(line: str) -> bool:
-    return line.strip() == _TRACEBACK
+    """Also of a script that cannot be parsed: of that Python shows the place alone."""
+    return line.strip() == TRACEBACK or _FRAME.match(line) is not None
 
 
 def _ours(path: str) -> bool:

@@ -9,8 +9,8 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import Enum
 from typing import Any, Final, Protocol, TextIO
 
@@ -22,8 +22,8 @@ from holdfast.cli import live
 from holdfast.cli.run_output import Line
 from holdfast.cli.run_picture import Picture
 from holdfast.cli.run_story import Event
-from holdfast.cli.times import clock, many, span
-from holdfast.control.facts import Phase
+from holdfast.cli.run_summary import Summary, summary_lines
+from holdfast.cli.times import clock
 from holdfast.wire.limits import RUN_PROGRESS_S
 
 HINT: Final = "Ctrl-C saves a checkpoint and stops"
@@ -32,31 +32,14 @@ _DRAW_S: Final = 0.12
 _WORKER_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """How a run ended. `next_step`: what to type now, if anything."""
-
-    name: str
-    phase: Phase
-    reason: str
-    step: int
-    steps_here: int
-    seconds: float
-    rate: float | None
-    goodput: float | None
-    survived: Mapping[str, int]
-    checkpoint: str
-    checkpoint_step: int | None
-    logs: str
-    next_step: str
-    exit_code: int
-
-
 class Voice(Protocol):
     """What a run says, and how."""
 
     def note(self, text: str) -> None:
         """A sentence of the run itself."""
+
+    def hint(self, text: str) -> None:
+        """What Ctrl-C does now; may be said again and again."""
 
     def events(self, events: Sequence[Event]) -> None: ...
 
@@ -155,13 +138,17 @@ class Plain:
         self._stream = stream
         self._progress_s = time.monotonic()
         self._last = ""
+        self._hinted = ""
         self._said = _Details()
 
     def note(self, text: str) -> None:
         self._write(text)
 
     def hint(self, text: str) -> None:
-        self._write(text)
+        kind = text.partition(":")[0]
+        if kind != self._hinted:  # a countdown is told once
+            self._hinted = kind
+            self._write(text)
 
     def events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -203,13 +190,16 @@ class Json:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._shown: Picture | None = None
+        self._hinted = ""
         self._progress_s = 0.0
 
     def note(self, text: str) -> None:
         self._say("note", text=text)
 
     def hint(self, text: str) -> None:
-        self._say("note", text=text)
+        if text != self._hinted:
+            self._hinted = text
+            self._say("note", text=text)
 
     def events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -230,7 +220,7 @@ class Json:
         self._say("progress", **_plain(asdict(picture)))
 
     def ended(self, summary: Summary) -> None:
-        self._say("ended", **_plain(asdict(summary)))
+        self._say("ended", **_plain(asdict(summary)), cause=summary.cause)
 
     def close(self) -> None:
         self._stream.flush()
@@ -254,31 +244,6 @@ class _Details:
             return ""
         self._last = event.detail
         return event.detail
-
-
-def summary_lines(summary: Summary) -> list[str]:
-    """The end in a few lines, the first as a sentence; the others are `name  value`."""
-    took = f"in {span(summary.seconds)}" if summary.seconds >= 1 else ""
-    rate = f"({live.number(summary.rate)} steps/s)" if summary.rate else ""
-    if summary.phase is Phase.PAUSED:
-        ended = "is paused"
-    else:
-        ended = summary.phase.value if summary.phase.final else "was ended at once"
-    head = f"{summary.name} {ended} at step {summary.step:,}"
-    lines = [" ".join(part for part in (head, took, rate) if part)]
-    if summary.reason and not summary.next_step and summary.phase is not Phase.SUCCEEDED:
-        lines.append(f"why  {summary.reason}")
-    if summary.goodput is not None:
-        lines.append(f"goodput  {summary.goodput:.0%} of the time at its usual pace")
-    if summary.survived and summary.phase is not Phase.FAILED:
-        told = ", ".join(f"{many(count, what)}" for what, count in summary.survived.items())
-        lines.append(f"survived  {told}")
-    if summary.checkpoint_step is not None:
-        lines.append(f"checkpoint  step {summary.checkpoint_step:,}: {summary.checkpoint}")
-    lines.append(f"logs  {summary.logs}")
-    if summary.next_step:
-        lines.append(f"next  {summary.next_step}")
-    return lines
 
 
 def voice_for(*, as_json: bool) -> Screen | Plain | Json:

@@ -1,4 +1,4 @@
-"""The doctor's round trip: a real client, a real server, a few questions and their times."""
+"""A server for one command: the doctor's round trip, and a look at what a cluster has left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,21 +51,27 @@ def round_trip_here(limit_s: float) -> RoundTrip:
     deadline = time.monotonic() + limit_s
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         data = Path(folder) / "coord"
-        command = [sys.executable, "-m", "holdfast.coordination.embedded"]
-        server = subprocess.Popen(
-            [*command, "--data", str(data), "--listen", "127.0.0.1:0", "--linger", str(LINGER_S)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-        )
-        try:
-            address = _address_of(server, data, deadline)
+        with server_over(data, deadline) as address:
             left_s = max(deadline - time.monotonic(), 0.1)
             return round_trip_to(f"zk://{address}?secret_file={data}/access", left_s)
-        finally:
-            server.kill()
-            server.communicate()
+
+
+@contextmanager
+def server_over(data: Path, deadline: float) -> Iterator[str]:
+    """The address of a server over this folder, which is killed at the end."""
+    command = [sys.executable, "-m", "holdfast.coordination.embedded"]
+    server = subprocess.Popen(
+        [*command, "--data", str(data), "--listen", "127.0.0.1:0", "--linger", str(LINGER_S)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+    )
+    try:
+        yield _address_of(server, data, deadline)
+    finally:
+        server.kill()
+        server.communicate()
 
 
 def _address_of(server: subprocess.Popen[bytes], data: Path, deadline: float) -> str:

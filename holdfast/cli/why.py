@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, listing, output, phrases, times
 from holdfast.cli.given import given_settings
 from holdfast.cli.jobs import workers_in
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
@@ -60,6 +60,7 @@ _ROUTINE: Final = ("BeginCheckpoint", "CommitCheckpoint", "DropCheckpoint")
 _ASKED: Final = "its user asked: "  # the word in front of the line says that
 _STEP: Final = re.compile(r"step (\d+)")
 _LOOK_S: Final = 0.5
+_AT_REST: Final = ("paused", "stopped", "succeeded")
 # Where reasons begin: after the time and the word.
 _INDENT: Final = 21
 # Lines of a reason that has many: of a traceback, its end.
@@ -89,7 +90,8 @@ def why(
     """Why a job is as it is: every decision with its reason, and what it waits for."""
     from holdfast.cli import service_why
 
-    with opened(cluster) as found:
+    with opened(cluster, reads=True) as found:
+        follow = follow and not found.down
         if service_why.is_service(found, name):
             service_why.why(found, name, count, follow=follow, as_json=as_json)
             return
@@ -104,8 +106,9 @@ def why(
             job = found.plane.job(name)
             entries = found.plane.history(name)
         seen, _ = ([], "") if job.status.phase.final or not job.settings else found.seen()
-        missing = [] if job.status.phase.final else absence.warnings(found, services=False)
-    _now(job, entries)
+        ended = job.status.phase.final or found.down
+        missing = [] if ended else absence.warnings(found, services=False)
+    _now(job, entries, down=found.down)
     for given in given_settings(job, workers_in(seen, name)):
         if given.taken is False:
             output.out().print(Text(f"{'':10}{given.text}", "yellow"))
@@ -164,12 +167,12 @@ def told(entries: Iterable[Entry], *, every: bool) -> list[Line]:
 
 def _without(reason: str, before: str) -> str:
     """A traceback that the line before has told whole is not told again: its cause is enough."""
-    from holdfast.control.sentences import cause
+    from holdfast.wire.causes import cause_of
 
     head, _, tail = reason.strip().rpartition("\n")
     if head.count("\n") < 2 or head not in before:
         return reason
-    return f"{cause(head)} {tail}"
+    return f"{cause_of(head).text} {tail}"
 
 
 def _gathered(run: list[Entry]) -> list[Line]:
@@ -270,35 +273,52 @@ def _after(entries: Sequence[Entry], last: Entry | None) -> list[Entry]:
     return [entry for entry in entries if entry.at_s > last.at_s]
 
 
-def _now(job: Job, entries: Sequence[Entry]) -> None:
+def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
     """How it is now. What the end of the story has just said is not said again."""
-    from holdfast.control.sentences import cause
-
     status = job.status
     console = output.out()
     head = Text("now       ", style="bold").append_text(listing.phase(status.phase.value))
     head.append(f" since {times.clock(status.since_s)} ({times.ago(status.since_s)})")
     console.print(head)
+    hint = _hint(job, down=down)
+    if status.phase.value == "failed":
+        # Its last line is its cause, whatever was said before; a remedy may follow.
+        if hint:
+            listing.note(f"{'':10}next: {hint}")
+        _failed(job)
+        return
     told_last = bool(entries) and entries[-1].reason == status.reason
     rows = [] if told_last else status.reason.strip().splitlines()
-    if len(rows) > 1 and any(entry.reason == status.reason for entry in entries):
-        rows = [cause(status.reason)]
     for row in rows[-_TAIL_LINES:]:
         console.print(Text(f"{'':10}{listing.own_paths(row)}"))
-    if job.failures and status.phase.value != "failed":
+    if status.phase.value in _AT_REST and phrases.step_reached(job):
+        console.print(Text(f"{'':10}{phrases.reached_text(job)}"))
+    if job.failures:
         last = job.failures[-1]
         console.print(
             Text(f"{'':10}{times.many(len(job.failures), 'failure')} so far; the last, ", "yellow")
             + Text(f"{times.ago(last.at_s)} ago, of worker {last.worker} at step {last.step}:")
         )
         _indented(listing.own_paths(last.reason).strip().splitlines())
-    hint = _hint(job)
     if hint:
         listing.note(f"next: {hint}")
 
 
-def _hint(job: Job) -> str:
+def _failed(job: Job) -> None:
+    console = output.out()
+    if not job.spec.serves:
+        console.print(Text(f"{'':10}{phrases.reached_text(job)}"))
+    for name, text in phrases.cause_rows(job.status.reason):
+        if name == "tried":
+            continue  # the story has told it
+        said = text if name == "cause" else f"{name}: {text}"
+        console.print(Text(f"{'':10}{listing.own_paths(said)}"), soft_wrap=True)
+
+
+def _hint(job: Job, *, down: bool = False) -> str:
     """The command that fits the phase."""
+    if down and not job.status.phase.final:
+        return f"the same `holdfast run` again; or holdfast up, then holdfast resume {job.name}"
     return {
         "queued": "holdfast nodes   holdfast queues",
         "paused": f"holdfast resume {job.name}",

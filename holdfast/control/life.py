@@ -17,8 +17,10 @@ leader comes to the same conclusions.
   not. Failures before the next restart belong to one round: the first is the cause. After each
   round nothing is started for a pause that doubles; `failures_max` rounds in a row end the job. A
   row is broken by time (`forgiven_after_s`) together with progress: a job that fails at the same
-  step every hour is not forgiven. A worker that says that trying again cannot help (`REFUSED`: a
-  wrong argument, data that is not what it was) ends the job at once.
+  step every hour is not forgiven. A worker that says that trying again cannot help, or of whom
+  its agent says so (`REFUSED`: a wrong argument, data that is not what it was, code that cannot be
+  read, an import that is not there), ends the job at once. And a job that has never made a step,
+  and fails by an error with the same cause twice in a row, is not tried a third time.
 
 Replicas (mode `serve`) have no end of their own, and fail one by one: see `serving`.
 """
@@ -30,9 +32,9 @@ from dataclasses import dataclass, replace
 from holdfast.control import serving
 from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, Status
 from holdfast.control.plans import JobPlan
-from holdfast.control.sentences import cause as cause_of
 from holdfast.control.sight import Sight
 from holdfast.control.spans import lasts
+from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
 
 
@@ -98,7 +100,19 @@ def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure 
         return None
     if resting(sight.job, now_s) and (not final or sight.job.failures[-1].final):
         return None
-    return Failure(worker, bounded(exit_.detail or exit_.kind.value), now_s, sight.step, final)
+    reason = bounded(exit_.detail or exit_.kind.value)
+    failure = Failure(worker, reason, now_s, sight.step, final)
+    again = exit_.kind is ExitKind.ERROR and _again(sight.job.failures, failure)
+    return replace(failure, final=final or again)
+
+
+def _again(before: tuple[Failure, ...], failure: Failure) -> bool:
+    """Whether the job failed the last time as it does now, and made no step before or since: its
+    code was tried once more, and does not work here. Once it has made a step it does work, and
+    what it meets may pass."""
+    if not before or before[-1].step or failure.step:
+        return False
+    return cause_of(before[-1].reason).text == cause_of(failure.reason).text
 
 
 def finished_step(sight: Sight) -> int | None:
@@ -137,7 +151,10 @@ def departure(sight: Sight, plan: JobPlan, now_s: float) -> Departure | None:
     if ends and not spec.serves:
         last = job.failures[-1]
         times = "once" if count == 1 else f"{count} times in a row"
-        said = "trying again cannot help" if last.final else f"the job failed {times}"
+        said = f"the job failed {times}"
+        if last.final:
+            same = _again(job.failures[:-1], last)
+            said = "the same twice before its first step" if same else "trying again cannot help"
         text = bounded(f"{last.reason}\n(worker {last.worker}; {said})")
         return Departure(f"failed: {text}", Phase.FAILED, text, saves=False)
     if job.intent.stops:
@@ -208,7 +225,7 @@ def _going(sight: Sight, plan: JobPlan, now_s: float) -> tuple[Phase, str]:
         return job.status.phase, job.status.reason  # the next look says what came of it
     if not sight.living:
         if resting(job, now_s):
-            last = cause_of(job.failures[-1].reason)
+            last = cause_of(job.failures[-1].reason).text
             times = f"failure {rounds(job)} of at most {spec.restart.failures_max}"
             return Phase.QUEUED, f"waits {pause_s(job):g} s after {times}: {last}"
         return Phase.QUEUED, plan.waits or "waits for its workers to be placed"

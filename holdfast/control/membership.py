@@ -23,10 +23,10 @@ back into it if that one dies. So drains never lose the state. And before anythi
 checkpoint, whoever is leaving and not in the view is gone: it might have held the state.
 
 `restore_step` is set when nobody in the new view is known to hold the state. What a report has not
-told yet may still be true, so the order is conditional: members meet, and only if none of them
-holds a state they start from the checkpoint (`View` says so too). Workers with the state of an
-older life of the job cannot be among them: a new life begins only when everyone in the view is
-gone, and a worker that is gone never comes back.
+told yet may still be true, so the order is conditional, and people are told so: members meet, and
+only if none of them holds a state they start from the checkpoint (`View` says so too). Workers with
+the state of an older life of the job cannot be among them: a new life begins only when everyone in
+the view is gone, and a worker that is gone never comes back.
 
 Views may overtake each other: each is whole, messages between workers carry its number, and a
 worker may skip any number of them. So nobody waits until an older view has been adopted.
@@ -218,7 +218,17 @@ def _why(
     if view.restore_step is None:
         return f"{text}; {_names(sight.holders & wanted)} holding the state"
     start = f"step {view.restore_step}" if view.restore_step else "the beginning"
-    return f"{text}; nobody known to hold the state, so from {start}"
+    # A state is got in a view, so one that was in none holds none. Of a member nothing is known
+    # as long as its agent has not told this leader what it holds by now.
+    perhaps = sight.survivors & wanted
+    if perhaps:
+        if_not = "if not" if len(perhaps) == 1 else "if none does"
+        hold = "holds" if len(perhaps) == 1 else "hold"
+        return (
+            f"{text}; whether {_names(perhaps)} {hold} the state is not known yet: {if_not}, from"
+            f" {start}"
+        )
+    return f"{text}; nobody holds the state, so from {start}"
 
 
 def setting_text(setting: Setting) -> str:

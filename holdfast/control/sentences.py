@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from holdfast.control.places import Places
 
 _UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("B", 1))
-_TRACEBACK = "Traceback (most recent call last):"
 # Names in one sentence; the rest is counted.
 _NAMES_MAX = 3
 
@@ -28,14 +27,6 @@ def amount(room: Room) -> str:
     if not parts:
         return "no room"
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def cause(reason: str) -> str:
-    """The line of a failure that says most: of a traceback its exception, else the last one."""
-    lines = [line for line in reason.strip().splitlines() if line.strip()]
-    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
-    after = lines[starts[-1] + 1 :] if starts else []
-    return next((line for line in after if not line.startswith(" ")), (lines or [""])[-1])
 
 
 def workers(count: int) -> str:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from holdfast.control.facts import Exit, ExitKind, Failure, Job, Phase, WorkerPhase
 from holdfast.control.plans import JobPlan
-from holdfast.control.sentences import cause
 from holdfast.control.sight import Reports, Sight
 from holdfast.control.spans import lasts
+from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX, REPLICA_READY_S
 
 _READY = (WorkerPhase.READY, WorkerPhase.RUNNING)
@@ -151,7 +151,7 @@ def replicas(count: int) -> str:
 def _rests(job: Job, held: int) -> str:
     found = row(job)
     times = "a failure" if found.rounds == 1 else f"{found.rounds} failures in a row"
-    said = cause(job.failures[-1].reason)
+    said = cause_of(job.failures[-1].reason).text
     pause = pause_s(job, found.rounds)
     return f"{replicas(held)} started again after a pause of {pause:g} s, for {times}: {said}"
 

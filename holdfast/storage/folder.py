@@ -61,7 +61,7 @@ class FolderBackend:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._temporary = folder / OWN / "tmp"
+        self._temporary = drafts_in(folder)
         self._lock_file = folder / OWN / "lock"
         self._known: set[Path] = set()
         self._known_lock = threading.Lock()
@@ -273,6 +273,11 @@ class FolderBackend:
 
     def _translating(self, what: str) -> AbstractContextManager[None]:
         return translated(f"{what} in {self.describe()}")
+
+
+def drafts_in(folder: Path) -> Path:
+    """Where the blobs of a store in `folder` are while they are written."""
+    return folder / OWN / "tmp"
 
 
 @contextmanager

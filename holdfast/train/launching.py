@@ -26,6 +26,7 @@ from holdfast.train.members.solo import Solo
 from holdfast.train.modes.asynchronous.rounds import AsyncRounds
 from holdfast.train.modes.local import LocalRounds
 from holdfast.train.modes.rounds import Rounds
+from holdfast.train.progress import progress_from_environment
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
 from holdfast.wire import talk
@@ -53,7 +54,8 @@ def launch(
     without either it is 1. `settings`: defaults of the settings, which also give them their types.
     A setting named `seed` takes the place of `seed`. Without a cluster settings come from
     HOLDFAST_SETTINGS (a JSON object), and a folder named by HOLDFAST_CHECKPOINTS keeps checkpoints:
-    started again, the script goes on from the last one. `mode`: "sync", "local" or "async";
+    started again, the script goes on from the last one. How far it is is shown on stderr, unless
+    HOLDFAST_PROGRESS is 0. `mode`: "sync", "local" or "async";
     the job's own (HOLDFAST_MODE) counts if it is not the default.
     """
     if getattr(main, "__module__", "").startswith(MODEL_CODE):
@@ -81,7 +83,11 @@ def launch(
     if link is None:
         folder = os.environ.get(CHECKPOINTS_VARIABLE)
         rounds.member = Solo(
-            rounds, rounds.lanes, settings=texts, folder=Path(folder) if folder else None
+            rounds,
+            rounds.lanes,
+            settings=texts,
+            folder=Path(folder) if folder else None,
+            progress=progress_from_environment(),
         )
     elif isinstance(rounds, AsyncRounds):
         rounds.attach(link, open_store(store) if store else None)

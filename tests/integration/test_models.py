@@ -140,8 +140,12 @@ def test_a_job_publishes_one_version_although_those_who_publish_are_killed(stage
     assert "published sums@1 " in said
     assert "AssertionError" not in said
     assert len(list(stage.marks.iterdir())) == 3
+    # The run has ended: what it has left can be looked at, and nothing is changed there.
     down = stage.says("models")
-    assert (down.returncode, "is not up" in down.stderr) == (75, True)
+    assert (down.returncode, "is down; as it was left at" in down.stderr) == (0, True)
+    assert "sums" in down.stdout
+    kept = stage.says("models", "alias", "sums", "other", "1")
+    assert (kept.returncode, "is not up" in kept.stderr) == (75, True)
 
     cluster = opened(stage.home)
     with connect(cluster.coordination) as session:

@@ -54,7 +54,7 @@ def test_a_script_runs_to_its_end_and_nothing_is_left_running(tmp_path: Path, fo
         assert run.ends() == 0, run.text
         assert of_folder(folder) == {}
     assert answer_in(answer) == expected(STEPS, LANES)
-    assert f"counter succeeded at step {STEPS}" in run.text
+    assert f"counter succeeded at step {STEPS} (committed)" in run.text
     assert f"checkpoint  step {STEPS}: file:" in run.text
     assert "Traceback" not in run.text and "\x1b" not in run.text
 
@@ -101,7 +101,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_goes_on_from_it(
         run.interrupt()
         assert run.ends() == 130, run.text
         assert of_folder(folder) == {}
-    assert "saving a checkpoint, then stopping; Ctrl-C again stops at once" in run.text
+    assert "saving, then stopping: ending in 7 s; Ctrl-C again ends at once" in run.text
     found = re.search(r"run the same command again to go on from step ([\d,]+)", run.text)
     assert found, run.text
     step = int(found[1].replace(",", ""))
@@ -140,11 +140,29 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path, folder: Path) -
     with running(folder, str(script)) as run:
         run.says("[1] deaf")
         run.interrupt()
-        run.says("Ctrl-C again stops at once")
+        run.says("Ctrl-C again ends at once")
         run.interrupt()
         assert run.ends() == 130, run.text
         assert of_folder(folder) == {}
     assert "was ended at once" in run.text
+
+
+def test_one_ctrl_c_ends_a_script_that_hangs_whatever_it_does(tmp_path: Path, folder: Path) -> None:
+    script = tmp_path / "hung.py"
+    script.write_text(
+        "import ctypes, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True)\n"
+        "ctypes.PyDLL(None).sleep(600)  # in C, and no other thread of Python runs\n"
+    )
+    with running(folder, str(script)) as run:
+        run.says("[1] deaf")
+        run.interrupt()
+        run.says("ending in 7 s; Ctrl-C again ends at once")
+        assert run.ends() == 130, run.text
+        assert of_folder(folder) == {}
+    assert "the script has not stopped in time: it is ended" in run.text
+    assert "was ended at once before its first step" in run.text
 
 
 def test_data_that_is_not_what_it_was_ends_the_job_at_once_and_is_named(
@@ -187,9 +205,22 @@ def test_an_error_of_the_script_is_shown_as_the_users_own_and_ends_the_job(
         assert run.ends() == 1, run.text
         assert of_folder(folder) == {}
     assert f'File "{script}", line 2, in loss' in run.text
-    assert "ValueError: no such loss" in run.text
     assert "waits 1 s after failure 1 of at most 3, then tries again" in run.text
-    assert "the job failed 3 times in a row" in run.text
+    assert "broken failed before its first step" in run.text
+    # The same again before the first step: no third try. And the last line is the cause.
+    assert "failure 2" not in run.text
+    assert "  tried  the same twice before its first step\n" in run.text
+    last = run.text.splitlines()[-1]
+    cause = "ValueError: no such loss (broken.py, line 2)"
+    assert last == f"  cause  {cause}"
+    # It has ended, and what it has left can be looked at: nothing is started that stays.
+    for words in (["jobs"], ["why", "broken"], ["jobs", "broken"], ["logs", "broken"]):
+        looked = holdfast(*words, "--cluster", str(folder))
+        assert looked.returncode == 0, looked.stderr
+        assert "is down; as it was left at" in looked.stderr
+        assert (cause if words[0] != "logs" else "ValueError: no such loss") in looked.stdout
+        assert looked.stdout.rstrip().endswith(cause) or words[0] == "logs"
+    assert of_folder(folder) == {}
     assert "/holdfast/agent/" not in run.text
     assert run.text.count("Traceback") == 1
 

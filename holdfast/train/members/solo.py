@@ -17,6 +17,7 @@ from holdfast.storage import Blobs, Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
 from holdfast.train.members.keeping import Holder
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.progress import Progress
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
@@ -48,11 +49,13 @@ class Solo:
         folder: Path | None = None,
         every_steps: int = SOLO_EVERY_STEPS,
         job: str = "solo",
+        progress: Progress | None = None,
     ) -> None:
         self._holder = holder
         self._job = job
         self._folder = folder
         self._every = every_steps
+        self._progress = progress
         self._free = threading.Event()
         self._blobs: Blobs | None = None
         self._saver: Saver | None = None
@@ -106,6 +109,8 @@ class Solo:
         if not self.unsettled:
             self.count()
         self.unsettled = False
+        if self._progress is not None:
+            self._progress.step(self.step, metrics or {})
         if self._saver is not None and self.step % self._every == 0 and not self._saver.busy:
             self._save(self._saver)
         return False
@@ -131,6 +136,8 @@ class Solo:
 
     def close(self) -> None:
         self.mesh.close()
+        if self._progress is not None:
+            self._progress.close()
         if self._saver is not None:
             self._saver.close(SOLO_SAVE_S)
 

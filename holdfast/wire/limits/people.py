@@ -64,6 +64,13 @@ RUN_SAMPLES_MAX: Final = 10_000
 RUN_LINES_MAX: Final = 2_000
 # Processes have so long to end by themselves before they are killed.
 RUN_END_S: Final = 10.0
+# After the first Ctrl-C a script has so long to reach a step and save it. What then lives is
+# killed, and all is over within 10 s: longer, and people close the terminal.
+RUN_INTERRUPT_S: Final = 7.0
+# While bytes of a checkpoint come, it gets so much longer each time; all together at most so long,
+# as a job of a cluster does.
+RUN_WRITING_S: Final = 2.0
+RUN_SAVE_S: Final = 300.0
 # A worker's line without an end is shown in pieces of this size.
 RUN_LINE_BYTES_MAX: Final = 64 * 1024
 # A traceback of a worker that has not ended by then was only logged.

@@ -56,6 +56,11 @@ LEAVE_SAVING_S: Final = 10.0
 # A script without a job checkpoints so often, and waits so long for its last one.
 SOLO_EVERY_STEPS: Final = 100
 SOLO_SAVE_S: Final = 120.0
+# A script without a job shows how far it is: on a terminal so often, elsewhere so often. Its rate
+# is that of the last so many times: steady to the eye.
+PROGRESS_TERMINAL_S: Final = 0.25
+PROGRESS_PLAIN_S: Final = 10.0
+PROGRESS_RATE_SAMPLES: Final = 20
 # All members compare a digest of their state every so many steps, and of so many bytes at a time:
 # a larger state is gone through in turns.
 HASH_STEPS: Final = 50

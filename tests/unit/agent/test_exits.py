@@ -108,6 +108,33 @@ def test_without_a_traceback_the_last_lines_are_shown() -> None:
     assert "line 50" not in detail
 
 
+@pytest.mark.parametrize(
+    ("tail", "kind"),
+    [
+        (
+            '  File "train.py", line 3\n    def f(:\n          ^\nSyntaxError: bad\n',
+            ExitKind.REFUSED,
+        ),
+        (
+            'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n'
+            "ModuleNotFoundError: No module named 'x'\n",
+            ExitKind.REFUSED,
+        ),
+        (
+            "python: can't open file '/x/y.py': [Errno 2] No such file or directory",
+            ExitKind.REFUSED,
+        ),
+        ('Traceback (most recent call last):\n  File "t.py"\nValueError: no\n', ExitKind.ERROR),
+    ],
+)
+def test_code_that_cannot_run_anywhere_is_not_tried_again(tail: str, kind: ExitKind) -> None:
+    ending = Ending(code=1, stderr_tail=tail)
+    assert why(ending, stepped=False, introduced=False).kind is kind
+    # Of code that has made a step, and of a replica, it may be the machine's fault.
+    assert why(ending, stepped=True).kind is ExitKind.ERROR
+    assert why(ending, stepped=False, serves=True).kind is ExitKind.ERROR
+
+
 def test_a_long_traceback_keeps_its_ends() -> None:
     tail = "Traceback (most recent call last):\n" + "x" * 100_000 + "\nValueError: no"
     detail = why(Ending(code=1, stderr_tail=tail)).detail

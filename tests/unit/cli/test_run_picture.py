@@ -12,7 +12,8 @@ from holdfast.cli import live
 from holdfast.cli.run_output import Line
 from holdfast.cli.run_picture import Pace, Picture, picture_of
 from holdfast.cli.run_story import Event
-from holdfast.cli.run_voices import Json, Plain, Screen, Summary, summary_lines
+from holdfast.cli.run_summary import Summary, next_after, summary_lines
+from holdfast.cli.run_voices import Json, Plain, Screen
 from holdfast.control.facts import Checkpoint, Job, Phase, Placement, Status, View
 from holdfast.control.observing import Observation
 from holdfast.control.spec import JobSpec
@@ -186,10 +187,45 @@ def test_the_plain_voice_shows_a_traceback_once_for_all_workers_that_end_by_it()
 
 def test_a_summary_says_what_was_done_what_was_survived_and_where_things_are() -> None:
     lines = summary_lines(SUMMARY)
-    assert lines[0] == "demo succeeded at step 100 in 1m23s (1.2 steps/s)"
+    assert lines[0] == "demo succeeded at step 100 (committed) in 1m23s (1.2 steps/s)"
     assert "survived  2 lost workers, 1 killed agent" in lines
     assert "checkpoint  step 100: file:/x/store/manifests/m" in lines
     assert "logs  /x/logs" in lines
+
+
+def test_success_says_the_final_loss_what_was_published_and_the_next_command() -> None:
+    command = next_after("digits", "")
+    done = replace(
+        SUMMARY,
+        metrics={"accuracy": 0.97, "loss": 0.01234567},
+        metrics_step=100,
+        published=("digits version 3",),
+        next_step=command,
+    )
+    lines = summary_lines(done)
+    assert "loss  0.01235, accuracy 0.97" in lines
+    assert "published  digits version 3" in lines
+    assert lines[-1] == "next  holdfast up && holdfast serve digits"
+    # A number that is not of the last step is not told as if it were.
+    assert "loss  0.01235, accuracy 0.97 (step 98)" in summary_lines(replace(done, metrics_step=98))
+    assert next_after("digits", "/x") == (
+        "holdfast up --cluster /x && holdfast serve digits --cluster /x"
+    )
+
+
+def test_the_last_line_of_a_failed_run_is_its_cause_and_then_only_the_remedy() -> None:
+    words = 'Traceback (most recent call last):\n  File "t.py", line 2, in f\n'
+    failed = replace(SUMMARY, phase=Phase.FAILED, exit_code=1, checkpoint_step=80)
+    own = replace(failed, reason=f"{words}ValueError: boom\nit ended with status 1\n(worker 1; x)")
+    lines = summary_lines(own)
+    assert lines[0].startswith("demo failed at step 100 (not committed; step 80 is)")
+    assert lines[-1] == "cause  ValueError: boom (t.py, line 2)"
+    ours = f"{words}holdfast.wire.errors.Usage: no optimizer\nwhy: w\nfix: track it\n(worker 1; x)"
+    assert summary_lines(replace(failed, reason=ours))[-3:] == [
+        "cause  no optimizer (t.py, line 2)",
+        "because  w",
+        "fix  track it",
+    ]
 
 
 def test_the_screen_takes_its_panel_away_and_leaves_the_summary() -> None:

@@ -72,7 +72,7 @@ def test_a_failed_worker_is_told_with_the_users_own_traceback() -> None:
     reason = f"worker 2 is gone (error): {TRACEBACK}\nit ended with status 1"
     event = told(entry("Unplace", reason), {UNPACKED: "/mine"})
     assert event is not None
-    assert event.text == "worker 2 failed: ValueError: no such loss"
+    assert event.text == "worker 2 failed: ValueError: no such loss (model.py, line 3)"
     assert event.detail == OWN
     assert event.loss
 
@@ -104,7 +104,8 @@ def test_a_status_with_a_traceback_in_it_is_told_in_one_line() -> None:
     reason = f"failed: {TRACEBACK}\nit ended with status 1\n(worker 2; the job failed once)"
     event = told(entry("SetStatus", reason), {})
     assert event is not None
-    assert event.text == "failed: ValueError: no such loss (worker 2; the job failed once)"
+    remark = "(worker 2; the job failed once)"
+    assert event.text == f"failed: ValueError: no such loss (model.py, line 3) {remark}"
 
 
 def test_a_failure_that_is_waited_out_is_told_with_what_comes_next() -> None:

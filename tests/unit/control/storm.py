@@ -58,7 +58,7 @@ class Storm:
             random.choice(workers).end(ExitKind.SIGNAL)
         elif what == "error" and workers and self.errors < 2:
             self.errors += 1
-            random.choice(workers).end(ExitKind.ERROR, "ValueError: the user's own")
+            random.choice(workers).end(ExitKind.ERROR, f"ValueError: {self.errors}")
         elif what == "away":
             self._away(machine)
         elif what == "back":

@@ -123,6 +123,47 @@ def test_a_job_whose_worker_says_that_trying_again_cannot_help_fails_at_once() -
     assert departure(seen(other), NOTHING, 50.0) is None
 
 
+BOOM = (
+    "Traceback (most recent call last):\n"
+    '  File "/x/bundles/0a/files/train.py", line 3, in <module>\n'
+    "FileNotFoundError: no data.csv\n"
+    "it ended with status 1"
+)
+
+
+def failed_twice(detail: str, *, step: int, kind: ExitKind = ExitKind.ERROR) -> Failure | None:
+    """The second failure of a job that failed by `BOOM` at that step."""
+    gone = replace(running(1, step or None), phase=WorkerPhase.GONE)
+    before = job_with(failures=(Failure(1, BOOM, 40.0, step),))
+    return failure_of(seen(before, gone), 1, Exit(kind, detail), 50.0)
+
+
+def test_what_fails_the_same_way_twice_before_the_first_step_is_not_tried_a_third_time() -> None:
+    counted = failed_twice(BOOM, step=0)
+    assert counted is not None and counted.final
+    job = job_with(failures=(Failure(1, BOOM, 40.0), counted))
+    cause = departure(seen(job), NOTHING, 50.0)
+    assert cause is not None and cause.ends_as is Phase.FAILED
+    assert cause.afterwards.endswith("(worker 1; the same twice before its first step)")
+
+
+@pytest.mark.parametrize(
+    ("detail", "step", "kind"),
+    [
+        (BOOM.replace("data.csv", "other.csv"), 0, ExitKind.ERROR),  # something else each time
+        (BOOM.replace("line 3", "line 4"), 0, ExitKind.ERROR),
+        (BOOM, 7, ExitKind.ERROR),  # it has made steps: its code works, and this may pass
+        ("it made no progress, and was killed", 0, ExitKind.HUNG),
+        (BOOM, 0, ExitKind.MEMORY),  # perhaps others took it
+    ],
+)
+def test_what_may_pass_is_tried_as_often_as_its_user_said(
+    detail: str, step: int, kind: ExitKind
+) -> None:
+    counted = failed_twice(detail, step=step, kind=kind)
+    assert counted is not None and not counted.final
+
+
 def test_an_error_of_a_worker_that_was_asked_to_leave_does_not_count() -> None:
     job = job_with(placements=(Placement(1, "n1", draining=True),))
     gone = replace(running(1), phase=WorkerPhase.GONE)

@@ -101,3 +101,36 @@ def test_a_clock_that_was_set_back_does_not_hold_up_checkpoints() -> None:
     )
     decisions = reconcile_job(job, reports, seen, NOW_S - AN_HOUR_S, NOTHING)
     assert "BeginCheckpoint" in {type(one.command).__name__ for one in decisions}
+
+
+# --- what is told of a cut ------------------------------------------------------------------------
+
+
+def told_of_a_cut(*facts: WorkerFacts) -> str:
+    """A machine is cut off with worker 2, and the next leader hears of worker 1 only this."""
+    job = replace(
+        a_job(),
+        placements=(Placement(1, "n1"), Placement(2, "n2")),
+        checkpoints=(Checkpoint(6_946, "m", 1, 5.0),),
+    )
+    seen = observed(*facts) if facts else Observed({}, frozenset({"n1"}))
+    decisions = reconcile_job(job, by_job(seen).get("train", {}), seen, NOW_S, NOTHING)
+    (told,) = [one.reason for one in decisions if isinstance(one.command, WriteView)]
+    return told
+
+
+def test_nobody_is_told_that_the_state_is_lost_while_a_survivor_has_not_been_heard() -> None:
+    assert told_of_a_cut() == (
+        "view 2: worker 2 gone; whether worker 1 holds the state is not known yet: if not, from"
+        " step 6946"
+    )
+    holds = WorkerFacts("train", 1, WorkerPhase.RUNNING, 1, 7_001)
+    assert told_of_a_cut(holds) == "view 2: worker 2 gone; worker 1 holding the state"
+
+
+def test_that_nobody_holds_the_state_is_told_when_nobody_of_the_last_view_is_left() -> None:
+    gone = replace(a_job(), placements=(Placement(3, "n1"),), next_worker=4)
+    seen = observed(WorkerFacts("train", 3, WorkerPhase.READY))
+    decisions = reconcile_job(gone, by_job(seen)["train"], seen, NOW_S, NOTHING)
+    (told,) = [one.reason for one in decisions if isinstance(one.command, WriteView)]
+    assert told.endswith("worker 3 ready; nobody holds the state, so from the beginning")

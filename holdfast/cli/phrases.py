@@ -1,0 +1,53 @@
+"""Sentences about jobs that several commands say. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.wire.causes import cause_of, remark_of
+
+if TYPE_CHECKING:
+    from holdfast.control.facts import Job
+
+
+def step_reached(job: Job, seen: int | None = None) -> int | None:
+    """How far a job is known to have come: by a worker that is seen, by its commits, or by its
+    failures, which say how far it was. None: nothing is known of any step."""
+    steps = [seen] if seen is not None else []
+    steps += [job.committed_step] if job.checkpoints else []
+    steps += [failure.step for failure in job.failures[-1:] if failure.step]
+    return max(steps, default=None)
+
+
+def step_text(step: int | None, committed: int | None) -> str:
+    """`step 120 (not committed; step 100 is)`. `committed`: of the last checkpoint, if there is
+    one. What is not committed is lost when all workers are gone. Empty: there was no step."""
+    if step is None or (not step and not committed):
+        return ""
+    if committed is None:
+        return f"step {step:,} (not committed: there is no checkpoint)"
+    if step > committed:
+        return f"step {step:,} (not committed; step {committed:,} is)"
+    return f"step {step:,} (committed)"
+
+
+def reached_text(job: Job, seen: int | None = None) -> str:
+    """`at step 120 (committed)`, or `before its first step`."""
+    text = step_text(step_reached(job, seen), committed_of(job))
+    return f"at {text}" if text else "before its first step"
+
+
+def committed_of(job: Job) -> int | None:
+    return job.committed_step if job.checkpoints else None
+
+
+def cause_rows(reason: str) -> list[tuple[str, str]]:
+    """A failed job's last lines: its cause, and what to do about it where that is known."""
+    cause = cause_of(reason)
+    rows = [
+        ("tried", remark_of(reason)),
+        ("cause", cause.text),
+        ("because", cause.why),
+        ("fix", cause.fix),
+    ]
+    return [(name, text) for name, text in rows if text]

@@ -1,0 +1,1 @@
+"""What people see on a terminal: commands run in one, and their screens kept as golden pictures."""
