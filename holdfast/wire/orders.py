@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.wire.probes import Probe
 from holdfast.wire.room import Resources
 
 
@@ -45,7 +46,8 @@ class Attempt:
 class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
     agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
-    is sent. `queue`: whose locks and values it may share; empty: none."""
+    is sent. `queue`: whose locks and values it may share; empty: none. `ports`: by name, the number
+    that it listens at; 0: the agent chooses one."""
 
     node: str
     job: str
@@ -57,6 +59,9 @@ class StartWorker:
     silence_s: float | None = None
     secret: str = field(default="", repr=False, compare=False)
     queue: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    ready: Probe | None = None
+    live: Probe | None = None
 
 
 @dataclass(frozen=True, slots=True)
