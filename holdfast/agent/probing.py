@@ -15,18 +15,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.agent import processes
 from holdfast.agent.events import Asked, BeginProbes, Event, Key, Probed, key_of
 from holdfast.wire import logs
 from holdfast.wire.limits import (
+    KILL_AGAIN_S,
     PROBE_COMMANDS_MAX,
     PROBE_DETAIL_CHARACTERS_MAX,
     PROBE_FIRST_S,
     PROBE_LINE_BYTES_MAX,
     PROBE_OUTPUT_BYTES_MAX,
+    PROBE_READ_BYTES,
 )
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
 from holdfast.wire.tasks import Died, owned
@@ -141,57 +145,74 @@ class Prober:
         if not launch:
             raise _Failed("the worker's folder is not there")
         try:
-            child = await asyncio.create_subprocess_exec(
-                *line,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                cwd=launch["cwd"],
-                env=launch["environment"],
-                start_new_session=True,
-                limit=PROBE_OUTPUT_BYTES_MAX,
-            )
+            child = _Child(line, launch)
         except OSError as error:
             raise _Failed(f"{line[0]}: {os.strerror(error.errno or 0)}") from None
         try:
             async with asyncio.timeout(probe.timeout_s):
-                words = await _output(child)
-                status = await child.wait()
+                await child.ended()
         except TimeoutError:
             raise _Failed(f"{line[0]} took more than {probe.timeout_s:g} s") from None
         finally:
-            # Also what it has started and left behind.
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
+            status, said = await child.bury()
         if status:
-            said = words.strip().splitlines()
-            raise _Failed(
-                f"{line[0]} ended with status {status}" + (f": {said[-1]}" if said else "")
+            last = f": {said[-1]}" if said else ""
+            raise _Failed(f"{line[0]} ended with status {status}{last}")
+
+
+class _Child:
+    """A command in a session of its own. The beginning of what it writes is kept; the rest is read
+    and thrown away, so that it never waits for us."""
+
+    def __init__(self, line: Sequence[str], launch: Mapping[str, Any]) -> None:
+        self._kept = b""
+        self._pipe, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.set_blocking(theirs, True)
+            self._process = subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+                cwd=launch["cwd"],
+                env=launch["environment"],
+                start_new_session=True,
             )
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(theirs)
+        self._held = os.pidfd_open(self._process.pid)
+        asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
+    async def ended(self) -> None:
+        """Wait until the command has ended, whatever it has left behind."""
+        await processes.readable(self._held)
 
-async def _output(child: asyncio.subprocess.Process) -> str:
-    """The beginning of what it writes, when it has ended or has closed its output; the rest is
-    read and thrown away."""
-    assert child.stdout is not None
-    kept = b""
-    reading = asyncio.ensure_future(child.stdout.read(PROBE_OUTPUT_BYTES_MAX))
-    ending = asyncio.ensure_future(child.wait())
-    try:
-        while True:
-            await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                return kept.decode(errors="replace")  # it ended; what it left behind holds the pipe
-            piece = reading.result()
-            kept = (kept + piece)[:PROBE_OUTPUT_BYTES_MAX]
-            if not piece:
-                return kept.decode(errors="replace")
-            reading = asyncio.ensure_future(child.stdout.read(PROBE_OUTPUT_BYTES_MAX))
-    finally:
-        reading.cancel()
-        ending.cancel()
-        await asyncio.wait([reading, ending])
+    async def bury(self) -> tuple[int, list[str]]:
+        """End whatever still runs of it; its status, and the lines that it wrote. One that does
+        not die (its disk hangs) is left to the system: nobody waits for it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AGAIN_S):
+                await self.ended()
+        status = self._process.poll() or 0
+        self._read()
+        asyncio.get_running_loop().remove_reader(self._pipe)
+        os.close(self._pipe)
+        os.close(self._held)
+        return status, self._kept.decode(errors="replace").strip().splitlines()
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(self._pipe, PROBE_READ_BYTES)
+        except BlockingIOError:
+            return
+        if not piece:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+        self._kept = (self._kept + piece)[:PROBE_OUTPUT_BYTES_MAX]
 
 
 async def _first_line(reader: asyncio.StreamReader) -> bytes:

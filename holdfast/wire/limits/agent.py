@@ -122,6 +122,8 @@ PROBE_FIRST_S: Final = 0.25
 # Of an answer over HTTP only the first line is read, and of a command's output so much is kept.
 PROBE_LINE_BYTES_MAX: Final = 8 * 1024
 PROBE_OUTPUT_BYTES_MAX: Final = 4 * 1024
+# The output of a command is taken from its pipe in such pieces: what a pipe holds.
+PROBE_READ_BYTES: Final = 64 * 1024
 # Commands of probes that run at once on one machine; the others wait their turn.
 PROBE_COMMANDS_MAX: Final = 16
 # What people are told of a probe that fails.
