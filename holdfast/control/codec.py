@@ -174,11 +174,7 @@ def view_to(view: View) -> bytes:
 
 
 def placements_to(placements: Iterable[Placement]) -> bytes:
-    # The last one only where there is one: few jobs were ever updated.
-    rows = [
-        [p.worker, p.node, p.draining, p.since_s, *([p.revision] if p.revision else [])]
-        for p in placements
-    ]
+    rows = [[p.worker, p.node, p.draining, p.since_s, p.revision] for p in placements]
     return documents.encoded({"format": FORMAT, "placements": rows})
 
 
@@ -259,6 +255,7 @@ def _by_worker(path: str, mapping: Any) -> Iterator[tuple[int, Any]]:
 def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:
     rows = documents.opened(path, documents.parsed(path, data), ("placements",))["placements"]
     read = documents.rows(path, rows, (int, str, bool, float))
+    # An older version has not written the last one.
     revisions = [documents.read(path, int, row[4]) if len(row) > 4 else 0 for row in rows]
     return tuple(Placement(*row, revision=at) for row, at in zip(read, revisions, strict=True))
 

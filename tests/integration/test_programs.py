@@ -278,7 +278,7 @@ def _listeners(address: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                links = {os.readlink(link) for link in (entry / "fd").iterdir()}
+                links = {str(link.readlink()) for link in (entry / "fd").iterdir()}
             except OSError:
                 continue
             if links & inodes:
