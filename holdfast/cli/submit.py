@@ -61,7 +61,12 @@ def submit(
     bundle: Annotated[
         str | None, typer.Option(help="Another bundle than the file's: DIR, NAME or NAME@3.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it; end with 0 if it does.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Follow it, and end with 0 if it does; if it serves, until it is ready."
+        ),
+    ] = False,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,7 +83,9 @@ def submit(
             return
         if not as_json:
             _say(job.spec, pinned, base)
-        if wait:
+        if wait and job.spec.serves:
+            following.until(found, job.name, _serving, "its replicas are ready", _UPDATE_S)
+        elif wait:
             raise typer.Exit(following.until_end(found, job.name, as_json=as_json))
     listing.note(f"next: holdfast jobs   holdfast logs {job.name} -f   holdfast why {job.name}")
 
@@ -117,6 +124,13 @@ def update(
         words = f"{job.name} is updated"
     output.out().print(words, markup=False)
     listing.note(f"next: holdfast jobs {job.name}   holdfast why {job.name}")
+
+
+def _serving(job: Job) -> bool:
+    """Whether all of its replicas are ready."""
+    if job.status.phase.final:
+        raise Refused(f"{job.name} has {job.status.phase.value}", fix=f"holdfast why {job.name}")
+    return job.status.phase.value == "running"
 
 
 def _updated(job: Job) -> bool:

@@ -257,7 +257,10 @@ def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:
     read = documents.rows(path, rows, (int, str, bool, float))
     # An older version has not written the last one.
     revisions = [documents.read(path, int, row[4]) if len(row) > 4 else 0 for row in rows]
-    return tuple(Placement(*row, revision=at) for row, at in zip(read, revisions, strict=True))
+    return tuple(
+        Placement(worker, node, draining, since_s, revision)
+        for (worker, node, draining, since_s), revision in zip(read, revisions, strict=True)
+    )
 
 
 def entries_from(path: str, data: bytes) -> tuple[Entry, ...]:

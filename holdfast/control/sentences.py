@@ -52,6 +52,8 @@ def adds(claim: Claim) -> str:
     if claim.moving:
         nodes = ", ".join(sorted({placement.node for placement in claim.moving}))
         return f"{workers(len(claim.adds))} in place of those that must leave {nodes}"
+    if claim.surge and after > claim.most:
+        return "one more while it is updated: it is ready before an old one leaves"
     if claim.staying < claim.least:
         return f"back from {claim.staying} to {workers(after)}: its minimum is {claim.least}"
     return f"grows from {claim.staying} to {workers(after)}: there is free room"

@@ -166,9 +166,10 @@ def _update(sight: Sight) -> str:
         return f"its update was stopped: {job.halted.reason}"
     if not job.is_updating:
         return ""
-    staying = [placement for placement in sight.living.values() if not placement.draining]
-    new = sum(placement.revision == job.revision for placement in staying)
-    return f"an update has replaced {new} so far"
+    staying = {worker: held for worker, held in sight.living.items() if not held.draining}
+    new = [worker for worker, held in staying.items() if held.revision == job.revision]
+    ready = sum(is_ready(sight, worker) for worker in new)
+    return f"it is being updated, {ready} of the new ones are ready"
 
 
 def is_ready(sight: Sight, worker: int) -> bool:
