@@ -34,20 +34,10 @@ def of(claim: Claim, places: Places, missing: int) -> str:
 
 
 def _is_first(claim: Claim, places: Places) -> bool:
-    """Whether nobody who needs the same kinds of things waits before it: room that gets free would
-    be theirs."""
-    kinds = _kinds(claim.need)
-    for other in places.world.claims:
-        if other is claim:
-            return True
-        waits = not (other.staying or other.adds or other.impossible)
-        if waits and any(_kinds(other.need)[at] and kinds[at] for at in range(len(kinds))):
-            return False
-    return True
-
-
-def _kinds(need: Room) -> list[bool]:
-    return [part > 0 for part in need]
+    """Whether nobody who needs one of the same kinds of things waits before it: room that gets free
+    would be theirs."""
+    first = places.first_to_wait()
+    return all(first[kind] is claim for kind, part in enumerate(claim.need) if part)
 
 
 def _fewer(claim: Claim, places: Places, missing: int) -> tuple[Claim, int] | None:

@@ -32,6 +32,7 @@ class Places:
         self.newly_blocked = False
         self.leaving = {node: dict(names) for node, names in world.leaving.items()}
         self._hopeless: dict[Room, int] = {}
+        self._first: list[Claim | None] | None = None
         self._left_in: dict[str, Room] = {}
         for name, queue in world.queues.items():
             if queue.limit is not None:
@@ -89,6 +90,19 @@ class Places:
             why = sentences.moves_on(claim)
             claim.evicted = dict.fromkeys(claim.evicted, why)
         return True
+
+    def first_to_wait(self) -> list[Claim | None]:
+        """For each kind of thing, the first who has no worker and needs it. For when all is
+        decided: it is looked up once."""
+        if self._first is None:
+            self._first = [None] * len(EMPTY)
+            for claim in self.world.claims:
+                if claim.staying or claim.adds or claim.impossible:
+                    continue
+                for kind, part in enumerate(claim.need):
+                    if part and self._first[kind] is None:
+                        self._first[kind] = claim
+        return self._first
 
     def free_slots(self, claim: Claim) -> int:
         """How many of its workers would fit into what is free now."""
