@@ -25,6 +25,7 @@ from holdfast.agent.coordination import Coordination
 from holdfast.agent.events import (
     Action,
     Answer,
+    BeginProbes,
     Bury,
     Event,
     Examine,
@@ -44,6 +45,7 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.launching import Bounds, Launcher, Place
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.privacy import Privacy
+from holdfast.agent.probing import Prober
 from holdfast.agent.slots import Machine
 from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
@@ -90,6 +92,7 @@ class Agent:
         self._disk = ThreadPoolExecutor(1, "holdfast-journal")
         self._launcher = launcher
         self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher, self._died)
+        self._prober = Prober(launcher.host, folders.launch, self._tell, self._died)
         self._channel = Channel(self._heard, self._tell, self._shares)
         self.coordination = Coordination(machine.node, self._channel.send)
         self._lock = -1
@@ -214,6 +217,7 @@ class Agent:
             self._loop.cancel()
             await asyncio.wait([self._loop])
         self._channel.close_all()
+        await self._prober.close()
         await self.coordination.close()
         await self._supervisor.close()
         self._disk.shutdown()
@@ -334,7 +338,10 @@ class Agent:
                 self._channel.tell(key, what)
             case Examine(key):
                 self._supervisor.examine(key)
+            case BeginProbes():
+                self._prober.begin(action)
             case Bury(key):
+                self._prober.end(key)
                 self._channel.close(key)
                 self.coordination.ended(key)
                 self._supervisor.bury(key, frozenset(self._machine.living()))

@@ -4,7 +4,6 @@ refused; a field that is not known is passed over, since a newer agent may have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 from holdfast.agent.events import (
@@ -21,9 +20,10 @@ from holdfast.agent.events import (
     Stopping,
     TermSeen,
 )
-from holdfast.wire.documents import known_fields
+from holdfast.wire.documents import known_fields, plain_of, read
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.orders import StartWorker
+from holdfast.wire.probes import Probe
 from holdfast.wire.reports import Exit, ExitKind
 from holdfast.wire.room import Resources
 
@@ -34,19 +34,20 @@ def encode(entry: Entry) -> dict[str, Any]:
         case TermSeen(term):
             return {"kind": "term", "term": term}
         case Accepted(order, slots):
-            return {"kind": "accepted", "order": asdict(order), "slots": slots._asdict()}
+            return {"kind": "accepted", "order": plain_of(order), "slots": slots._asdict()}
         case Started(key, identity):
             return {"kind": "started", "key": list(key), "identity": list(identity)}
-        case Held(key, view, step):
-            return {"kind": "held", "key": list(key), "view": view, "step": step}
+        case Held(key, view, step, ready, linked):
+            how = {"ready": ready, "linked": linked}
+            return {"kind": "held", "key": list(key), "view": view, "step": step, **how}
         case Moved(key, slots):
             return {"kind": "moved", "key": list(key), "slots": slots._asdict()}
-        case Stopping(key, kill_at_s, hung, frozen):
-            why = {"hung": hung, "frozen": frozen}
+        case Stopping(key, kill_at_s, hung, frozen, unwell):
+            why = {"hung": hung, "frozen": frozen, "unwell": unwell}
             return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, **why}
         case Exited(key, end):
-            how = {"exit": end.kind.value, "detail": end.detail}
-            return {"kind": "exited", "key": list(key), **how}
+            ended = {"exit": end.kind.value, "detail": end.detail}
+            return {"kind": "exited", "key": list(key), **ended}
         case Forgotten(key):
             return {"kind": "forgotten", "key": list(key)}
 
@@ -77,6 +78,8 @@ def _accepted(record: Mapping[str, Any]) -> Accepted:
     fields = known_fields(StartWorker, record["order"])
     fields["resources"] = Resources(**known_fields(Resources, fields["resources"]))
     fields["command"] = tuple(fields["command"])
+    for name in ("ready", "live"):  # an older journal has neither
+        fields[name] = read("the journal", Probe | None, fields.get(name))
     return Accepted(StartWorker(**fields), _slots(record))
 
 
@@ -86,15 +89,22 @@ def _slots(record: Mapping[str, Any]) -> Slots:
 
 
 def _stopping(record: Mapping[str, Any]) -> Stopping:
-    why = (record["hung"], record.get("frozen", False))  # an older journal does not have the second
+    # An older journal has the first of them alone.
+    why = (record["hung"], record.get("frozen", False), record.get("unwell", ""))
     return Stopping(_key(record), record["kill_at_s"], *why)
+
+
+def _held(record: Mapping[str, Any]) -> Held:
+    # In an older journal whoever is here was ready, and had said so itself.
+    how = (record.get("ready", True), record.get("linked", True))
+    return Held(_key(record), record["view"], record["step"], *how)
 
 
 _DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
     "term": lambda record: TermSeen(record["term"]),
     "accepted": _accepted,
     "started": lambda record: Started(_key(record), _identity(record)),
-    "held": lambda record: Held(_key(record), record["view"], record["step"]),
+    "held": _held,
     "moved": lambda record: Moved(_key(record), _slots(record)),
     "stopping": _stopping,
     "exited": lambda record: Exited(_key(record), Exit(ExitKind(record["exit"]), record["detail"])),

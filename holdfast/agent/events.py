@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from holdfast.wire import talk
+from holdfast.wire.limits import WORKER_PORTS
 from holdfast.wire.orders import (
     GiveSettings,
     GiveView,
@@ -41,6 +42,21 @@ def key_of(order: Order) -> Key:
 def serves(order: StartWorker) -> bool:
     """Whether it is a replica of a service."""
     return order.environment.get(talk.MODE_VARIABLE) == talk.SERVES
+
+
+def settles(order: StartWorker) -> bool:
+    """Whether it is taken for ready by having run for a moment: a program that serves, and that
+    nobody asks. Our own replicas say themselves when they are."""
+    asked = order.ready is not None or order.live is not None
+    return serves(order) and not asked and talk.REPLICA_MODULE not in order.command
+
+
+def named_ports(order: StartWorker | None, slots: Slots) -> dict[str, int]:
+    """The ports that the job file names, with their numbers on this machine: those behind the
+    first `WORKER_PORTS`, which are the worker's own."""
+    if order is None:
+        return {}
+    return dict(zip(sorted(order.ports), slots.ports[WORKER_PORTS:], strict=False))
 
 
 class Identity(NamedTuple):
@@ -114,11 +130,14 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Held:
     """The worker is ready, has adopted this view (0: none) and holds the state of this step or a
-    later one (None: no state)."""
+    later one (None: no state). `ready` False: it was ready, and its probe says that it is not any
+    more. `linked`: it has said something itself; otherwise it was found out from outside."""
 
     key: Key
     view: int
     step: int | None
+    ready: bool = True
+    linked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +151,13 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """The worker is to end: asked at once, killed at `kill_at_s`. `hung`: it made no progress.
-    `frozen`: somebody had paused it."""
+    `frozen`: somebody had paused it. `unwell`: what its `live` probe said."""
 
     key: Key
     kill_at_s: float
     hung: bool = False
     frozen: bool = False
+    unwell: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +275,23 @@ class Examined:
     paused: bool
 
 
+class Asked(Enum):
+    """Which of a worker's probes."""
+
+    READY = "ready"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What came of asking once. `said`: why it did not pass, for people."""
+
+    key: Key
+    asked: Asked
+    passed: bool
+    said: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class PortsTaken:
     """A stranger listens where this worker should; nothing was started."""
@@ -280,6 +317,7 @@ Event = (
     | Connected
     | Disconnected
     | Examined
+    | Probed
     | PortsTaken
     | Timer
 )
@@ -340,6 +378,14 @@ class Examine:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginProbes:
+    """Ask this worker's probes from now on, until it is buried; `Probed` follows each time."""
+
+    order: StartWorker
+    ports: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """Remove what the worker left behind, except its logs."""
 
@@ -351,4 +397,6 @@ class Report:
     """The snapshot has changed."""
 
 
-Action = Journal | Answer | StartProcess | SignalProcess | Tell | Examine | Bury | Report
+Action = (
+    Journal | Answer | StartProcess | SignalProcess | Tell | Examine | BeginProbes | Bury | Report
+)

@@ -55,11 +55,13 @@ def classify(
     frozen: bool = False,
     serves: bool = False,
     stepped: bool = True,
+    unwell: str = "",
 ) -> Exit:
     """The reason of an end.
 
     `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress. `frozen`:
-    its agent killed it since somebody had paused it.
+    its agent killed it since somebody had paused it. `unwell`: its agent ended it, for what its
+    `live` probe said.
     `introduced`: it had connected to its agent; a program that never did and ends with status 0
     is an ordinary program that has done its work. `serves`: it was a replica of a service.
     `stepped`: it had made a step, so its code is whole.
@@ -72,6 +74,8 @@ def classify(
         return Exit(_WORDS[ending.word], fact)
     if hung:
         return Exit(ExitKind.HUNG, _story("it made no progress, and was killed", own))
+    if unwell:
+        return Exit(ExitKind.HUNG, _story(f"{unwell}; so it was ended", ""))
     if frozen:
         return Exit(ExitKind.SIGNAL, f"somebody had paused it (SIGSTOP), so it was killed; {fact}")
     if stopping:

@@ -12,12 +12,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agent import cgroups, privacy, processes, shim, users
-from holdfast.agent.events import Identity, Key, Slots, serves
+from holdfast.agent.events import Identity, Key, Slots, named_ports, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.privacy import Keep, Privacy
@@ -32,8 +32,10 @@ from holdfast.wire.limits import (
     MEMORY_LOOK_S,
     REPLICA_AWAY_S,
     WORKER_LOG_BYTES_MAX,
+    WORKER_PORTS,
 )
 from holdfast.wire.orders import StartWorker
+from holdfast.wire.probes import variable_of, with_ports
 
 _NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
@@ -87,6 +89,11 @@ class Launcher:
         self._place = place
         self._keeper = Keeper(folders.home, bounds.away_s)
 
+    @property
+    def host(self) -> str:
+        """Where workers of this machine listen."""
+        return self._place.host
+
     def begin(self) -> None:
         if self._place.warm:
             self._keeper.begin()
@@ -106,6 +113,8 @@ class Launcher:
 
     def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
         """Make the worker's folder. Whether it can be warm."""
+        command = with_ports(order.command, named_ports(order, slots))
+        order = replace(order, command=command)
         folder = self._folders.worker(key)
         for path in (folder, folder / "tmp", folder / "work", self._folders.log(key)):
             path.mkdir(mode=0o700, exist_ok=True)
@@ -227,13 +236,15 @@ class Launcher:
         if slots.cpus:
             ours["OMP_NUM_THREADS"] = str(len(slots.cpus))
         folder = self._folders.worker(key)
+        named = named_ports(order, slots)
         return {
             **ours,
             **order.environment,
+            **{variable_of(name): str(number) for name, number in named.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, sorted(set(slots.gpus)))),
             talk.JOB_VARIABLE: key.job,
             talk.WORKER_VARIABLE: str(key.worker),
-            talk.PORTS_VARIABLE: ",".join(map(str, slots.ports)),
+            talk.PORTS_VARIABLE: ",".join(map(str, slots.ports[:WORKER_PORTS])),
             talk.HOST_VARIABLE: self._place.host,
             talk.STORE_VARIABLE: self._place.store,
             talk.REGION_VARIABLE: self._place.region,

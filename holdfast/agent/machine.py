@@ -24,6 +24,8 @@ from holdfast.agent.events import (
     Accepted,
     Action,
     Answer,
+    Asked,
+    BeginProbes,
     Bury,
     Connected,
     Disconnected,
@@ -41,6 +43,7 @@ from holdfast.agent.events import (
     NeverStarted,
     OrderReceived,
     PortsTaken,
+    Probed,
     ProcessAdopted,
     ProcessExited,
     ProcessStarted,
@@ -56,6 +59,7 @@ from holdfast.agent.events import (
     TermSeen,
     Timer,
     key_of,
+    named_ports,
     serves,
 )
 from holdfast.agent.exits import classify
@@ -63,6 +67,7 @@ from holdfast.agent.record import Worker
 from holdfast.agent.state import AgentState
 from holdfast.wire.limits import (
     AGENT_WORKERS_MAX,
+    LIVE_NOTICE_S,
     NAME_CHARACTERS_MAX,
     NOTICE_S_MAX,
     PORT_MOVES_MAX,
@@ -97,6 +102,13 @@ class AgentMachine(AgentState):
                 if worker is None or worker.gone:
                     return []  # a late word of one whose end is known
                 actions = self._heard(worker, event, now_s)
+                worker.validate()
+                return actions
+            case Probed():
+                worker = self._workers.get(event.key)
+                if worker is None or worker.gone or worker.kill_at_s is not None:
+                    return []  # it ends anyway
+                actions = self._probed(worker, event, now_s)
                 worker.validate()
                 return actions
             case OrderReceived():
@@ -172,7 +184,7 @@ class AgentMachine(AgentState):
         if worker.kill_at_s is not None and worker.kill_at_s <= kill_at_s:
             return [Answer(True, "it is stopping already")]
         first = worker.kill_at_s is None
-        why = (worker.hung, worker.frozen)
+        why = (worker.hung, worker.frozen, worker.unwell)
         actions: list[Action] = [self._keep(Stopping(key, kill_at_s, *why), now_s)]
         actions.append(Answer(True, "it is asked to stop"))
         if first:
@@ -222,7 +234,8 @@ class AgentMachine(AgentState):
     ) -> list[Action]:
         match event:
             case Connected():
-                return [Tell(worker.key, what) for what in worker.to_tell()]
+                told = [Tell(worker.key, what) for what in worker.to_tell()]
+                return [*self._linked(worker, now_s), *told]
             case Disconnected():
                 worker.lives(now_s, beats=False)
                 return []
@@ -231,6 +244,7 @@ class AgentMachine(AgentState):
                 worker.note_attempt(event.attempt, event.parts, event.missed)
                 return [Report()]
             case Said():
+                worker.linked = True
                 worker.lives(now_s, event.beats)
                 return self._said(worker, event, now_s)
 
@@ -238,7 +252,8 @@ class AgentMachine(AgentState):
         if event.view < worker.view:
             return []  # what it said before it adopted the view that is in the journal
         before = (worker.ready, worker.view)
-        has = (event.ready or worker.ready, event.view, event.step is None)
+        says = event.ready and worker.says_ready
+        has = (says or worker.ready, event.view, event.step is None)
         actions: list[Action] = []
         if has[0] and has != (worker.ready, worker.view, worker.step is None):
             actions.append(self._keep(Held(worker.key, event.view, event.step), now_s))
@@ -246,6 +261,51 @@ class AgentMachine(AgentState):
             worker.progress_s = now_s
             actions.append(Report())
         return actions
+
+    def _linked(self, worker: Worker, now_s: float) -> list[Action]:
+        """It has spoken, so it says itself when it is ready; that it had run for a moment was taken
+        for it too early."""
+        before, worker.linked = worker.linked, True
+        if before or not worker.ready or not worker.says_ready:
+            return []
+        unready = Held(worker.key, worker.view, worker.step, ready=False)
+        worker.progress_s = now_s
+        return [self._keep(unready, now_s), Report()]
+
+    def _probed(self, worker: Worker, event: Probed, now_s: float) -> list[Action]:
+        """Count what its probes say, and act when one has changed its mind."""
+        asked, before = event.asked, dict(worker.troubles)
+        probe = worker.probe(asked)
+        if probe is None:
+            return []
+        actions: list[Action] = []
+        decides = worker.readiness is asked
+        if event.passed:
+            worker.failed[asked] = 0
+            worker.troubles.pop(asked, None)
+            worker.well_once = True
+            if decides and not worker.ready:
+                actions.append(self._is_ready(worker, ready=True, now_s=now_s))
+        else:
+            worker.failed[asked] = worker.failed.get(asked, 0) + 1
+            worker.troubles[asked] = event.said
+            if worker.failed[asked] >= probe.failures:
+                if asked is Asked.LIVE and worker.well_once:
+                    return self._unwell(worker, event, now_s)
+                if decides and worker.ready:
+                    actions.append(self._is_ready(worker, ready=False, now_s=now_s))
+        return [*actions, Report()] if actions or worker.troubles != before else []
+
+    def _is_ready(self, worker: Worker, *, ready: bool, now_s: float) -> Action:
+        how = (worker.view, worker.step, ready, worker.linked)
+        return self._keep(Held(worker.key, *how), now_s)
+
+    def _unwell(self, worker: Worker, event: Probed, now_s: float) -> list[Action]:
+        times = worker.failed[event.asked]
+        often = "once" if times == 1 else f"{times} times in a row"
+        why = f"its `live` probe failed {often}: {event.said}"
+        stopping = self._keep(Stopping(worker.key, now_s + LIVE_NOTICE_S, unwell=why), now_s)
+        return [stopping, SignalProcess(worker.key, Force.ASK), Report()]
 
     def _process(
         self,
@@ -269,7 +329,11 @@ class AgentMachine(AgentState):
                 worker.progress_s = now_s
                 if isinstance(event, ProcessAdopted):
                     # It knew the agent before this one: it should be back on its line soon.
-                    worker.lives(now_s, beats=worker.ready)
+                    worker.lives(now_s, beats=worker.ready and worker.linked)
+                if worker.order.ready is not None or worker.order.live is not None:
+                    actions.append(
+                        BeginProbes(worker.order, named_ports(worker.order, worker.slots))
+                    )
                 if worker.kill_at_s is not None:
                     # Asked or not when the agent died; whoever passes it on asks only once.
                     actions.append(SignalProcess(key, Force.ASK))
@@ -290,7 +354,7 @@ class AgentMachine(AgentState):
                 moved = None if worker.kill_at_s is not None else self._move(worker, event, now_s)
                 if moved is not None:
                     return moved
-                end = _end(worker, Ending(fault=f"strangers hold its ports: {event.ports}"))
+                end = _end(worker, Ending(fault=_taken(worker.order, event.ports)))
             case ProcessExited():
                 end = _end(worker, event.ending)
         return [self._keep(Exited(key, end), now_s), Bury(key), Report()]
@@ -298,8 +362,10 @@ class AgentMachine(AgentState):
     def _move(self, worker: Worker, taken: PortsTaken, now_s: float) -> list[Action] | None:
         """Try it with other ports; None: that was done often enough, or there are none."""
         worker.moves += 1
-        slots = self._room.moved(worker.slots, taken.ports, self._living_slots())
-        if worker.moves > PORT_MOVES_MAX or slots is None or worker.order is None:
+        if worker.order is None:
+            return None
+        slots = self._room.moved(worker.order, worker.slots, taken.ports, self._living_slots())
+        if worker.moves > PORT_MOVES_MAX or slots is None:
             return None
         moved = self._keep(Moved(worker.key, slots), now_s)
         return [moved, StartProcess(worker.order, slots), Report()]
@@ -317,6 +383,8 @@ class AgentMachine(AgentState):
             return []
         if worker.kill_at_s is not None:
             return [self._kill(worker, now_s)]
+        if worker.settled_s is not None and worker.settled_s <= now_s:
+            return [self._is_ready(worker, ready=True, now_s=now_s), Report()]
         if worker.hung_s is not None and worker.hung_s <= now_s:
             if now_s - worker.hung_s <= TIMER_LATE_S:
                 hung = self._keep(Stopping(worker.key, now_s, hung=True), now_s)
@@ -333,8 +401,21 @@ def _end(worker: Worker, ending: Ending) -> Exit:
         ending,
         stopping=worker.kill_at_s is not None,
         hung=worker.hung,
-        introduced=worker.ready,
+        introduced=worker.ready and worker.linked,
         frozen=worker.frozen,
+        unwell=worker.unwell,
         serves=worker.order is not None and serves(worker.order),
         stepped=bool(worker.step),
+    )
+
+
+def _taken(order: StartWorker, ports: tuple[int, ...]) -> str:
+    """Why it cannot be started: others listen where it should."""
+    fixed = sorted(name for name, number in order.ports.items() if number in ports)
+    if not fixed:
+        return f"strangers hold its ports: {', '.join(map(str, ports))}"
+    held = ", ".join(f"{order.ports[name]} ({name})" for name in fixed)
+    return (
+        f"another program listens on port {held}, which its job file fixes:"
+        f" `ports: [{', '.join(sorted(order.ports))}]` there lets each machine choose a free one"
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.agent.events import (
     Accepted,
+    Asked,
     Entry,
     Held,
     Identity,
@@ -17,16 +18,21 @@ from holdfast.agent.events import (
     Slots,
     Started,
     Stopping,
+    named_ports,
+    serves,
+    settles,
 )
 from holdfast.agent.events import Exited as ExitedEntry
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import (
     ATTEMPTS_KEPT,
     KILL_AGAIN_S,
+    PROGRAM_SETTLES_S,
     WORKER_FROZEN_S,
     WORKER_SILENCE_S,
 )
 from holdfast.wire.orders import GiveSettings, GiveView, StartWorker, StopWorker, TakeShare
+from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, Part, WorkerFacts, WorkerPhase
 
 _NO_SLOTS: Final = Slots()
@@ -55,6 +61,11 @@ class Worker:
     killed_s: float | None = None
     hung: bool = False
     frozen: bool = False
+    unwell: str = ""  # what its `live` probe said, for which it is to end
+    linked: bool = False  # it has spoken to an agent: it is a program that says how it is
+    well_once: bool = False  # it was ready, or its `live` probe has passed
+    failed: dict[Asked, int] = field(default_factory=dict)  # how often in a row each probe has
+    troubles: dict[Asked, str] = field(default_factory=dict)  # what those that fail say
     progress_s: float = 0.0
     heard_s: float | None = None  # the last sign of life; None: it is not held to give any
     doubted: bool = False  # it was silent, and is being looked at
@@ -87,16 +98,55 @@ class Worker:
             return self.killed_s + KILL_AGAIN_S
         if self.kill_at_s is not None:
             return self.kill_at_s
-        looks = [at for at in (self.hung_s, self.silent_s) if at is not None]
+        looks = [at for at in (self.hung_s, self.silent_s, self.settled_s) if at is not None]
         return min(looks, default=None)
 
     @property
     def hung_s(self) -> float | None:
         """When it is held to have hung. Never while it waits for others: for a view, for its peers,
-        or until the job's last step is committed."""
+        or until the job's last step is committed. A program that says nothing cannot be silent: it
+        is held to nothing, unless its job file says how long a training may take to speak."""
         if self.phase is WorkerPhase.READY or self.waits or self.ending:
             return None
+        if not self.linked and not self._is_awaited:
+            return None
         return self.progress_s + self.silence_s
+
+    @property
+    def _is_awaited(self) -> bool:
+        return self.order is not None and self.order.silence_s is not None and not self._serves
+
+    @property
+    def _serves(self) -> bool:
+        return self.order is not None and serves(self.order)
+
+    @property
+    def settled_s(self) -> float | None:
+        """When it is taken for ready, since nobody can say so: neither itself nor a probe."""
+        if self.ready or self.linked or self.identity is None or self.order is None:
+            return None
+        return self.progress_s + PROGRAM_SETTLES_S if settles(self.order) else None
+
+    def probe(self, asked: Asked) -> Probe | None:
+        if self.order is None:
+            return None
+        return self.order.ready if asked is Asked.READY else self.order.live
+
+    @property
+    def readiness(self) -> Asked | None:
+        """The probe that says whether it is ready; None: it says so itself, or time does. Without
+        one of its own the one that says whether it lives does."""
+        if self.order is None or not self._serves:
+            return None
+        if self.order.ready is not None:
+            return Asked.READY
+        return Asked.LIVE if self.order.live is not None else None
+
+    @property
+    def says_ready(self) -> bool:
+        """Whether its own word that it is ready counts."""
+        probe = None if self.readiness is None else self.probe(self.readiness)
+        return probe is None or probe.kind is ProbeKind.LINK
 
     @property
     def silent_s(self) -> float | None:
@@ -124,19 +174,27 @@ class Worker:
             ending=self.ending,
             suspects=self.suspects,
             metrics=dict(self.metrics),
+            endpoints=self._endpoints(),
+            trouble="; ".join(self.troubles[asked] for asked in Asked if asked in self.troubles),
         )
+
+    def _endpoints(self) -> dict[str, str]:
+        ports = named_ports(self.order, self.slots)
+        return {name: f"{self.host}:{port}" for name, port in ports.items()}
 
     def apply(self, entry: Started | Held | Moved | Stopping) -> None:
         """Be as the entry says, now or after a restart."""
         match entry:
             case Started(_, identity):
                 self.identity = identity
-            case Held(_, view, step):
-                self.ready, self.view, self.step = True, view, step
+            case Held(_, view, step, ready, linked):
+                self.ready, self.view, self.step = ready, view, step
+                self.linked, self.well_once = linked, True
             case Moved(_, slots):
                 self.slots = slots
-            case Stopping(_, kill_at_s, hung, frozen):
+            case Stopping(_, kill_at_s, hung, frozen, unwell):
                 self.kill_at_s, self.hung, self.frozen = kill_at_s, hung, frozen
+                self.unwell = unwell
 
     def lives(self, now_s: float, beats: bool) -> None:
         """It gave a sign of life; `beats`: there will be another."""
@@ -182,10 +240,11 @@ class Worker:
             found.append(Accepted(self.order, self.slots))
         if self.identity is not None:
             found.append(Started(self.key, self.identity))
-        if self.ready:
-            found.append(Held(self.key, self.view, self.step))
+        if self.well_once:
+            found.append(Held(self.key, self.view, self.step, self.ready, self.linked))
         if self.kill_at_s is not None:
-            found.append(Stopping(self.key, self.kill_at_s, self.hung, self.frozen))
+            why = (self.hung, self.frozen, self.unwell)
+            found.append(Stopping(self.key, self.kill_at_s, *why))
         if self.exit is not None:
             found.append(ExitedEntry(self.key, self.exit))
         return found
@@ -198,7 +257,7 @@ class Worker:
             raise BugError(f"worker {self.key} has the order of another")
         if self.killed_s is not None and self.kill_at_s is None:
             raise BugError(f"worker {self.key} was killed without a decision in the journal")
-        if (self.hung or self.frozen) and self.kill_at_s is None:
+        if (self.hung or self.frozen or self.unwell) and self.kill_at_s is None:
             raise BugError(f"worker {self.key} has hung or is frozen, but is not being stopped")
         if max(len(self.parts), len(self.missed)) > ATTEMPTS_KEPT:
             raise BugError(f"worker {self.key} remembers more attempts than it may")

@@ -50,4 +50,4 @@ def _without_steps(facts: NodeFacts) -> NodeFacts:
 
 def _without_step(facts: WorkerFacts) -> WorkerFacts:
     """Holding a state or not does matter; which step's, and what people see of it, does not."""
-    return replace(facts, step=None if facts.step is None else 0, metrics={})
+    return replace(facts, step=None if facts.step is None else 0, metrics={}, trouble="")

@@ -52,31 +52,48 @@ class Room:
         """Devices and ports that no living worker has (a shared device: that not too many have);
         None: there are not enough."""
         used_ports = {port for slots in living for port in slots.ports}
-        gpus, ports = self._gpus(order.resources.gpu, living), self._ports(used_ports)
-        if order.resources.gpu > len(gpus) or len(ports) < WORKER_PORTS:
+        gpus, ports = self._gpus(order.resources.gpu, living), self._ports(order, used_ports)
+        if order.resources.gpu > len(gpus) or ports is None:
             return None
         return Slots(self._cpus(order.resources.cpu, living), gpus, ports)
 
-    def moved(self, slots: Slots, taken: Sequence[int], living: Sequence[Slots]) -> Slots | None:
+    def moved(
+        self, order: StartWorker, slots: Slots, taken: Sequence[int], living: Sequence[Slots]
+    ) -> Slots | None:
         """The same with other ports, since strangers hold some of them; None: there are none."""
         used = {port for each in living for port in each.ports} - set(slots.ports) | set(taken)
-        ports = self._ports(used)
-        return slots._replace(ports=ports) if len(ports) == WORKER_PORTS else None
+        ports = self._ports(order, used)
+        return None if ports is None else slots._replace(ports=ports)
 
     def took(self, slots: Slots) -> None:
-        if slots.ports:
-            self._next_port = slots.ports[-1] + 1
+        own = [port for port in slots.ports[:WORKER_PORTS] if port <= self.machine.port_last]
+        if own:
+            self._next_port = own[-1] + 1
 
-    def _ports(self, used: set[int]) -> tuple[int, ...]:
+    def _ports(self, order: StartWorker, used: set[int]) -> tuple[int, ...] | None:
+        """Those of the worker itself, then those that its job file names, in the order of their
+        names: the numbers that it fixes, else free ones. None: there are not enough, or somebody
+        has one that is fixed."""
+        named = [order.ports[name] for name in sorted(order.ports)]
+        fixed = {number for number in named if number}
+        free = self._free_ports(WORKER_PORTS + named.count(0), used | fixed)
+        if fixed & used or free is None:
+            return None
+        chosen = iter(free)
+        own = [next(chosen) for _ in range(WORKER_PORTS)]
+        return (*own, *(number or next(chosen) for number in named))
+
+    def _free_ports(self, wanted: int, used: set[int]) -> list[int] | None:
         first, last = self.machine.port_first, self.machine.port_last
-        count, found = last - first + 1, []
+        count = last - first + 1
+        found: list[int] = []
         for at in range(count):
             port = first + (self._next_port - first + at) % count
             if port not in used:
                 found.append(port)
-            if len(found) == WORKER_PORTS:
-                break
-        return tuple(found)
+            if len(found) == wanted:
+                return found
+        return None
 
     def _gpus(self, wanted: int, living: Sequence[Slots]) -> tuple[int, ...]:
         """So many shares of devices, as far as there are: of different ones, and those that the

@@ -181,7 +181,7 @@ def remove(
     """Forget jobs that have ended: their history, their checkpoints. Their names are free again."""
     with opened(cluster) as found:
         for name in names:
-            _check_no_service(found, name)
+            check_no_service(found, name)
             found.job(name)
             found.plane.remove(name)
             _done(f"{name} is removed")
@@ -198,7 +198,7 @@ def _service_of(found: Opened, name: str) -> str:
     return next((each for each in known if job_name(each) == name), "")
 
 
-def _check_no_service(found: Opened, name: str) -> None:
+def check_no_service(found: Opened, name: str) -> None:
     """A service's job is its conductor's: people change the service."""
     service = _service_of(found, name)
     if service:
@@ -210,7 +210,7 @@ def _check_no_service(found: Opened, name: str) -> None:
 
 
 def _intend(found: Opened, name: str, intent: Intent) -> None:
-    _check_no_service(found, name)
+    check_no_service(found, name)
     found.job(name)
     found.plane.set_intent(name, intent)
 

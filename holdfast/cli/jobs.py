@@ -15,6 +15,7 @@ from holdfast.wire.reports import SETTING_METRIC
 if TYPE_CHECKING:
     from holdfast.control.facts import Job
     from holdfast.control.observing import NodeSeen
+    from holdfast.control.spec import JobSpec
     from holdfast.wire.reports import WorkerFacts
 
 # A job that ended is shown for so long without being asked for.
@@ -61,7 +62,8 @@ def jobs(
         return
     columns = ["job", "phase", "queue", "priority", "workers", "step", "saved", "since", "why"]
     rows = [_row(each, workers_in(seen, each.name), now_s) for each in shown]
-    listing.show(columns, rows, right=("priority", "workers", "step", "saved", "since"))
+    right = ("priority", "workers", "step", "saved", "since")
+    listing.show(columns, rows, right=right, drop=("queue", "priority", "since", "saved", "step"))
     if len(shown) < len(known):
         listing.note(f"{len(known) - len(shown)} more ended long ago: holdfast jobs --all")
     if trouble:
@@ -81,18 +83,38 @@ def job(name: JobArgument, cluster: ClusterOption = None, as_json: JsonOption = 
     rows = _worker_rows(wanted, working)
     if rows:
         output.out().print()
-        listing.show(
-            ["worker", "node", "phase", "lanes", "step", "metrics"],
-            [
-                (r["worker"], r["node"], r["phase"], r["lanes"], _number(r["step"]), r["metrics"])
-                for r in rows
-            ],
-            right=("worker", "step"),
-        )
+        _show_workers(wanted, rows)
     if trouble:
         listing.note(f"what its workers do is not known now: {trouble}")
     if not wanted.status.phase.final:
         listing.note(f"its story: holdfast why {name}   its output: holdfast logs {name} -f")
+
+
+def _show_workers(wanted: Job, rows: list[dict[str, Any]]) -> None:
+    if wanted.spec.serves:
+        listing.show(
+            ["worker", "node", "phase", "address", "probe"],
+            [
+                (r["worker"], r["node"], r["phase"], _addresses(r["addresses"]), r["trouble"])
+                for r in rows
+            ],
+            right=("worker",),
+            drop=("node",),
+        )
+        return
+    listing.show(
+        ["worker", "node", "phase", "lanes", "step", "metrics"],
+        [
+            (r["worker"], r["node"], r["phase"], r["lanes"], _number(r["step"]), r["metrics"])
+            for r in rows
+        ],
+        right=("worker", "step"),
+    )
+
+
+def _addresses(found: dict[str, str]) -> str:
+    """`http 127.0.0.1:20002`."""
+    return ", ".join(f"{name} {address}" for name, address in sorted(found.items())) or "-"
 
 
 def workers_in(seen: list[NodeSeen], name: str) -> dict[int, tuple[str, WorkerFacts]]:
@@ -146,6 +168,7 @@ def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[s
         "committed_s": wanted.checkpoints[-1].committed_s if wanted.checkpoints else None,
         "bundle": spec.bundle,
         "command": list(spec.command),
+        "revision": wanted.revision,
         "settings": dict(spec.settings),
         "changed_settings": [
             {"name": each.name, "value": each.value, "at_step": each.at_step, "taken": each.taken}
@@ -215,7 +238,7 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         ("queue", f"{spec.queue}, priority {spec.priority}"),
         ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {room}"),
         *(
-            [("mode", "serve: each worker is a replica")]
+            [("mode", "serve: each worker is a replica"), ("asked", _probes(spec))]
             if spec.serves
             else [
                 ("lanes", f"{spec.lanes:,}, mode {spec.mode.value}"),
@@ -241,6 +264,20 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         ("slowest", _slowest(wanted, working)),
         *(phrases.cause_rows(status.reason) if status.phase.value == "failed" else []),
     ]
+
+
+def _probes(spec: JobSpec) -> str:
+    """How its replicas are asked."""
+    from holdfast.control import units
+
+    said = []
+    for key, probe in (("ready", spec.ready), ("live", spec.live)):
+        if probe is not None:
+            at = f" at port {probe.port}" if probe.port else ""
+            what = probe.path or _shown(probe.command)
+            words = f"{key}: {probe.kind.value} {what}".rstrip() + at
+            said.append(f"{words} every {units.duration_of(probe.every_s)}")
+    return ", ".join(said)
 
 
 def _shown(command: tuple[str, ...]) -> str:
@@ -278,6 +315,11 @@ def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> li
                 "phase": f"{phase}, leaving" if placement.draining else phase,
                 "lanes": _runs(lanes.get(placement.worker, ())),
                 "step": None if facts is None else facts.step,
+                "ready": facts is not None and facts.phase.value in ("ready", "running"),
+                "leaving": placement.draining,
+                "revision": placement.revision,
+                "addresses": {} if facts is None else dict(facts.endpoints),
+                "trouble": "" if facts is None else facts.trouble,
                 "metrics": " ".join(
                     f"{name}={value:.4g}"
                     for name, value in metrics.items()

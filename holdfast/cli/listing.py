@@ -19,6 +19,10 @@ from holdfast.cli import output
 # Without a terminal: wider than any line that we write.
 _WIDE: Final = 4_000
 _GAP: Final = 2  # between columns
+# The last column says most: others are left out until it has so much, or all that it needs.
+_LAST_ENOUGH: Final = 48
+# Narrower than this, words are cut rather than wrapped to a column of syllables.
+_WRAPPED_MIN: Final = 16
 _UNPACKED: Final = re.compile(r"/[^\s\"']*/bundles/[0-9a-f]{64}/files/")
 PHASES: Final = {
     "queued": "yellow",
@@ -50,26 +54,59 @@ def own_paths(words: str) -> str:
 
 
 def show(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
 ) -> None:
-    """Print a table to stdout. Cells are text or `Text`, never markup."""
+    """Print a table to stdout. Cells are text or `Text`, never markup. `drop`: columns that are
+    left out, in this order, where a terminal is too narrow for the last one; what is then still
+    too long is wrapped."""
     cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     widths = [
         max([len(column), *(row[at].cell_len for row in cells)])
         for at, column in enumerate(columns)
     ]
     console = output.out()
+    wraps = False
     if console.is_terminal:
+        kept = fitting(columns, widths, console.width, drop)
+        columns = [columns[at] for at in kept]
+        widths = [widths[at] for at in kept]
+        cells = [[row[at] for at in kept] for row in cells]
         # What the others leave of the line, and never less than its head.
         room = console.width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+        wraps = bool(drop) and widths[-1] > room >= _WRAPPED_MIN
         widths[-1] = max(len(columns[-1]), min(widths[-1], room))
     grid = Table(box=None, pad_edge=False, header_style="dim", show_header=any(columns))
     for column, width in zip(columns, widths, strict=True):
         side: JustifyMethod = "right" if column in right else "left"
-        grid.add_column(column, justify=side, no_wrap=True, overflow="ellipsis", width=width)
+        wrapped = wraps and column == columns[-1]
+        grid.add_column(
+            column,
+            justify=side,
+            no_wrap=not wrapped,
+            overflow="fold" if wrapped else "ellipsis",
+            width=width,
+        )
     for row in cells:
         grid.add_row(*row)
     _print(grid)
+
+
+def fitting(
+    columns: Sequence[str], widths: Sequence[int], width: int, drop: Sequence[str]
+) -> list[int]:
+    """The columns that are shown in a terminal of this width: all of them if they fit; else without
+    those of `drop`, as many as it takes to leave the last one room enough."""
+    kept = list(range(len(columns)))
+    for name in (*drop, ""):
+        others = sum(widths[at] for at in kept[:-1]) + _GAP * (len(kept) - 1)
+        if not name or others + min(widths[-1], _LAST_ENOUGH) <= width:
+            break
+        kept = [at for at in kept if columns[at] != name]
+    return kept
 
 
 def facts(rows: Iterable[tuple[str, object]]) -> None:

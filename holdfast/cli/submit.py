@@ -1,4 +1,4 @@
-"""`holdfast submit`: from a job file and a folder of code to a job that runs."""
+"""`holdfast submit` and `update`: from a job file and a folder of code to a job that runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import typer
 
 from holdfast.cli import listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
-from holdfast.wire.errors import Missing, Usage
+from holdfast.wire.errors import Missing, Refused, Usage
 
 if TYPE_CHECKING:
     from holdfast.control.bundles import Pinned
+    from holdfast.control.facts import Job
     from holdfast.control.spec import JobSpec
 
 EXAMPLES = """[bold]Examples[/]
@@ -38,6 +39,15 @@ EXAMPLES = """[bold]Examples[/]
   workers: {min: 1, max: 4}
 """
 
+UPDATE_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast update web.yaml[/]          its replicas are replaced one after another
+
+  [cyan]holdfast update web.yaml --wait[/]   and it returns when all are
+"""
+
+# Many replicas, one after another, each with its own start.
+_UPDATE_S = 3_600.0
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.ASCII | re.DOTALL)
 
 
@@ -51,7 +61,12 @@ def submit(
     bundle: Annotated[
         str | None, typer.Option(help="Another bundle than the file's: DIR, NAME or NAME@3.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it; end with 0 if it does.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Follow it, and end with 0 if it does; if it serves, until it is ready."
+        ),
+    ] = False,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,9 +83,65 @@ def submit(
             return
         if not as_json:
             _say(job.spec, pinned, base)
-        if wait:
+        if wait and job.spec.serves:
+            following.until(found, job.name, _serving, "its replicas are ready", _UPDATE_S)
+        elif wait:
             raise typer.Exit(following.until_end(found, job.name, as_json=as_json))
     listing.note(f"next: holdfast jobs   holdfast logs {job.name} -f   holdfast why {job.name}")
+
+
+def update(
+    file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file; - is stdin.")],
+    name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
+    bundle: Annotated[
+        str | None, typer.Option(help="Another bundle than the file's: DIR, NAME or NAME@3.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all are replaced.")] = False,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a job that serves what its file says now: each replica is replaced when a new one is
+    ready. If new ones do not get ready the update stops, and the old ones go on."""
+    from holdfast.cli import acts, following
+
+    spec = _spec(file, name, [])
+    base = Path.cwd() if bundle is not None or str(file) == "-" else file.absolute().parent
+    with opened(cluster) as found:
+        acts.check_no_service(found, spec.name)
+        before = found.job(spec.name)
+        spec, _ = _pinned(spec, bundle, base, found)
+        job = found.plane.update(spec)
+        if wait and job.is_updating:
+            job = following.until(found, job.name, _updated, "the update", _UPDATE_S)
+    if as_json:
+        output.show_json({"name": job.name, "revision": job.revision, "bundle": job.spec.bundle})
+        return
+    if job.spec == before.spec and job.revision == before.revision:
+        words = f"{job.name} is as its file says; nothing changes"
+    elif job.is_updating:
+        words = f"{job.name} is being updated: its replicas are replaced one after another"
+    else:
+        words = f"{job.name} is updated"
+    output.out().print(words, markup=False)
+    listing.note(f"next: holdfast jobs {job.name}   holdfast why {job.name}")
+
+
+def _serving(job: Job) -> bool:
+    """Whether all of its replicas are ready."""
+    if job.status.phase.final:
+        raise Refused(f"{job.name} has {job.status.phase.value}", fix=f"holdfast why {job.name}")
+    return job.status.phase.value == "running"
+
+
+def _updated(job: Job) -> bool:
+    """Whether every replica is of the new revision; `Refused` if it was stopped."""
+    if job.halted is not None and job.is_halted:
+        raise Refused(
+            f"the update of {job.name} was stopped; the replicas before it go on",
+            why=job.halted.reason,
+            fix=f"holdfast logs {job.name} --stderr; then change the file, and update again",
+        )
+    return not job.is_updating and not any(placement.draining for placement in job.placements)
 
 
 def pairs(words: list[str], example: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ _Command = tuple[Callable[..., None], str, str]  # the function, its name, its e
 
 _JOBS: Final[Sequence[_Command]] = (
     (submit.submit, "submit", submit.EXAMPLES),
+    (submit.update, "update", submit.UPDATE_EXAMPLES),
     (jobs.jobs, "jobs", jobs.JOBS_EXAMPLES),
     (why.why, "why", why.EXAMPLES),
     (joblogs.logs, "logs", joblogs.EXAMPLES),

@@ -46,6 +46,7 @@ _WORDS: Final = {
     "AbandonCheckpoint": ("given up", "yellow"),
     "DropCheckpoint": ("dropped", "dim"),
     "CondemnCheckpoint": ("damaged", "bold red"),
+    "HaltUpdate": ("stopped", "bold red"),
     "StopWorker": ("ending", "yellow"),
     "Starting": ("starting", "cyan"),
     "Steady": ("steady", "green"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.control.facts import Intent, Job, Phase, Placement, Queue
-from holdfast.control.plans import NodeRoom
+from holdfast.control.plans import NodeRoom, surge_of
 from holdfast.control.rooms import (
     EMPTY,
     SLOTS_MAX,
@@ -42,6 +42,7 @@ class Claim:
     lost_s: float
     held: list[Placement]
     moving: list[Placement]
+    surge: int = 0  # workers above `most`, where room is free that nobody wants
     impossible: bool = False
     blocked: bool = False
 
@@ -84,6 +85,7 @@ class World:
     soon: dict[str, Room]
     leaving: dict[str, dict[str, None]]
     queues: Mapping[str, Queue]
+    ports: dict[str, dict[int, str]] = field(default_factory=dict)  # node -> fixed port -> its job
 
     def leaves(self, node: str, job: str, need: Room) -> None:
         self.soon[node] = plus(self.soon.get(node, EMPTY), need)
@@ -133,6 +135,10 @@ def read(
     world = World([], total, dict(sorted(usable.items())), {}, {}, queues)
     most_slots: dict[Room, int] = {}
     for job in jobs:
+        for port in job.spec.fixed_ports:
+            for placement in job.placements:
+                world.ports.setdefault(placement.node, {})[port] = job.name
+    for job in jobs:
         need = room_of(job.spec.resources)
         wants = job.intent is Intent.RUN and not job.status.phase.final
         held, moving = _occupy(world, job, need, known, wants=wants)
@@ -140,10 +146,27 @@ def read(
             continue
         if need not in most_slots:
             most_slots[need] = sum(slots(need, shape) * count for shape, count in shapes.items())
-        world.claims.append(_claim(job, need, held, moving, most_slots[need], now_s))
+        there = most_slots[need]
+        if job.spec.fixed_ports:
+            there = min(there, _machines_for(job, need, usable, world))
+        world.claims.append(_claim(job, need, held, moving, there, now_s))
     world.claims.sort(key=_order)
     _relieve(world)
     return world
+
+
+def _machines_for(job: Job, need: Room, usable: Mapping[str, Room], world: World) -> int:
+    """Machines that could hold a worker whose ports are fixed: one each, and none where another
+    job has such a port."""
+    return sum(
+        1
+        for node, shape in usable.items()
+        if slots(need, shape)
+        and all(
+            world.ports.get(node, {}).get(port, job.name) == job.name
+            for port in job.spec.fixed_ports
+        )
+    )
 
 
 def _occupy(
@@ -194,6 +217,7 @@ def _claim(
         lost_s=max(0.0, now_s - since_s) * spec.workers_min,
         held=held,
         moving=moving,
+        surge=surge_of(job),
         impossible=slots_there < min(spec.workers_min, SLOTS_MAX),
     )
 

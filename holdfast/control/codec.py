@@ -19,6 +19,7 @@ from holdfast.control.facts import (
     Attempt,
     Checkpoint,
     Failure,
+    Halt,
     Intent,
     Job,
     Placement,
@@ -35,7 +36,8 @@ from holdfast.wire.limits import PLACEMENTS_PER_NODE
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What users decide of a job. `submission` is another for each job that ever had the name."""
+    """What users decide of a job. `submission` is another for each job that ever had the name.
+    `before`: the spec that an update replaces, and its number."""
 
     spec: JobSpec
     submitted_s: float
@@ -43,6 +45,10 @@ class Wish:
     intent: Intent = Intent.RUN
     workers_wanted: int | None = None
     checkpoint_asked: bool = False
+    revision: int = 0
+    before: JobSpec | None = None
+    before_revision: int = 0
+    updated_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class State:
     abandoned_s: float | None = None
     admitted_s: float | None = None
     waited_s: float = 0.0
+    halted: Halt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,10 @@ def wish_of(job: Job, submission: str) -> Wish:
         job.intent,
         job.workers_wanted,
         job.checkpoint_asked,
+        job.revision,
+        job.before,
+        job.before_revision,
+        job.updated_s,
     )
 
 
@@ -103,6 +114,10 @@ def job_of(
         intent=wish.intent,
         workers_wanted=wish.workers_wanted,
         checkpoint_asked=wish.checkpoint_asked,
+        revision=wish.revision,
+        before=wish.before,
+        before_revision=wish.before_revision,
+        updated_s=wish.updated_s,
         placements=tuple(sorted(placements, key=lambda placement: placement.worker)),
         view=view,
         checkpoints=tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.step)),
@@ -159,7 +174,7 @@ def view_to(view: View) -> bytes:
 
 
 def placements_to(placements: Iterable[Placement]) -> bytes:
-    rows = [[p.worker, p.node, p.draining, p.since_s] for p in placements]
+    rows = [[p.worker, p.node, p.draining, p.since_s, p.revision] for p in placements]
     return documents.encoded({"format": FORMAT, "placements": rows})
 
 
@@ -239,7 +254,13 @@ def _by_worker(path: str, mapping: Any) -> Iterator[tuple[int, Any]]:
 
 def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:
     rows = documents.opened(path, documents.parsed(path, data), ("placements",))["placements"]
-    return tuple(Placement(*row) for row in documents.rows(path, rows, (int, str, bool, float)))
+    read = documents.rows(path, rows, (int, str, bool, float))
+    # An older version has not written the last one.
+    revisions = [documents.read(path, int, row[4]) if len(row) > 4 else 0 for row in rows]
+    return tuple(
+        Placement(worker, node, draining, since_s, revision)
+        for (worker, node, draining, since_s), revision in zip(read, revisions, strict=True)
+    )
 
 
 def entries_from(path: str, data: bytes) -> tuple[Entry, ...]:

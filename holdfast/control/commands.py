@@ -36,6 +36,7 @@ __all__ = [
     "Forget",
     "GiveSettings",
     "GiveView",
+    "HaltUpdate",
     "Order",
     "Place",
     "Record",
@@ -143,6 +144,15 @@ class CondemnCheckpoint:
     step: int
 
 
+@dataclass(frozen=True, slots=True)
+class HaltUpdate:
+    """Stop the update to this revision: replicas of the one before go on, and replace others."""
+
+    job: str
+    revision: int
+    reason: str
+
+
 Record = (
     SetStatus
     | Place
@@ -155,6 +165,7 @@ Record = (
     | AbandonCheckpoint
     | DropCheckpoint
     | CondemnCheckpoint
+    | HaltUpdate
 )
 
 Command = Record | Order

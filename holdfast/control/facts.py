@@ -26,6 +26,7 @@ __all__ = [
     "Exit",
     "ExitKind",
     "Failure",
+    "Halt",
     "Intent",
     "Job",
     "NodeFacts",
@@ -87,13 +88,14 @@ class Placement:
     """A worker that the coordinator has decided to have. Written before it is started.
 
     Its room on the node is taken until the agent has reported its end. `draining`: it leaves at
-    the next step boundary.
+    the next step boundary. `revision`: of the spec that it is started by.
     """
 
     worker: int
     node: str
     draining: bool = False
     since_s: float = 0.0  # when it was decided
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +127,21 @@ class Failure:
     at_s: float
     step: int = 0  # how far the job was: a later failure at a later step is another story
     final: bool = False  # trying again cannot help
+    revision: int = 0  # of the spec that the worker was started by
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """An update that was stopped: to which revision, and why."""
+
+    revision: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that the coordination plane holds of a job."""
+    """All that the coordination plane holds of a job. `spec` is of `revision`; `before` is the one
+    that it replaces, replica by replica (`holdfast.control.updating`)."""
 
     spec: JobSpec
     submitted_s: float
@@ -151,6 +163,34 @@ class Job:
     abandoned_s: float | None = None  # when the last attempt was given up, if after the last commit
     admitted_s: float | None = None  # when it last left the queue
     waited_s: float = 0.0  # how long it had then been queued: the scheduler lets it count
+    revision: int = 0
+    before: JobSpec | None = None
+    before_revision: int = 0
+    updated_s: float = 0.0  # when the last update was asked for
+    halted: Halt | None = None
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether the update to the present revision was stopped: the one before goes on."""
+        return self.halted is not None and self.halted.revision == self.revision
+
+    @property
+    def wanted_revision(self) -> int:
+        """What new workers are started by."""
+        return self.before_revision if self.is_halted and self.before else self.revision
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether some of its replicas are still of another revision, and are to be replaced."""
+        if self.is_halted or self.before is None or self.intent is not Intent.RUN:
+            return False
+        return any(not p.draining and p.revision != self.revision for p in self.placements)
+
+    def spec_of(self, placement: Placement) -> JobSpec:
+        """What this worker is started by."""
+        if self.before is not None and placement.revision != self.revision:
+            return self.before
+        return self.spec
 
     def with_status(self, status: Status) -> Job:
         """The job with another status. On leaving the queue it is noted how long it waited, so

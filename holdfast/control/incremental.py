@@ -24,7 +24,6 @@ from holdfast.wire.limits import (
     DEPARTURE_S,
     FINISH_S,
     GATHER_S,
-    REPLICA_READY_S,
     VIEW_WAIT_S,
 )
 
@@ -130,6 +129,6 @@ def clocks(job: Job) -> Iterator[float]:
         yield job.abandoned_s + CHECKPOINT_RETRY_S
     for pause in (GATHER_S, DEPARTURE_S, FINISH_S):
         yield job.status.since_s + pause
-    patience_s = REPLICA_READY_S if spec.serves else GATHER_S
+    patience_s = spec.ready_within_s if spec.serves else GATHER_S
     for placement in job.placements:
         yield placement.since_s + patience_s

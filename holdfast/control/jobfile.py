@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from holdfast.control import units
+from holdfast.control import jobfile_probes, units
 from holdfast.control.spec import (
     CheckpointPolicy,
     JobSpec,
@@ -265,6 +265,9 @@ KEYS: Final[Mapping[str, Callable[[_At], Any]]] = {
     "silence": _At.seconds,
     "notify": _notify,
     "network": _one_of(Network),
+    "ports": jobfile_probes.ports,
+    "ready": jobfile_probes.ready,
+    "live": jobfile_probes.live,
 }
 
 
@@ -282,6 +285,7 @@ def parse(text: str, source: str) -> JobSpec:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise _usage(source, root, "there are fewer lanes than workers", why, fix)
+    jobfile_probes.check(found, lambda what, why, fix: _usage(source, root, what, why, fix))
     for key in ("deadline", "silence"):
         if key in found:
             found[f"{key}_s"] = found.pop(key)
@@ -335,6 +339,7 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["silence"] = units.duration_of(spec.silence_s)
     if spec.network is not Network.ENCRYPTED:
         plain["network"] = spec.network.value
+    plain |= jobfile_probes.plain(spec)
     return plain
 
 

@@ -32,6 +32,7 @@ class Places:
         self.newly_blocked = False
         self.leaving = {node: dict(names) for node, names in world.leaving.items()}
         self._hopeless: dict[Room, int] = {}
+        self._first: list[Claim | None] | None = None
         self._left_in: dict[str, Room] = {}
         for name, queue in world.queues.items():
             if queue.limit is not None:
@@ -42,8 +43,8 @@ class Places:
     def settle(self) -> None:
         """Give the minimums, then the rest; drain what has to go for it."""
         for claim in self.world.claims:
-            if len(claim.held) > claim.most:
-                count = len(claim.held) - claim.most
+            if len(claim.held) > claim.most + claim.surge:
+                count = len(claim.held) - claim.most - claim.surge
                 self._shrink(claim, count, sentences.scaled(claim))
         self._keep_limits()
         starting = [
@@ -66,7 +67,8 @@ class Places:
             missing = claim.least - claim.staying - len(claim.adds)
             if missing > 0 and not self._fill_minimum(claim, missing, failed):
                 continue
-            wanted = claim.most - claim.staying - len(claim.adds) - len(claim.moving)
+            most = claim.most + (0 if claim.moving else claim.surge)
+            wanted = most - claim.staying - len(claim.adds) - len(claim.moving)
             wanted = min(wanted, self._limit_slots(claim))
             if wanted <= 0 or failed.get(claim.need) == 1:
                 continue
@@ -88,6 +90,27 @@ class Places:
             why = sentences.moves_on(claim)
             claim.evicted = dict.fromkeys(claim.evicted, why)
         return True
+
+    def first_to_wait(self) -> list[Claim | None]:
+        """For each kind of thing, the first who has no worker and needs it. For when all is
+        decided: it is looked up once."""
+        if self._first is None:
+            self._first = [None] * len(EMPTY)
+            for claim in self.world.claims:
+                if claim.staying or claim.adds or claim.impossible:
+                    continue
+                for kind, part in enumerate(claim.need):
+                    if part and self._first[kind] is None:
+                        self._first[kind] = claim
+        return self._first
+
+    def free_slots(self, claim: Claim) -> int:
+        """How many of its workers would fit into what is free now."""
+        return self.rooms.count(claim.need)
+
+    def dispensable(self, claim: Claim) -> list[Placement]:
+        """Its workers, in the order in which it would give them up."""
+        return _dispensable(claim)
 
     # --- giving ---------------------------------------------------------------------------------
 
@@ -150,11 +173,23 @@ class Places:
     def _find(self, claim: Claim, count: int) -> list[str]:
         """Free room for up to `count` of its workers, which is taken."""
         has = _counts(claim)
-        if claim.job.spec.serves:
-            return self.rooms.spread(claim.need, count, has)
+        barred = self._barred(claim)
+        if claim.job.spec.serves or barred is not None:
+            return self.rooms.spread(claim.need, count, has, barred)
         # The machines that the job already uses first, the fullest first.
         near = sorted(has, key=lambda node: (-has[node], node))
         return self.rooms.pack(claim.need, count, near)
+
+    def _barred(self, claim: Claim) -> set[str] | None:
+        """Machines where its fixed ports are in use; None: it has none."""
+        ports = claim.job.spec.fixed_ports
+        if not ports:
+            return None
+        barred = {node for node, used in self.world.ports.items() if not ports.isdisjoint(used)}
+        for other in self.world.claims:
+            if not ports.isdisjoint(other.job.spec.fixed_ports):
+                barred.update(other.adds)
+        return barred
 
     def _block(self, claim: Claim) -> None:
         claim.blocked = True
@@ -208,6 +243,8 @@ class Places:
                 for placement in reversed(other.held):
                     if placement.worker not in other.evicted:
                         there.setdefault(placement.node, []).append((other, placement))
+        for node in self._barred(claim) or ():
+            there.pop(node, None)
         costs = [(self._cost(claim, node, there[node], spare)[0], node) for node in there]
         heapify(costs)
         found: list[str] = []

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.control import codec, filing
+from holdfast.control import codec, filing, updating
 from holdfast.control.asked import Asked
 from holdfast.control.codec import Entry, State, Wish
 from holdfast.control.facts import Intent, Job, Phase, Queue, Setting, Status
@@ -70,9 +70,24 @@ class ControlPlane:
             raise Conflict(
                 f"there is a job {name} already",
                 why="a name is free again when its job has ended and was removed",
-                fix=f"choose another name, or: holdfast remove {name}",
+                fix=f"choose another name, or: holdfast remove {name};"
+                " one that serves gets another program by: holdfast update JOB.YAML",
             ) from error
         return codec.job_of(wish, state, view=None, placements=(), checkpoints=(), settings=())
+
+    def update(self, spec: JobSpec) -> Job:
+        """Let a job that serves have another spec: its replicas are replaced one after another
+        where it matters to them. `Refused`: what cannot be changed."""
+        job = spec.name
+        state = self._open_job(job)
+        placed = {placement.revision for placement in self._filed(job).job.placements}
+        now_s = self._now_s()
+
+        def change(wish: Wish) -> Wish:
+            return updating.changed(wish, spec, state.halted, placed, now_s)
+
+        self._change(job, change, "update")
+        return self._filed(job).job
 
     def set_intent(self, job: str, intent: Intent) -> None:
         """Run, pause or stop it. A job that is to stop is not let run again."""
@@ -244,19 +259,22 @@ class ControlPlane:
         plain = Config(self._session, path).get().value
         return None if plain is None else codec.wish_from(path, plain).submission
 
-    def _open_job(self, job: str) -> None:
-        """`Missing` if there is no such job, `Refused` if it has ended."""
+    def _open_job(self, job: str) -> State:
+        """What the leader says of it. `Missing` if there is no such job, `Refused` if it has
+        ended."""
         path = filing.state_path(filing.check_name("job", job))
         fact = self._facts.read(path, fresh=True)
         if fact is None:
             raise _missing(job)
-        phase = codec.state_from(path, fact.data).status.phase
+        state = codec.state_from(path, fact.data)
+        phase = state.status.phase
         if phase.final:
             raise Refused(
                 f"job {job} has {phase.value}",
                 why="nothing changes about a job that has ended",
                 fix="submit a new one",
             )
+        return state
 
     def _change(self, job: str, change: Callable[[Wish], Wish], text: str) -> None:
         self._open_job(job)

@@ -20,6 +20,12 @@ class NodeRoom:
     draining: bool = False
 
 
+def surge_of(job: Job) -> int:
+    """How many workers more than it is to have it may have for a while: a new replica is ready
+    before an old one leaves."""
+    return 1 if job.is_updating else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Add:
     """One worker to add now: its room on `node` is really free."""
@@ -100,7 +106,11 @@ def _applied_to(job: Job, of: JobPlan) -> Job:
         replace(placement, draining=True) if placement.worker in drained else placement
         for placement in job.placements
     ]
-    new = [Placement(job.next_worker + index, add.node) for index, add in enumerate(of.add)]
+    revision = job.wanted_revision
+    new = [
+        Placement(job.next_worker + index, add.node, revision=revision)
+        for index, add in enumerate(of.add)
+    ]
     return replace(job, placements=(*kept, *new), next_worker=job.next_worker + len(new))
 
 
@@ -151,7 +161,7 @@ def _wrong_with_job(of: JobPlan, job: Job, known: set[str]) -> list[str]:
     after = len(before) - len(drained) + len(of.add)
     if after != of.workers:
         wrong.append(f"{job.name}: has {after} workers afterwards, and the plan says {of.workers}")
-    if of.add and after > job.spec.workers_max:
+    if of.add and after > job.spec.workers_max + surge_of(job):
         wrong.append(f"{job.name}: {after} workers are more than {job.spec.workers_max}")
     if (of.add or of.drain) and 0 < after < job.spec.workers_min:
         wrong.append(f"{job.name}: {after} workers are fewer than {job.spec.workers_min}")

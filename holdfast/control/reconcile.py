@@ -29,7 +29,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from holdfast.control import checkpoints, life, membership, serving
+from holdfast.control import checkpoints, life, membership, serving, updating
 from holdfast.control.commands import (
     CommitCheckpoint,
     Decision,
@@ -49,7 +49,7 @@ from holdfast.control.life import Departure
 from holdfast.control.plans import JobPlan, NodeRoom, Plan
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spans import lasts
-from holdfast.control.spec import Network, Resources
+from holdfast.control.spec import JobSpec, Network, Resources
 from holdfast.wire import talk
 from holdfast.wire.limits import REPLICA_NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
 
@@ -205,9 +205,12 @@ def _place_and_drain(
         worker = job.next_worker
         for add in plan.add[: life.may_start(job, len(plan.add), now_s)]:
             if add.node in observed.nodes:
-                placed = Placement(worker, add.node, since_s=now_s)
+                revision = job.wanted_revision
+                placed = Placement(worker, add.node, since_s=now_s, revision=revision)
                 yield Decision(Place(job.name, placed), f"worker {worker}: {add.reason}")
                 worker += 1
+    if job.is_updating:
+        yield from updating.steps(sight, plan, now_s)
     for out in plan.drain:
         found = sight.living.get(out.worker)
         if job.spec.serves and serving.stays_yet(sight, out.worker, plan, now_s):
@@ -228,29 +231,33 @@ def _starts(sight: Sight) -> Iterator[Decision]:
         placement = sight.living[worker]
         if worker in sight.unheard:
             continue
+        spec = job.spec_of(placement)
         order = StartWorker(
             node=placement.node,
             job=job.name,
             worker=worker,
-            bundle=job.spec.bundle,
-            command=job.spec.command,
-            resources=job.spec.resources,
-            environment=_environment(job),
-            silence_s=job.spec.silence_s,
-            queue=job.spec.queue,
+            bundle=spec.bundle,
+            command=spec.command,
+            resources=spec.resources,
+            environment=_environment(spec),
+            silence_s=spec.silence_s,
+            queue=spec.queue,
+            ports=spec.ports,
+            ready=spec.ready,
+            live=spec.live,
         )
         yield Decision(order, f"worker {worker} is placed on {placement.node}, not reported there")
 
 
-def _environment(job: Job) -> Mapping[str, str]:
+def _environment(spec: JobSpec) -> Mapping[str, str]:
     first = {
-        talk.LANES_VARIABLE: str(job.spec.lanes),
-        talk.MODE_VARIABLE: job.spec.mode.value,
+        talk.LANES_VARIABLE: str(spec.lanes),
+        talk.MODE_VARIABLE: spec.mode.value,
     }
-    if job.spec.network is Network.TRUSTED:
-        first[talk.NETWORK_VARIABLE] = job.spec.network.value
-    if job.spec.settings:
-        first[talk.SETTINGS_VARIABLE] = json.dumps(dict(job.spec.settings), sort_keys=True)
+    if spec.network is Network.TRUSTED:
+        first[talk.NETWORK_VARIABLE] = spec.network.value
+    if spec.settings:
+        first[talk.SETTINGS_VARIABLE] = json.dumps(dict(spec.settings), sort_keys=True)
     return first
 
 

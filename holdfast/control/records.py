@@ -17,13 +17,14 @@ from holdfast.control.commands import (
     Drain,
     DropCheckpoint,
     Finish,
+    HaltUpdate,
     Place,
     Record,
     SetStatus,
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import Checkpoint, Desired, ExitKind, Job, Phase
+from holdfast.control.facts import Checkpoint, Desired, ExitKind, Halt, Job, Phase
 from holdfast.wire.errors import BugError, Conflict
 from holdfast.wire.limits import FAILURES_KEPT
 
@@ -55,6 +56,8 @@ def apply_record(
             return _drop(job, record)
         case CondemnCheckpoint():
             return _condemn(job, record)
+        case HaltUpdate():
+            return _halt(job, record)
 
 
 def apply_to(
@@ -223,3 +226,11 @@ def _condemn(job: Job, record: CondemnCheckpoint) -> Job:
     if record.step != job.committed_step:
         raise _conflict(job.name, f"its newest checkpoint is {job.committed_step} by now")
     return replace(job, checkpoints=job.checkpoints[:-1])
+
+
+def _halt(job: Job, record: HaltUpdate) -> Job:
+    if job.revision != record.revision:
+        raise _conflict(job.name, f"its revision is {job.revision} by now")
+    if job.is_halted:
+        return job
+    return replace(job, halted=Halt(record.revision, record.reason))

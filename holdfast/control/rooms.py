@@ -10,7 +10,7 @@ of a service are spread instead: a machine that dies shall take as few of them a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from holdfast.control.spec import Resources
@@ -127,18 +127,28 @@ class Rooms:
             found += [node_found] * fits
         return found
 
-    def spread(self, need: Room, count: int, has: Mapping[str, int]) -> list[str]:
+    def spread(
+        self,
+        need: Room,
+        count: int,
+        has: Mapping[str, int],
+        barred: Container[str] | None = None,
+    ) -> list[str]:
         """As `pack`, but each goes where there are the fewest so far (`has`, by node); among those
-        to the machine that takes the most."""
+        to the machine that takes the most. `barred`: not there, and one on each machine alone."""
         shelf = self._shelf(need)
-        order = [(has.get(node, 0), -fits, node) for node, fits in shelf.slots.items() if fits]
+        order = [
+            (has.get(node, 0), -fits, node)
+            for node, fits in shelf.slots.items()
+            if fits and not (barred is not None and node in barred)
+        ]
         heapify(order)
         found: list[str] = []
         while order and len(found) < count:
             there, _, node = heappop(order)
             self._take_free(node, need, 1)
             found.append(node)
-            if shelf.slots[node]:
+            if shelf.slots[node] and barred is None:
                 heappush(order, (there + 1, -shelf.slots[node], node))
         return found
 
@@ -183,6 +193,10 @@ class Rooms:
         if node not in self.free:
             return 0
         return slots(need, plus(self.free[node], self.soon.get(node, EMPTY)))
+
+    def count(self, need: Room) -> int:
+        """How many workers of this need fit into what is free."""
+        return sum(self._shelf(need).slots.values())
 
     def _take_free(self, node: str, need: Room, count: int) -> None:
         free = minus(self.free[node], times(need, count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.control import holders
 from holdfast.control.claims import Claim
 from holdfast.control.rooms import Room, times
 
@@ -42,6 +43,8 @@ def adds(claim: Claim) -> str:
     if claim.moving:
         nodes = ", ".join(sorted({placement.node for placement in claim.moving}))
         return f"{workers(len(claim.adds))} in place of those that must leave {nodes}"
+    if claim.surge and after > claim.most:
+        return "one more while it is updated: it is ready before an old one leaves"
     if claim.staying < claim.least:
         return f"back from {claim.staying} to {workers(after)}: its minimum is {claim.least}"
     return f"grows from {claim.staying} to {workers(after)}: there is free room"
@@ -98,6 +101,8 @@ def _rank(claim: Claim) -> str:
 
 def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
     """What a job with fewer workers than it wants waits for."""
+    if claim.impossible and claim.job.spec.fixed_ports:
+        return _port_in_use(claim, places)
     if claim.impossible:
         return (
             f"the machines that are here, all empty, could not hold its minimum of"
@@ -118,9 +123,29 @@ def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
         return f"{start}: queue {claim.queue} is at its limit{end}"
     if claim.blocked or claim.target > has:
         cause = "what is free is in pieces too small, and nobody's share may be taken for it"
+    elif not has and (held := holders.of(claim, places, missing)):
+        return f"{start}; {held}{end}"
     else:
         cause = "it is held by jobs that go first or came first"
     return f"{start}: {cause}{end}"
+
+
+def _port_in_use(claim: Claim, places: Places) -> str:
+    """Why too few machines can hold a worker whose ports are fixed."""
+    spec = claim.job.spec
+    fixed = sorted(spec.fixed_ports)
+    ports = f"port {fixed[0]}" if len(fixed) == 1 else f"ports {', '.join(map(str, fixed))}"
+    others = {
+        job
+        for used in places.world.ports.values()
+        for port, job in used.items()
+        if port in spec.fixed_ports and job != claim.name
+    }
+    held = f", and {_list(sorted(others))} has it" if others else ""
+    return (
+        f"waits for {workers(claim.least)} on as many machines: {ports} of its job file is fixed,"
+        f" so each holds one{held}; `ports: [{', '.join(sorted(spec.ports))}]` lets each choose"
+    )
 
 
 def _nth(claim: Claim, place: int) -> str:

@@ -10,8 +10,9 @@ workers stay in the phase READY: each has found out on its own what it is to ser
 - *A replica whose machine comes back* is a stray, like any worker, but it answers: it stays until
   those that were placed in its stead are ready (`kept_strays`).
 - *A replica that is to leave* (its machine is drained, there are too many) goes when those that
-  were placed to take over are ready. It waits for each at most `REPLICA_READY_S`, and not for those
-  that fail again and again.
+  were placed to take over are ready. It waits for each at most `ready_within_s` of the spec, and
+  not for those that fail again and again.
+- *A replica of another revision* than the job's is replaced: see `updating`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Reports, Sight
 from holdfast.control.spans import lasts
 from holdfast.wire.causes import cause_of
-from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX, REPLICA_READY_S
+from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX
 
 _READY = (WorkerPhase.READY, WorkerPhase.RUNNING)
 
@@ -78,12 +79,13 @@ def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure 
     own = exit_.kind.is_failure or exit_.kind is ExitKind.DONE
     if not own or sight.gone[worker].draining:
         return None
-    return Failure(worker, exit_.detail or exit_.kind.value, now_s)
+    revision = sight.gone[worker].revision
+    return Failure(worker, exit_.detail or exit_.kind.value, now_s, revision=revision)
 
 
 def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
     """Whether a replica that is to leave waits for those that take over."""
-    if not _is_ready(sight, worker) or row(sight.job).rounds > REPLACEMENT_ROUNDS_MAX:
+    if not is_ready(sight, worker) or row(sight.job).rounds > REPLACEMENT_ROUNDS_MAX:
         return False
     if plan.add:
         return True
@@ -91,8 +93,8 @@ def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
     return any(
         other not in out
         and not placement.draining
-        and not _is_ready(sight, other)
-        and lasts(placement.since_s, REPLICA_READY_S, now_s)
+        and not is_ready(sight, other)
+        and lasts(placement.since_s, sight.job.spec.ready_within_s, now_s)
         for other, placement in sight.living.items()
     )
 
@@ -106,7 +108,7 @@ def kept_strays(sight: Sight, reports: Reports, plan: JobPlan) -> frozenset[int]
     if job.status.phase.final or job.intent.stops:
         return frozenset()
     staying = sight.living.keys() - sight.leaving
-    ready = sum(_is_ready(sight, worker) for worker in staying)
+    ready = sum(is_ready(sight, worker) for worker in staying)
     wanted = job.spec.workers_max if job.workers_wanted is None else job.workers_wanted
     keep = wanted - ready
     if len(staying) == ready < wanted and not plan.add:
@@ -130,9 +132,10 @@ def going(sight: Sight, plan: JobPlan, now_s: float) -> tuple[Phase, str]:
         return job.status.phase, job.status.reason  # the next look says what came of it
     if not sight.living:
         return Phase.QUEUED, rests or plan.waits or "waits for its replicas to be placed"
-    more = "".join(f"; {said}" for said in (rests, plan.waits) if said)
+    told = (rests, plan.waits, _update(sight))
+    more = "".join(f"; {said}" for said in told if said)
     staying = sight.living.keys() - sight.leaving
-    ready = sum(_is_ready(sight, worker) for worker in staying)
+    ready = sum(is_ready(sight, worker) for worker in staying)
     if leaving := len(sight.leaving):
         return Phase.SHRINKING, f"on {replicas(ready)}; {leaving} to leave{more}"
     coming = len(staying) - ready
@@ -156,6 +159,20 @@ def _rests(job: Job, held: int) -> str:
     return f"{replicas(held)} started again after a pause of {pause:g} s, for {times}: {said}"
 
 
-def _is_ready(sight: Sight, worker: int) -> bool:
+def _update(sight: Sight) -> str:
+    """How far an update is, or why it was stopped."""
+    job = sight.job
+    if job.halted is not None and job.is_halted:
+        return f"its update was stopped: {job.halted.reason}"
+    if not job.is_updating:
+        return ""
+    staying = {worker: held for worker, held in sight.living.items() if not held.draining}
+    new = [worker for worker, held in staying.items() if held.revision == job.revision]
+    ready = sum(is_ready(sight, worker) for worker in new)
+    return f"it is being updated, {ready} of the new ones are ready"
+
+
+def is_ready(sight: Sight, worker: int) -> bool:
+    """Whether it says, or its probe says, that it is."""
     facts = sight.facts.get(worker)
     return facts is not None and facts.phase in _READY

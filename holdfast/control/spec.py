@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from holdfast.wire.limits import REPLICA_READY_S
+from holdfast.wire.probes import Probe
 from holdfast.wire.room import Resources
 
 __all__ = ["CheckpointPolicy", "JobSpec", "Mode", "Network", "Resources", "RestartPolicy"]
@@ -70,6 +72,20 @@ class JobSpec:
     silence_s: float | None = None  # a worker without progress for so long has hung; None: ours
     notify: tuple[str, ...] = ()
     network: Network = Network.ENCRYPTED
+    ports: Mapping[str, int] = field(default_factory=dict)  # 0: the agent chooses one
+    ready: Probe | None = None
+    live: Probe | None = None
+
+    @property
+    def fixed_ports(self) -> frozenset[int]:
+        """Ports of which a machine has one: so it holds one worker of this job."""
+        return frozenset(number for number in self.ports.values() if number)
+
+    @property
+    def ready_within_s(self) -> float:
+        """How long a new replica may take until it is ready, before others stop waiting for it."""
+        asked = self.ready or self.live
+        return REPLICA_READY_S if asked is None or asked.within_s is None else asked.within_s
 
     @property
     def serves(self) -> bool:

@@ -15,6 +15,7 @@ from holdfast.wire.limits import (
     SERVICE_REPLICAS_MAX,
     UPDATE_TRIES_MAX,
 )
+from holdfast.wire.talk import REPLICA_MODULE
 
 
 def spec_of(service: Service) -> JobSpec:
@@ -22,7 +23,7 @@ def spec_of(service: Service) -> JobSpec:
     before whole jobs. Those above it take from what other jobs have above their own minimum."""
     return JobSpec(
         name=job_name(service.name),
-        command=("python", "-m", "holdfast.serve.replica", service.name),
+        command=("python", "-m", REPLICA_MODULE, service.name),
         queue=service.queue,
         priority=service.priority,
         workers_min=1,

@@ -26,6 +26,7 @@ from holdfast.wire.orders import (
     TakeShare,
     View,
 )
+from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
@@ -197,6 +198,42 @@ def _start_message(order: StartWorker) -> pb.Start:
         secret=order.secret,
         queue=order.queue,
         user=order.user,
+        ports=dict(order.ports),
+        ready=_probe_message(order.ready),
+        live=_probe_message(order.live),
+    )
+
+
+def _probe_message(probe: Probe | None) -> pb.Probe | None:
+    if probe is None:
+        return None
+    return pb.Probe(
+        kind=probe.kind.value,
+        port=probe.port,
+        path=probe.path,
+        command=probe.command,
+        every_s=probe.every_s,
+        timeout_s=probe.timeout_s,
+        failures=probe.failures,
+        within_s=probe.within_s,
+    )
+
+
+def _probe_from(message: pb.Probe) -> Probe:
+    if message.kind not in {kind.value for kind in ProbeKind}:
+        raise malformed(f"a probe of kind {message.kind!r:.50}")
+    # Written so that a NaN fails too.
+    if not (message.every_s > 0 and message.timeout_s > 0 and message.failures > 0):
+        raise malformed(f"a probe every {message.every_s} s, {message.failures} failures")
+    return Probe(
+        ProbeKind(message.kind),
+        message.port,
+        message.path,
+        tuple(message.command),
+        message.every_s,
+        message.timeout_s,
+        message.failures,
+        message.within_s if message.HasField("within_s") else None,
     )
 
 
@@ -229,6 +266,9 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         secret=start.secret,
         queue=start.queue,
         user=start.user,
+        ports=dict(start.ports),
+        ready=_probe_from(start.ready) if start.HasField("ready") else None,
+        live=_probe_from(start.live) if start.HasField("live") else None,
     )
 
 
@@ -315,6 +355,8 @@ def _worker_message(facts: WorkerFacts) -> pb.WorkerFacts:
         ending=facts.ending,
         suspects=sorted(facts.suspects),
         metrics=dict(facts.metrics),
+        endpoints=dict(facts.endpoints),
+        trouble=text(facts.trouble),
     )
 
 
@@ -350,6 +392,8 @@ def _worker_from(message: pb.WorkerFacts) -> WorkerFacts:
         ending=message.ending,
         suspects=frozenset(message.suspects),
         metrics=dict(message.metrics),
+        endpoints=dict(message.endpoints),
+        trouble=message.trouble,
     )
 
 

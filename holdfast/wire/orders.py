@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.wire.probes import Probe
 from holdfast.wire.room import Resources
 
 
@@ -46,7 +47,8 @@ class StartWorker:
     """Start this worker, once. Without a sign of progress for `silence_s` it has hung; None: the
     agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
     is sent. `queue`: whose locks and values it may share; empty: none. `user`: whom it runs as;
-    empty: as the agent does."""
+    empty: as the agent does. `ports`: by name, the number that it listens at; 0: the agent chooses
+    one."""
 
     node: str
     job: str
@@ -59,6 +61,9 @@ class StartWorker:
     secret: str = field(default="", repr=False, compare=False)
     queue: str = ""
     user: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    ready: Probe | None = None
+    live: Probe | None = None
 
 
 @dataclass(frozen=True, slots=True)

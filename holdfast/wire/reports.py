@@ -74,6 +74,8 @@ class WorkerFacts:
 
     `ending`: the step that it holds is the job's last one, and it waits until that is committed.
     `suspects`: members of its view that it cannot reach, or that have been silent for too long.
+    `endpoints`: where the ports that its job file names are, `host:port`. `trouble`: what its
+    probes say of it, if they do not pass.
     """
 
     job: str
@@ -90,6 +92,8 @@ class WorkerFacts:
     ending: bool = False
     suspects: frozenset[int] = frozenset()
     metrics: Mapping[str, float] = field(default_factory=dict)  # for people: loss, throughput
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ WARM_VARIABLE: Final = "HOLDFAST_WARM"  # set by the job: "0" start cold, "1" wa
 # Settings that say how much a step takes: whole numbers from 1 on, live.
 SIZE_SETTINGS: Final = ("lane_batch", "accumulate")
 SERVES: Final = "serve"  # the mode of a worker that is a replica
+REPLICA_MODULE: Final = "holdfast.serve.replica"  # the program of a service's replicas
 # In the worker's folder.
 SOCKET_NAME: Final = "agent.sock"
 WORD_NAME: Final = "word"

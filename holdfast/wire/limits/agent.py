@@ -106,3 +106,32 @@ GPU_SHARE_MAX: Final = 64
 SCRIPT_LOOK_BYTES: Final = 256 * 1024
 # Trying whether a worker can have a /tmp of its own: a small process, on a busy machine.
 SANDBOX_TRY_S: Final = 10.0
+# A probe is asked so often, may take so long, and so many failures in a row mean no. Others ask
+# every ten seconds; a loopback or a rack is asked twice as often for nothing.
+PROBE_EVERY_S: Final = 5.0
+PROBE_TIMEOUT_S: Final = 2.0
+PROBE_FAILURES: Final = 3
+# What a job file may say of them.
+PROBE_EVERY_S_MIN: Final = 0.1
+PROBE_EVERY_S_MAX: Final = 3_600.0
+PROBE_TIMEOUT_S_MIN: Final = 0.05
+PROBE_TIMEOUT_S_MAX: Final = 300.0
+PROBE_FAILURES_MAX: Final = 1_000
+# Until a probe has passed once it is asked so often at least: people wait for the first answer.
+PROBE_FIRST_S: Final = 0.25
+# Of an answer over HTTP only the first line is read, and of a command's output so much is kept.
+PROBE_LINE_BYTES_MAX: Final = 8 * 1024
+PROBE_OUTPUT_BYTES_MAX: Final = 4 * 1024
+# The output of a command is taken from its pipe in such pieces: what a pipe holds.
+PROBE_READ_BYTES: Final = 64 * 1024
+# Commands of probes that run at once on one machine; the others wait their turn.
+PROBE_COMMANDS_MAX: Final = 16
+# What people are told of a probe that fails.
+PROBE_DETAIL_CHARACTERS_MAX: Final = 300
+# A program without a probe that never used the link is ready when it has run for so long: whoever
+# cannot start (a wrong argument, a port that is taken) has ended by then.
+PROGRAM_SETTLES_S: Final = 3.0
+# From SIGTERM to SIGKILL for a worker whose `live` probe says no.
+LIVE_NOTICE_S: Final = 10.0
+# Ports that a job file may name.
+JOB_PORTS_MAX: Final = 16

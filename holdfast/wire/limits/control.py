@@ -41,6 +41,8 @@ FINISH_S: Final = 600.0
 REPLICA_READY_S: Final = 120.0
 # So many rounds in which those that should take over fail; then it does not wait any more.
 REPLACEMENT_ROUNDS_MAX: Final = 3
+# So many ends of new replicas by their own fault, and an update is stopped.
+UPDATE_FAILURES_MAX: Final = 3
 # Failures that a job remembers, one for each round of restarts.
 FAILURES_KEPT: Final = 32
 # A reason may be a traceback; the end of it says most, and it is written to a znode.

@@ -198,7 +198,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user", "ports", "ready", "live")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,13 @@ class Start(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class PortsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +221,9 @@ class Start(_message.Message):
     SECRET_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
@@ -222,7 +232,30 @@ class Start(_message.Message):
     secret: str
     queue: str
     user: str
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
+    ports: _containers.ScalarMap[str, int]
+    ready: Probe
+    live: Probe
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ..., ports: _Optional[_Mapping[str, int]] = ..., ready: _Optional[_Union[Probe, _Mapping]] = ..., live: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("kind", "port", "path", "command", "every_s", "timeout_s", "failures", "within_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    port: str
+    path: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    every_s: float
+    timeout_s: float
+    failures: int
+    within_s: float
+    def __init__(self, kind: _Optional[str] = ..., port: _Optional[str] = ..., path: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., every_s: _Optional[float] = ..., timeout_s: _Optional[float] = ..., failures: _Optional[int] = ..., within_s: _Optional[float] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("number", "members", "restore_step", "manifest", "settings")
@@ -317,7 +350,7 @@ class NodeFacts(_message.Message):
     def __init__(self, node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerFacts, _Mapping]]] = ...) -> None: ...
 
 class WorkerFacts(_message.Message):
-    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics")
+    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics", "endpoints", "trouble")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +358,13 @@ class WorkerFacts(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class EndpointsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +379,8 @@ class WorkerFacts(_message.Message):
     ENDING_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     job: str
     worker: int
     phase: Phase
@@ -353,7 +395,9 @@ class WorkerFacts(_message.Message):
     ending: bool
     suspects: _containers.RepeatedScalarFieldContainer[int]
     metrics: _containers.ScalarMap[str, float]
-    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    endpoints: _containers.ScalarMap[str, str]
+    trouble: str
+    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class Parts(_message.Message):
     __slots__ = ("attempt", "parts")

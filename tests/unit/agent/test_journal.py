@@ -27,14 +27,18 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.journal import NAME, Journal
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
+from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, ExitKind
 from tests.unit.agent.driving import start
 
 KEY = Key("job", 1)
+PROBE = Probe(ProbeKind.EXEC, command=("true",), within_s=3.0)
 BATCHES: list[list[Entry]] = [
     [TermSeen(3), Accepted(start(environment={"A": "ä"}), Slots((1,), (0,), (20000, 20001)))],
     [Started(KEY, Identity(4, 5, "boot"))],
     [Held(KEY, 1, None), Stopping(KEY, 12.5, hung=True)],
+    [Held(KEY, 0, None, ready=False, linked=False), Stopping(KEY, 12.5, unwell="live: no")],
+    [Accepted(start(3, ports={"http": 0}, ready=PROBE, live=PROBE), Slots((), (), (7, 8, 9)))],
     [Moved(KEY, Slots((), (), (7, 8))), Stopping(KEY, 12.5, frozen=True)],
     [Exited(KEY, Exit(ExitKind.HUNG, "ö\n")), Forgotten(KEY)],
 ]
@@ -99,7 +103,7 @@ def test_a_journal_torn_at_any_byte_gives_whole_batches_and_goes_on(tmp_path: Pa
             journal.append([TermSeen(99)])
             assert read(tmp_path) == ([*recovery.entries, TermSeen(99)], 0)
         journal.close()
-    assert counts == {0, 2, 3, 5, 7}
+    assert counts == {0, 2, 3, 5, 7, 8, 10}
 
 
 def test_a_tail_of_anything_but_a_batch_is_cut(tmp_path: Path) -> None:

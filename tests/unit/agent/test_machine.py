@@ -261,10 +261,23 @@ def test_a_worker_that_waits_for_a_view_has_not_hung() -> None:
     assert agent.machine.wake_s is None
 
 
-def test_a_worker_that_never_introduces_itself_has_hung() -> None:
+def test_a_worker_that_has_connected_and_says_nothing_has_hung() -> None:
+    agent = Driven()
+    key = agent.started()
+    agent.handle(Connected(key))
+    assert agent.machine.wake_s == WORKER_SILENCE_S
+
+
+def test_a_training_that_never_connects_is_held_to_what_its_job_file_says() -> None:
+    agent = Driven()
+    agent.started(silence_s=60.0)
+    assert agent.machine.wake_s == 60.0
+
+
+def test_a_program_that_knows_nothing_of_us_never_hangs_by_our_rule() -> None:
     agent = Driven()
     agent.started()
-    assert agent.machine.wake_s == WORKER_SILENCE_S
+    assert agent.machine.wake_s is None
 
 
 def test_an_agent_that_was_asleep_holds_nobody_to_have_hung() -> None:

