@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import completing
 from holdfast.wire.errors import Missing, Unavailable
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ ClusterOption = Annotated[
     typer.Option("--cluster", help="The cluster's folder.", envvar="HOLDFAST_CLUSTER"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=completing.jobs)
+]
 # What runs is asked of the leader; a listing does not wait for one longer than a person would.
 _LEADER_S = 2.0
 
@@ -64,15 +67,21 @@ class Opened:
 
 
 @contextmanager
-def opened(folder: Path | None) -> Iterator[Opened]:
-    """Connect to the cluster that `folder`, the environment or this place names."""
+def opened(folder: Path | None, *, patience_s: float | None = None) -> Iterator[Opened]:
+    """Connect to the cluster that `folder`, the environment or this place names. `patience_s`: for
+    the connection, and for each question; otherwise what an ensemble may need."""
     from holdfast.control.plane import ControlPlane
     from holdfast.launch import cluster as clusters
 
     found = clusters.find(folder)
     _check_up(found)
-    with found.session() as session:
+    waits = {} if patience_s is None else _waits(patience_s)
+    with found.session(**waits) as session:
         yield Opened(found, session, ControlPlane(session))
+
+
+def _waits(patience_s: float) -> dict[str, float]:
+    return {"timeout_s": patience_s, "operation_timeout_s": patience_s}
 
 
 def _check_up(cluster: Cluster) -> None:

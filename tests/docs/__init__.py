@@ -7,8 +7,8 @@ fence says (the first word is what GitHub highlights by; it shows none of the re
     ```console                    the same with a prompt (`$ `) and output; each command by itself.
                                   `^C` in the output: Ctrl-C was pressed; `error` at its beginning:
                                   the command is refused, with that line
-    ```python, ```yaml, ...       a file, if its first line is a comment that names it: `# job.yaml`;
-                                  else Python is run as it is
+    ```python, ```yaml, ...       a file, if its first line is a comment that names it, as in
+                                  `# job.yaml`; else Python is run as it is
     ```text, ```diff              nothing to run: output, a drawing, a change
 
 and behind the first word:

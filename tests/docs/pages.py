@@ -17,7 +17,9 @@ SHELL: Final = ("sh", "bash")
 PROGRAMS: Final = ("py", "python")
 # Nothing that anybody runs.
 SHOWN: Final = ("text", "diff")
-_FENCE: Final = re.compile(r"^(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.M | re.S)
+_FENCE: Final = re.compile(
+    r"^(?P<fence>`{3,})(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.M | re.S
+)
 _NAMED: Final = re.compile(r"(?:#|//) (?P<name>[\w./-]+\.\w+)")
 _KEYS: Final = ("exit", "output", "skip", "when")
 
@@ -97,12 +99,16 @@ def _block(page: str, line: int, info: str, text: str) -> Block:
     language, *rest = shlex.split(info) or [""]
     where = f"{page}:{line}"
     if not language:
-        raise BadFence(f"{where}: the fence does not say what this is: sh, console, python, text, ...")
+        raise BadFence(
+            f"{where}: the fence does not say what this is: sh, console, python, text, ..."
+        )
     given: dict[str, str] = {}
     for word in rest:
         key, _, value = word.partition("=")
         if key not in _KEYS or (key in ("skip", "when") and not value):
-            raise BadFence(f"{where}: {word!r} is none of {', '.join(_KEYS)} (tests/docs/__init__.py)")
+            raise BadFence(
+                f"{where}: {word!r} is none of {', '.join(_KEYS)} (tests/docs/__init__.py)"
+            )
         given[key] = value
     block = Block(
         page,
@@ -126,7 +132,9 @@ def _check(block: Block) -> None:
     elif block.language in SHOWN:
         given = re.search(r"^(\$ |holdfast |python |pip |curl |make )", block.text, re.M)
         if given:
-            raise BadFence(f"{block}: {given[0].strip()!r} is a command, in a block that nobody runs")
+            raise BadFence(
+                f"{block}: {given[0].strip()!r} is a command, in a block that nobody runs"
+            )
     elif block.language not in (*SHELL, *PROGRAMS) and not block.file and not block.skip:
         raise BadFence(f"{block}: its first line does not name the file that it is: # name.ext")
 

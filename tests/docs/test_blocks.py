@@ -49,7 +49,6 @@ NOT_RUN: dict[str, dict[str, int]] = {
 }
 
 
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_what_is_not_run_is_listed_here_with_its_reason(path: Path) -> None:
     page = path.relative_to(ROOT).as_posix()
@@ -73,7 +72,7 @@ def _tests_in(reason: str) -> list[str]:
     return re.findall(r"tests/\S+\.py", reason)
 
 
-# --- commands that nobody runs: they exist, with these options ------------------------------------
+# --- commands, whether they are run or only shown: they exist, with these options ------------------
 
 
 def _command(words: list[str]) -> tuple[Any, list[str]]:
@@ -104,11 +103,10 @@ def _given(block: Block) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_commands_that_are_only_shown_exist_with_their_options(path: Path) -> None:
+def test_every_command_exists_with_its_options(path: Path) -> None:
     wrong = {
         line: unknown
         for block in blocks(path)
-        if not block.runs
         for line in _given(block)
         if (unknown := _unknown(line))
     }

@@ -14,8 +14,6 @@ from tests.docs.reader import Reader
 pytestmark = pytest.mark.engines
 
 
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_everything_on_the_page_works_in_its_order(
     path: Path, tools: Path, shared: Path, tmp_path: Path
