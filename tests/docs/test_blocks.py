@@ -72,7 +72,7 @@ def _tests_in(reason: str) -> list[str]:
     return re.findall(r"tests/\S+\.py", reason)
 
 
-# --- commands, whether they are run or only shown: they exist, with these options ------------------
+# --- commands, run or only shown: they exist, with these options ----------------------------------
 
 
 def _command(words: list[str]) -> tuple[Any, list[str]]:
@@ -195,7 +195,7 @@ def test_a_reader_does_one_thing_after_the_other(tmp_path: Path) -> None:
         "```ini\n# a/b.ini\nx\n```\n```sh\ntest -e a/b.ini\ncd a\n```\n"
         "```console output\n$ cat b.ini && pwd | tail -c 3\nx\n/a\n```\n"
         "```sh exit=3\nexit 3\n```\n"
-        "```console\n$ echo said; sleep 600\nsaid\n^C\n```\n",
+        "```console\n$ sh -c 'echo said; exec sleep 600'\nsaid\n^C\n```\n",
     )
 
 
