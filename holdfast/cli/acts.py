@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, completing, listing, output, times
 from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
 from holdfast.wire.errors import Refused, Usage
 
@@ -175,7 +175,12 @@ def stop(
 
 
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs that have ended.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB…", help="Jobs that have ended.", autocompletion=completing.jobs
+        ),
+    ],
     cluster: ClusterOption = None,
 ) -> None:
     """Forget jobs that have ended: their history, their checkpoints. Their names are free again."""

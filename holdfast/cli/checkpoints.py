@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import completing, listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Usage
 
@@ -33,7 +33,12 @@ _PROGRESS_S = 1.0
 
 def checkpoints(
     words: Annotated[
-        list[str], typer.Argument(metavar="JOB | export JOB STEP DIR", help="See the examples.")
+        list[str],
+        typer.Argument(
+            metavar="JOB | export JOB STEP DIR",
+            help="See the examples.",
+            autocompletion=completing.jobs,
+        ),
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Read every part of each.")] = False,
     cluster: ClusterOption = None,

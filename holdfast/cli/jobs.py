@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import listing, output, phrases, times
+from holdfast.cli import completing, listing, output, phrases, times
 from holdfast.cli.given import given_settings
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, opened
 from holdfast.wire.reports import SETTING_METRIC
@@ -34,7 +34,10 @@ JOBS_EXAMPLES = """[bold]Examples[/]
 
 
 def jobs(
-    name: Annotated[str | None, typer.Argument(metavar="[JOB]", help="One job in full.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="One job in full.", autocompletion=completing.jobs),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", "-a", help="Also those long ended.")] = False,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,

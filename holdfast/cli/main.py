@@ -62,9 +62,24 @@ app.command(
 )(running.run)
 
 
+def _told_version(wanted: bool) -> None:
+    if wanted:
+        output.out().print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     context: typer.Context,
+    tell_version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Say which version this is; `holdfast version` says more.",
+            callback=_told_version,
+            is_eager=True,
+        ),
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the whole traceback of an error.")
     ] = False,
@@ -73,7 +88,7 @@ def root(
         typer.Option(help="debug, info, warning, error or critical.", envvar="HOLDFAST_LOG_LEVEL"),
     ] = None,
 ) -> None:
-    _ = debug  # `run` has taken it out; it stands here for `--help`
+    _ = debug, tell_version  # `run` has taken it out, or it is told; they stand here for `--help`
     from holdfast.wire import logs
 
     context.obj = log_level

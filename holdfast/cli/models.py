@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import listing, models_show, output, times
+from holdfast.cli import completing, listing, models_show, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire.errors import Usage
 
@@ -63,9 +63,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's name.")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The model's name.", autocompletion=completing.models)
+]
 VersionArgument = Annotated[
-    str, typer.Argument(metavar="NAME@VERSION", help="A version by its number or an alias.")
+    str,
+    typer.Argument(
+        metavar="NAME@VERSION",
+        help="A version by its number or an alias.",
+        autocompletion=completing.models,
+    ),
 ]
 FilesOption = Annotated[
     list[Path] | None, typer.Option("--file", help="One more file for its `load`; repeat it.")
@@ -96,7 +103,12 @@ def models(
 @app.command(epilog=EXAMPLES)
 def show(
     reference: Annotated[
-        str, typer.Argument(metavar="NAME[@VERSION]", help="A model, or one version of it.")
+        str,
+        typer.Argument(
+            metavar="NAME[@VERSION]",
+            help="A model, or one version of it.",
+            autocompletion=completing.models,
+        ),
     ],
     cluster: ClusterOption = None,
     as_json: JsonOption = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, completing, listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, missing, opened
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ DRAIN_EXAMPLES = """[bold]Examples[/]
 """
 _LOOK_S = 0.5
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The machine's name.")]
+NodeArgument = Annotated[
+    str, typer.Argument(metavar="NODE", help="The machine's name.", autocompletion=completing.nodes)
+]
 
 
 def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:

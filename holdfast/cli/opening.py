@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import completing
 from holdfast.wire.errors import Missing, Unavailable
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ ClusterOption = Annotated[
     typer.Option("--cluster", help="The cluster's folder.", envvar="HOLDFAST_CLUSTER"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=completing.jobs)
+]
 # What runs is asked of the leader; a listing does not wait for one longer than a person would.
 _LEADER_S = 2.0
 # A server that was killed is there again within a second, unless the machine is busy.
@@ -71,16 +74,20 @@ class Opened:
 
 
 @contextmanager
-def opened(folder: Path | None, *, reads: bool = False) -> Iterator[Opened]:
+def opened(
+    folder: Path | None, *, reads: bool = False, patience_s: float | None = None
+) -> Iterator[Opened]:
     """Connect to the cluster that `folder`, the environment or this place names. `reads`: if it is
-    down, a look at what it has left will do."""
+    down, a look at what it has left will do. `patience_s`: for the connection, and for each
+    question; otherwise what an ensemble may need."""
     from holdfast.control.plane import ControlPlane
     from holdfast.launch import cluster as clusters
 
     found = clusters.find(folder)
-    embedded = _down(found)
+    waits = {} if patience_s is None else _waits(patience_s)
+    embedded = _down(found, _SERVER_S if patience_s is None else 0.0)
     if embedded is None:
-        with found.session() as session:
+        with found.session(**waits) as session:
             yield Opened(found, session, ControlPlane(session))
         return
     from holdfast.cli import left_behind, listing, times
@@ -97,7 +104,11 @@ def opened(folder: Path | None, *, reads: bool = False) -> Iterator[Opened]:
         raise _not_up(found, "it is being started now", "try again") from None
 
 
-def _down(cluster: Cluster) -> Path | None:
+def _waits(patience_s: float) -> dict[str, float]:
+    return {"timeout_s": patience_s, "operation_timeout_s": patience_s}
+
+
+def _down(cluster: Cluster, server_s: float) -> Path | None:
     """The folder of its embedded server, if that does not run. Looking must not start it. One that
     has died is started by whoever had a session with it, if somebody is left: that is waited for."""
     from holdfast.cluster import processes
@@ -107,7 +118,7 @@ def _down(cluster: Cluster) -> Path | None:
     address = parse(cluster.coordination)
     if not isinstance(address, EmbeddedAddress):
         return None
-    deadline_s = time.monotonic() + _SERVER_S
+    deadline_s = time.monotonic() + server_s
     while launch.find(address.folder) is None:
         if not processes(cluster) or time.monotonic() >= deadline_s:
             return address.folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.cli import listing, serving
+from holdfast.cli import completing, listing, serving
 from holdfast.cli.opening import ClusterOption, opened
 from holdfast.wire.errors import TerminalError, Unavailable
 
@@ -30,7 +30,12 @@ _OK: Final = 200
 
 
 def predict(
-    name: Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SERVICE", help="The service's name.", autocompletion=completing.services
+        ),
+    ],
     body: Annotated[
         str, typer.Argument(metavar="JSON|@FILE|-", help="Inputs by name, or the only one's list.")
     ],

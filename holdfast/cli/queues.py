@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import completing, listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
 from holdfast.wire.errors import Usage
 
@@ -42,7 +42,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completing.queues)
+]
 
 
 def queues(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-Reference = Annotated[str, typer.Argument(metavar="MODEL[@ALIAS|@N]", help="What to serve.")]
+from holdfast.cli import completing
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL[@ALIAS|@N]", help="What to serve.", autocompletion=completing.models
+    ),
+]
 Name = Annotated[str | None, typer.Option("--service", help="Its name; otherwise the model's.")]
 Replicas = Annotated[int | None, typer.Option(min=1, help="So many, always.")]
 Least = Annotated[int | None, typer.Option("--min", min=1, help="Scale from …")]

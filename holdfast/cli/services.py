@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import absence, listing, output, serving, times
+from holdfast.cli import absence, completing, listing, output, serving, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire import documents
 from holdfast.wire.errors import Missing, TimedOut, Usage
@@ -58,7 +58,12 @@ _ALONE: Final = "nobody conducts"
 # Letters of a key's SHA-256 that tell it from others.
 _KEY_LETTERS: Final = 12
 
-ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")]
+ServiceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SERVICE", help="The service's name.", autocompletion=completing.services
+    ),
+]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Return when it is done.")]
 
 keys = typer.Typer(
@@ -67,7 +72,12 @@ keys = typer.Typer(
 
 
 def services(
-    name: Annotated[str | None, typer.Argument(metavar="[SERVICE]", help="One in full.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SERVICE]", help="One in full.", autocompletion=completing.services
+        ),
+    ] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:

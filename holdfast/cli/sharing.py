@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import completing, listing, output, times
 from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completing.queues)
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The value's name.")]
 
 

@@ -13,13 +13,14 @@ from holdfast.coordination import Fact, Facts, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
+from holdfast.wire.places import JOBS_PATH, QUEUES_PATH
 
 ROOT: Final = "/holdfast"
 LEADER: Final = f"{ROOT}/leader"
 NODES: Final = f"{ROOT}/nodes"
-QUEUES: Final = f"{ROOT}/queues"
+QUEUES: Final = QUEUES_PATH
 DRAINING: Final = f"{ROOT}/draining"
-JOBS: Final = f"{ROOT}/jobs"
+JOBS: Final = JOBS_PATH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -41,6 +41,16 @@ def round_trip_s(session: Session) -> float:
     return time.perf_counter() - before_s
 
 
+def names(session: Session, path: str, *, empty: bool = True) -> list[str]:
+    """What is right below a path; nothing if there is no such node. Without those that are `empty`:
+    they were made for what was to be below them, and may have outlived it."""
+    found = session.nodes.children(path)
+    if empty:
+        return found
+    read = {name: session.nodes.read(f"{path}/{name}") for name in found}
+    return [name for name, node in read.items() if node is not None and node.data]
+
+
 def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]:
     """The node at `path` and what is below it, parents first; whether the bound cut it short."""
     found: list[Seen] = []

@@ -9,6 +9,9 @@ each space. Relative imports, packages and whoever looks into `sys.modules[cls._
 ever. What an absolute import means inside the bundle is decided by its own `__import__`: the
 bundle's module if it has one, else everybody's. `sys.path` is never touched.
 
+A training script is such a module too. Where it calls `train.launch` it has said all that a model
+needs of it: the import ends there, as if that were its last line (`WouldTrain`).
+
 Not isolated: what code does to the process (its environment, its working folder, `sys.path`), and
 pickles that name a class by its plain module.
 """
@@ -23,6 +26,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -39,10 +43,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from holdfast.wire.errors import Usage
+
 PREFIX: Final = "holdfast_model_"
 _numbers: Final = itertools.count(1)
 _spaces: Final[dict[str, Space]] = {}
 _changing: Final = threading.Lock()
+
+
+class WouldTrain(Usage):
+    """The code of a model calls `train.launch`. While its module is imported that is no error."""
 
 
 class Space:
@@ -170,7 +180,8 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = self._space.builtins
-        super().exec_module(module)
+        with suppress(WouldTrain):
+            super().exec_module(module)
 
 
 class _CompiledLoader(SourcelessFileLoader):
@@ -182,7 +193,8 @@ class _CompiledLoader(SourcelessFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = self._space.builtins
-        super().exec_module(module)
+        with suppress(WouldTrain):
+            super().exec_module(module)
 
 
 class _Finder(MetaPathFinder):

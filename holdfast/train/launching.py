@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from holdfast.models.importing import PREFIX as MODEL_CODE
+from holdfast.models.importing import WouldTrain
 from holdfast.storage import open_store
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.coordinating import Alone, InCluster
@@ -57,11 +58,14 @@ def launch(
     started again, the script goes on from the last one. How far it is is shown on stderr, unless
     HOLDFAST_PROGRESS is 0. `mode`: "sync", "local" or "async";
     the job's own (HOLDFAST_MODE) counts if it is not the default.
+
+    A replica imports the script for its classes: there the import ends at this call, so that
+    nothing behind it runs.
     """
-    if getattr(main, "__module__", "").startswith(MODEL_CODE):
-        raise Usage(
+    if (getattr(main, "__module__", None) or "").startswith(MODEL_CODE):
+        raise WouldTrain(
             "a model's code would train when it is only to be loaded",
-            why="its module calls train.launch whenever it is imported",
+            why="it calls train.launch, and not only while it is imported",
             fix='call it under: if __name__ == "__main__":',
         )
     link = Link.from_environment()

@@ -7,6 +7,8 @@ from typing import Final
 LEADER_PATH: Final = "/holdfast/leader"
 # Where the leader says how it is reached, beside the election's own nodes.
 CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
+JOBS_PATH: Final = "/holdfast/jobs"
+QUEUES_PATH: Final = "/holdfast/queues"
 NODES_PATH: Final = "/holdfast/nodes"
 GATEWAYS_PATH: Final = "/holdfast/gateways"
 # Below these a worker may read and write with its own, lesser credential: what it publishes, and

@@ -86,3 +86,5 @@ RUN_TICK_S: Final = 0.1
 RUN_SETTLE_S: Final = 1.0
 # Sessions of a run's own cluster: all on one machine, so silence of this length is a dead process.
 RUN_SESSION_S: Final = 5.0
+# A shell that completes a name: somebody waits with a finger on the key.
+COMPLETION_S: Final = 1.0

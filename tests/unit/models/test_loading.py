@@ -368,21 +368,34 @@ def test_a_version_that_fails_on_its_example_shows_the_models_own_words(
     assert any("f.py" in line for line in failed.value.story)
 
 
-def test_a_script_that_trains_when_it_is_imported_is_told_so(blobs: Blobs, tmp_path: Path) -> None:
-    folder = code(
-        tmp_path / "eager",
-        {
-            "train.py": """
-                from holdfast import train
-                from torch import nn
-                class Net(nn.Module):
-                    pass
-                def main(run):
-                    pass
-                train.launch(main)
-            """
-        },
-    )
+SCRIPT = """
+    from holdfast import train
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(x) * 2
+
+    def main(run):
+        raise AssertionError("it trains")
+
+    class Late(Net):
+        def forward(self, x):
+            train.launch(main)
+
+    %s
+    raise AssertionError("it went on")
+"""
+
+
+def test_a_script_that_trains_when_it_is_imported_is_loaded_up_to_there(
+    blobs: Blobs, tmp_path: Path
+) -> None:
+    folder = code(tmp_path / "eager", {"train.py": SCRIPT % "train.launch(main)"})
     draft = replace(
         torch_draft(blobs, tmp_path / "code"),
         bundle=bundles.push(blobs, folder).digest,
@@ -390,6 +403,22 @@ def test_a_script_that_trains_when_it_is_imported_is_told_so(blobs: Blobs, tmp_p
     )
     version = version_of(blobs, draft)
     before = dict(os.environ)
-    with pytest.raises(Usage, match="would train"):
-        load(version, fetch(version, blobs, tmp_path / "cache"))
+    folder = fetch(version, blobs, tmp_path / "cache")
+    servable = load(version, folder)
+    check_example(servable, version, folder)
+    servable.close()
     assert dict(os.environ) == before
+
+
+def test_a_model_that_would_train_when_it_is_asked_is_told_so(blobs: Blobs, tmp_path: Path) -> None:
+    folder = code(tmp_path / "late", {"train.py": SCRIPT % "train.launch(main)"})
+    draft = replace(
+        torch_draft(blobs, tmp_path / "code"),
+        bundle=bundles.push(blobs, folder).digest,
+        entry="train:Late",
+    )
+    version = version_of(blobs, draft)
+    servable = load(version, fetch(version, blobs, tmp_path / "cache"))
+    with pytest.raises(Usage, match="would train"):
+        servable.predict({"x": some()})
+    servable.close()

@@ -16,7 +16,7 @@ from tests.faults.members_stage import ROOT
 from tests.unit.train_torch.alone import Rows, alone
 
 SECTION = (ROOT / "docs" / "training.md").read_text().partition("\n## Data\n")[2]
-BLOCKS = re.findall(r"```python\n(.*?)```", SECTION.partition("\n## ")[0], re.DOTALL)
+BLOCKS = re.findall(r"```python[^\n]*\n(.*?)```", SECTION.partition("\n## ")[0], re.DOTALL)
 
 
 def test_the_section_has_its_examples() -> None:

@@ -39,7 +39,7 @@ def names() -> dict[str, Any]:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda each: each.splitlines()[0])
 def test_a_recipe_runs_as_it_is_printed(recipe: str) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", recipe, re.DOTALL)
+    (code,) = re.findall(r"```python[^\n]*\n(.*?)```", recipe, re.DOTALL)
     known = names()
     exec(compile(code, str(PAGE), "exec"), known)
     rounds = alone(known["main"], lanes=2)
