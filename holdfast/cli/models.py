@@ -129,7 +129,14 @@ def publish(
     entry: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="The class or function that makes it.")
     ] = "",
-    example: Annotated[str, typer.Option(metavar="FILE|JSON", help="One batch of inputs.")] = "",
+    example: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|JSON", help="A batch of inputs; several show what may vary."),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:DIM,...", help="Dimensions that may have any size: x:1=tokens."),
+    ] = None,
     arguments: Annotated[
         str, typer.Option(metavar="JSON", help="What the entry is called with.")
     ] = "{}",
@@ -143,6 +150,7 @@ def publish(
 ) -> None:
     """Publish files and code as the next version of a model."""
     from holdfast.cli import models_publish
+    from holdfast.models.describing import spoken
 
     asked = models_publish.Asked(
         name=name,
@@ -151,7 +159,8 @@ def publish(
         onnx=onnx,
         code=code,
         entry=entry,
-        example=example,
+        examples=tuple(example or ()),
+        dynamic=spoken(dynamic or ()),
         arguments=_object("--arguments", arguments),
         files=tuple(files or ()),
         metrics=_numbers(metric or []),

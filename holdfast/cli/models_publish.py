@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.models import making
+from holdfast.models import describing, making
+from holdfast.models.describing import Dynamic
 from holdfast.models.drafts import Content, Draft
 from holdfast.models.names import check_alias, check_model
-from holdfast.models.records import EXAMPLE, ONNX, WEIGHTS, Kind, Version
+from holdfast.models.records import ONNX, WEIGHTS, Kind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles
 from holdfast.wire.errors import Missing, Usage
@@ -29,7 +30,8 @@ class Asked:
     onnx: Path | None
     code: Path | None
     entry: str
-    example: str
+    examples: tuple[str, ...]
+    dynamic: Dynamic = describing.NONE
     arguments: Mapping[str, Any] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +76,7 @@ def check(asked: Asked, alias: str | None) -> None:
             )
         if not asked.code.is_dir():
             raise Missing(f"there is no folder {asked.code}", fix="name the folder of its modules")
-        if not asked.example:
+        if not asked.examples:
             raise Usage(
                 "an example is needed: one batch of inputs",
                 why="what the model takes and gives comes from it",
@@ -100,9 +102,10 @@ def published(registry: Registry, blobs: Blobs, asked: Asked) -> Version:
             code = bundles.unpack(blobs, bundle, Path(held) / "bundles")
         recipe = making.Recipe(asked.name, asked.kind, folder, code, asked.entry, asked.arguments)
         files: dict[str, Content] = dict(asked.contents())
-        if asked.example:
-            signature, example = making.described(recipe, _inputs(asked.example))
-            files[EXAMPLE] = making.example_file(example)
+        if asked.examples:
+            given = [_inputs(example) for example in asked.examples]
+            signature, known = making.described(recipe, given, asked.dynamic)
+            files |= making.example_files(known)
         else:
             signature = making.onnx_signature(folder / ONNX)
         return registry.publish(

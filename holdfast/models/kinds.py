@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from holdfast.models import texts
 from holdfast.models.datatypes import BYTES, numpy_of
 from holdfast.models.importing import Space
-from holdfast.models.records import ONNX, WEIGHTS, Kind, Signature, Version
+from holdfast.models.records import ONNX, WEIGHTS, Kind, Signature, TensorSpec, Version
 from holdfast.wire.errors import BadModel, HoldfastError
 from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import MODEL_TRACE_LINES
@@ -129,6 +130,8 @@ def shaped(signature: Signature, result: Any) -> dict[str, Array]:
         array = np.asarray(value)
         if array.dtype != (wanted := numpy_of(spec.datatype)):
             array = array.astype(wanted)
+        if spec.text is not None:
+            array = _as_recorded(spec, array)
         if array.ndim != len(spec.shape):
             raise BadModel(
                 f"the model's output {spec.name!r} has the shape {list(array.shape)}",
@@ -137,6 +140,17 @@ def shaped(signature: Signature, result: Any) -> dict[str, Array]:
             )
         found[spec.name] = array
     return found
+
+
+def _as_recorded(spec: TensorSpec, array: Array) -> Array:
+    try:
+        return texts.fitted(spec, array)
+    except (UnicodeError, TypeError) as error:
+        raise BadModel(
+            f"the model's output {spec.name!r} is not of {'texts' if spec.text else 'bytes'}",
+            why=str(error),
+            fix="return what it returned for its example",
+        ) from error
 
 
 def named(result: Any) -> dict[str, Array]:

@@ -41,7 +41,9 @@ def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None 
     servable = loading.load(record, folder)
     _bound_threads()
     try:
-        example = examples.read(folder)
+        # Of several the largest: what takes longest decides where it is computed.
+        known_ones = examples.read_all(folder, record.signature)
+        example = max(known_ones, key=_elements, default=None)
         if known is None or example is None:
             known = _measured(servable, record, example, batch_max)
         else:
@@ -51,6 +53,10 @@ def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None 
         servable.close()
         raise
     return Prepared(servable, known)
+
+
+def _elements(example: Example) -> int:
+    return sum(array.size for array in example.inputs.values())
 
 
 def _warmed(

@@ -14,6 +14,8 @@ MODEL_FILES_MAX: Final = 64
 VERSION_BYTES_MAX: Final = 256 * 1024
 # An example is one batch, fetched and computed by every replica before it serves.
 EXAMPLE_BYTES_MAX: Final = 64 * 1024 * 1024
+# Examples of a version: sizes that differ. Every replica computes all of them before it serves.
+EXAMPLES_MAX: Final = 8
 # A worker that publishes waits for a plane that is away: longer than a failover or a restart, and
 # shorter than the silence after which its agent takes it for hung.
 PUBLISH_S: Final = 600.0
