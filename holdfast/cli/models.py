@@ -40,6 +40,8 @@ PUBLISH_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast models publish digits --onnx digits.onnx[/]
 
+  [cyan]holdfast models publish iris --model iris.skops[/]
+
   [cyan]holdfast models publish double --kind function --code . --entry maths:double \\
       --example '{"x": [[1.0], [2.0]]}'[/]
 
@@ -121,7 +123,12 @@ def show(
 def publish(
     name: ModelArgument,
     kind: Annotated[
-        str | None, typer.Option(help="torch, python, function or onnx.", show_default="by files")
+        str | None,
+        typer.Option(help="torch, python, function, onnx, sklearn, ...", show_default="by files"),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Its file or folder: .pt, .pt2, .skops, .ubj, .txt, MLflow, ..."),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="A safetensors file.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="An ONNX file.")] = None,
@@ -144,32 +151,40 @@ def publish(
     metric: Annotated[
         list[str] | None, typer.Option("--metric", metavar="NAME=NUMBER", help="Repeat it.")
     ] = None,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Load it also if that runs code: you trust it.")
+    ] = False,
     alias: Annotated[str | None, typer.Option(help="Let this alias name it.")] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish files and code as the next version of a model."""
     from holdfast.cli import models_publish
+    from holdfast.models import publishing
     from holdfast.models.describing import spoken
+    from holdfast.models.names import check_alias
 
-    asked = models_publish.Asked(
+    given = publishing.Given(
         name=name,
-        kind=models_publish.kind_of(kind, weights, onnx),
+        kind=models_publish.kind_of(kind),
+        source=models_publish.source_of(model, onnx),
         weights=weights,
-        onnx=onnx,
         code=code,
         entry=entry,
-        examples=tuple(example or ()),
+        examples=models_publish.inputs_of(example or ()),
         dynamic=spoken(dynamic or ()),
         arguments=_object("--arguments", arguments),
         files=tuple(files or ()),
         metrics=_numbers(metric or []),
+        allow_pickle=allow_pickle,
     )
-    models_publish.check(asked, alias)
+    if alias is not None:
+        check_alias(alias)
+    publishing.check(given)
     with opened(cluster) as found:
         registry = _registry(found)
         before = registry.model(name)
-        version = models_publish.published(registry, found.cluster.blobs(), asked)
+        version = publishing.publish(registry, found.cluster.blobs(), given)
         if alias is not None:
             registry.set_alias(name, alias, version.number, why="models publish")
     fresh = before is None or version.number > before.newest

@@ -31,10 +31,13 @@ NONE: Final[Dynamic] = {}
 
 
 def describe(
-    given: Sequence[Arrays], predict: Predict, dynamic: Dynamic = NONE
+    given: Sequence[Arrays], predict: Predict, dynamic: Dynamic = NONE, shown: Dynamic = NONE
 ) -> tuple[Signature, tuple[Example, ...]]:
     """Let the model compute each batch of inputs: its signature, and the batches with their
-    outputs. What the model's own code raises on them passes through."""
+    outputs. What the model's own code raises on them passes through.
+
+    `dynamic` is what somebody said, and is not believed if the model cannot do it; `shown` is what
+    the model's files say, and is."""
     if not 1 <= len(given) <= EXAMPLES_MAX:
         raise Usage(
             f"{len(given)} examples were given",
@@ -44,8 +47,16 @@ def describe(
     inputs = [settled(each) for each in given]
     _check_alike(inputs)
     found = tuple(Example(each, settled(predict(each), "output")) for each in inputs)
-    seen = [*found, *_probed(found[0], predict, dynamic)]
-    return signature_of(found, predict, dynamic, seen), found
+    every = {
+        name: {**shown.get(name, {}), **dynamic.get(name, {})} for name in {**shown, **dynamic}
+    }
+    try:
+        tried = _probed(found[0], predict, every)
+    except BadModel:
+        if dynamic:
+            raise
+        tried = []  # of a size that its files allow, but not these
+    return signature_of(found, predict, every, [*found, *tried]), found
 
 
 def settled(arrays: Arrays, what: str = "input") -> dict[str, Array]:

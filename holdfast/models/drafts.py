@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.models.names import check_model
-from holdfast.models.records import ONNX, WEIGHTS, Kind, Signature, is_example
+from holdfast.models.records import CODE_KINDS, ONNX, WEIGHTS, Kind, Signature, is_example
 from holdfast.wire.documents import plain_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import MODEL_FILES_MAX
@@ -47,12 +47,18 @@ def check(draft: Draft) -> Draft:
             fix="put them into one archive, or into the code's folder",
         )
     needed = {Kind.TORCH: WEIGHTS, Kind.ONNX: ONNX}.get(draft.kind)
+    code = draft.kind in CODE_KINDS
     if needed is not None and needed not in draft.files:
         raise Usage(
             f"{draft.model}: a version of the kind {draft.kind.value} needs the file {needed}",
             fix="give it: --onnx FILE" if draft.kind is Kind.ONNX else "give it: --weights FILE",
         )
-    if draft.kind is not Kind.ONNX and not (draft.bundle and draft.entry):
+    if not code and not draft.files:
+        raise Usage(
+            f"{draft.model}: a version of the kind {draft.kind.value} needs its files",
+            fix="give them: --model PATH",
+        )
+    if code and not (draft.bundle and draft.entry):
         raise Usage(
             f"{draft.model}: a version of the kind {draft.kind.value} needs code and an entry",
             why="a replica builds it from its bundle",

@@ -9,16 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from holdfast.models import describing, examples, kinds
 from holdfast.models.describing import Dynamic
 from holdfast.models.examples import Arrays, Example
-from holdfast.models.records import ONNX, Kind, Signature, TensorSpec, Version, example_name
+from holdfast.models.records import Kind, Signature, Version, example_name
 from holdfast.wire.errors import BadModel, Full, HoldfastError, Usage
-from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import EXAMPLE_BYTES_MAX
 
 
@@ -43,14 +42,18 @@ class Recipe:
 
 
 def described(
-    recipe: Recipe, given: Sequence[Arrays], dynamic: Dynamic = describing.NONE
+    recipe: Recipe,
+    given: Sequence[Arrays],
+    dynamic: Dynamic = describing.NONE,
+    shown: Dynamic = describing.NONE,
 ) -> tuple[Signature, tuple[Example, ...]]:
-    """Load the model, let it predict each batch of inputs, and say what it takes and gives."""
+    """Load the model, let it predict each batch of inputs, and say what it takes and gives.
+    `shown`: the dimensions that vary by what its own files say, besides what somebody said."""
     first = Example(describing.settled(given[0]), {})
     servable = recipe.load(Signature(describing.signature_of([first]).inputs, ()))
     try:
         try:
-            return describing.describe(given, servable.predict, dynamic)
+            return describing.describe(given, servable.predict, dynamic, shown)
         except HoldfastError:
             raise
         except Exception as error:
@@ -70,21 +73,6 @@ def checked(
             examples.compare(recipe.model, signature, example.outputs, found)
     finally:
         servable.close()
-
-
-def onnx_signature(path: Path) -> Signature:
-    """What an ONNX file says of itself. A dimension without a number may have any size."""
-    ort = require_extra("onnxruntime", "onnx")
-    try:
-        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise BadModel(
-            f"{path.name} cannot be loaded", why=str(error), fix="give a whole ONNX file"
-        ) from error
-    inputs = tuple(_onnx_spec(each) for each in session.get_inputs())
-    outputs = tuple(_onnx_spec(each) for each in session.get_outputs())
-    free = all(spec.shape[:1] == (-1,) for spec in (*inputs, *outputs))
-    return Signature(inputs, outputs, batches=free)
 
 
 def example_files(known: Sequence[Example]) -> dict[str, bytes]:
@@ -128,31 +116,6 @@ def inputs_from(plain: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 # --- private --------------------------------------------------------------------------------------
-
-_ONNX_TYPES: Final = {
-    "bool": "BOOL",
-    "float16": "FP16",
-    "float": "FP32",
-    "double": "FP64",
-    "string": "BYTES",
-    **{kind: kind.upper() for kind in ("int8", "int16", "int32", "int64")},
-    **{kind: kind.upper() for kind in ("uint8", "uint16", "uint32", "uint64")},
-}
-
-
-def _onnx_spec(found: Any) -> TensorSpec:
-    kind = found.type.removeprefix("tensor(").removesuffix(")")
-    if kind not in _ONNX_TYPES:
-        raise BadModel(
-            f"{ONNX} has the tensor {found.name!r} of the type {found.type}",
-            why="it cannot be served",
-            fix="convert it in the model",
-        )
-    shape = tuple(size if isinstance(size, int) else -1 for size in found.shape)
-    # A name that the file gives to a dimension ties it to the others of that name.
-    dims = tuple(size if isinstance(size, str) else "" for size in found.shape)
-    text = True if kind == "string" else None
-    return TensorSpec(found.name, _ONNX_TYPES[kind], shape, text, dims if any(dims) else ())
 
 
 def _predicted(recipe: Recipe, servable: kinds.Servable, inputs: Arrays) -> Arrays:

@@ -67,7 +67,21 @@ class Kind(Enum):
     TORCH = "torch"  # `entry` builds an nn.Module, which takes WEIGHTS; called with the inputs
     PYTHON = "python"  # `entry` is a class: `load(folder, **arguments)` and `predict(inputs)`
     FUNCTION = "function"  # `entry` is a function: inputs as a dict of arrays in, outputs out
-    ONNX = "onnx"  # the file ONNX, by onnxruntime; no bundle
+    # Files and no bundle: each is a module `KIND_kind`, as `files_kind` says.
+    ONNX = "onnx"  # by onnxruntime
+    TORCHSCRIPT = "torchscript"
+    EXPORTED = "exported"  # a program of torch.export
+    SKLEARN = "sklearn"
+    XGBOOST = "xgboost"
+    LIGHTGBM = "lightgbm"
+    HUGGINGFACE = "huggingface"  # safetensors, a configuration, a tokenizer: by transformers
+    MLFLOW = "mlflow"  # whatever MLflow loads as a Python function
+
+
+# Built from a bundle, by an entry.
+CODE_KINDS: Final = frozenset({Kind.TORCH, Kind.PYTHON, Kind.FUNCTION})
+# Computed by torch: it is worth importing beforehand, and computes on a GPU if there is one.
+TORCH_KINDS: Final = frozenset({Kind.TORCH, Kind.TORCHSCRIPT, Kind.EXPORTED, Kind.HUGGINGFACE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.models import examples, loading
 from holdfast.models.examples import Example
 from holdfast.models.kinds import Servable
-from holdfast.models.records import Kind, Version
+from holdfast.models.records import TORCH_KINDS, Version
 from holdfast.serve.replica.batching import Pace, first_line
 from holdfast.serve.replica.joining import Array, repeated, shape_of
 from holdfast.wire import logs
@@ -140,4 +140,4 @@ def _bound_threads() -> None:
 
 def _on_gpu(record: Version) -> bool:
     torch = sys.modules.get("torch")
-    return record.kind is Kind.TORCH and torch is not None and torch.cuda.is_initialized()
+    return record.kind in TORCH_KINDS and torch is not None and torch.cuda.is_initialized()

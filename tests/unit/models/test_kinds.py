@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.models.loading import check_example, fetch, load
-from holdfast.models.making import onnx_signature
+from holdfast.models.onnx_kind import onnx_signature
 from holdfast.models.records import ONNX, Kind
 from holdfast.storage import Blobs
 from holdfast.wire.errors import BadModel
