@@ -29,6 +29,8 @@ from holdfast.wire.errors import BadModel, HoldfastError, MissingExtra, ModelFai
 from tests.unit.models import files_stage
 from tests.unit.models.files_stage import require_package, some_rows
 
+pytestmark = pytest.mark.engines  # large packages are imported, here and in other processes
+
 PAIR = {"x": some_rows(2), "scale": np.full((2, 1), 3, np.float32)}
 Made = Callable[[Path], Path]
 
