@@ -61,7 +61,7 @@ class Apart:
         with self._busy:
             if self._line is None:
                 self._restart()
-            kind, body = self._asked(TENSORS, examples.to_bytes(Example(inputs, {}), ordered=True))
+            kind, body = self._asked(TENSORS, examples.to_bytes(Example(inputs, {}), whole=True))
         if kind != TENSORS:
             raise ModelFailed(f"{self._name} failed: {json.loads(body)['why']}")
         found = examples.from_bytes(body)

@@ -61,7 +61,7 @@ def _loaded(line: socket.socket, task: dict[str, Any]) -> kinds.Servable | None:
 def _answer(servable: kinds.Servable, body: bytes) -> tuple[bytes, bytes]:
     try:
         given = examples.from_bytes(body)
-        return TENSORS, examples.to_bytes(Example({}, servable.predict(given.inputs)), ordered=True)
+        return TENSORS, examples.to_bytes(Example({}, servable.predict(given.inputs)), whole=True)
     except Exception as error:  # the model's own: it fails this request
         first = str(error).strip().partition("\n")[0]
         return FAILED, json.dumps({"why": f"{type(error).__name__}: {first}"}).encode()

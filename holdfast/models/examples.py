@@ -26,8 +26,7 @@ from holdfast.wire.limits import EXAMPLES_MAX
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 _INPUT, _OUTPUT = "input.", "output."
 _SHAPES: Final = "holdfast.bytes"
-_ORDER: Final = "holdfast.order"
-_TEXTS: Final = "holdfast.texts"  # which of these are of `str`
+_WHOLE: Final = ""  # among these: which are of `str`, and in which order all are
 # What differs less is the same: other processors, other numbers of threads, other batch sizes sum
 # in another order. Relative to the largest value of the output, for each kind of float.
 _TOLERANCE: Final = {"FP16": 1e-2, "FP32": 1e-3, "FP64": 1e-6}
@@ -46,46 +45,44 @@ class Example:
         return next((len(array) for array in self.inputs.values() if array.ndim), 0)
 
 
-def to_bytes(example: Example, *, ordered: bool = False) -> bytes:
-    """The example as the bytes of its file. `ordered`: `from_bytes` gives the tensors back in the
-    order that they have here, and not in that of the file."""
+def to_bytes(example: Example, *, whole: bool = False) -> bytes:
+    """The example as the bytes of its file. `whole`: `from_bytes` gives the tensors back in the
+    order that they have here, and those of texts as texts."""
     numpy_file = require_extra("safetensors.numpy", "serve")
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    shapes: dict[str, Sequence[int]] = {}
+    notes: dict[str, Any] = {}
     spelled: list[str] = []
     for prefix, arrays in ((_INPUT, example.inputs), (_OUTPUT, example.outputs)):
         for name, array in arrays.items():
             if array.dtype.kind in "OSU":
-                shapes[prefix + name] = array.shape
+                notes[prefix + name] = array.shape
                 if texts.settled(array, name)[1]:
                     spelled.append(prefix + name)
                 tensors[prefix + name] = np.frombuffer(packed(array), np.uint8)
             else:
                 plain = array.astype(array.dtype.newbyteorder("="), copy=False)
                 tensors[prefix + name] = np.asarray(plain, order="C")
-    metadata = {_SHAPES: json.dumps(shapes)}
-    if spelled:
-        metadata[_TEXTS] = json.dumps(spelled)
-    if ordered:
-        metadata[_ORDER] = json.dumps(list(tensors))
-    data: bytes = numpy_file.save(tensors, metadata=metadata)
+    if whole:
+        notes[_WHOLE] = {"texts": spelled, "order": list(tensors)}
+    # One entry: several would be written in any order, and the same example would be another file.
+    data: bytes = numpy_file.save(tensors, metadata={_SHAPES: json.dumps(notes)})
     return data
 
 
 def from_bytes(data: bytes) -> Example:
-    """What `to_bytes` wrote, with texts where it had texts."""
+    """What `to_bytes` wrote as a whole."""
     numpy_file = require_extra("safetensors.numpy", "serve")
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    metadata = header.get("__metadata__", {})
-    shapes, spelled = (json.loads(metadata.get(key, "{}")) for key in (_SHAPES, _TEXTS))
+    notes = json.loads(header["__metadata__"][_SHAPES])
+    spelled, order = notes[_WHOLE]["texts"], notes[_WHOLE]["order"]
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {_INPUT: {}, _OUTPUT: {}}
     every = numpy_file.load(data)
-    for key in json.loads(metadata.get(_ORDER, "null")) or every:
+    for key in order:
         held = array = every[key]
         prefix, dot, name = key.partition(".")
-        if key in shapes:
+        if key in notes:
             spec = TensorSpec(name, BYTES, (), key in spelled)
-            array = texts.fitted(spec, unpacked(held.tobytes(), shapes[key]))
+            array = texts.fitted(spec, unpacked(held.tobytes(), notes[key]))
         found[prefix + dot][name] = array
     return Example(found[_INPUT], found[_OUTPUT])
 
