@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdfast.models import examples, loading
 from holdfast.models.examples import Example
+from holdfast.models.files_kind import ALLOW_PICKLE
 from holdfast.models.kinds import Servable
 from holdfast.models.records import TORCH_KINDS, Version
 from holdfast.serve.replica.batching import Pace, first_line
@@ -120,8 +121,9 @@ def _timed(servable: Servable, inputs: Mapping[str, Array]) -> list[tuple[float,
 
 def _pace(record: Version, took: list[tuple[float, float]]) -> Pace:
     """By the thread's own time, since the machine may be busy with requests. The clock's time is
-    looked at for those that wait for something. What a GPU computes does not show in either."""
-    if _on_gpu(record):
+    looked at for those that wait for something. What a GPU computes does not show in either, and
+    another process may never answer."""
+    if _on_gpu(record) or record.arguments.get(ALLOW_PICKLE):
         return Pace.LONG
     own_s = min(own for own, _ in took)
     clock_s = min(clock for _, clock in took)
