@@ -69,6 +69,25 @@ ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's 
 VersionArgument = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="A version by its number or an alias.")
 ]
+KindOption = Annotated[
+    str | None,
+    typer.Option(help="torch, python, function, onnx, sklearn, ...", show_default="by files"),
+]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(help="Its file or folder: .pt, .pt2, .skops, .ubj, .txt, MLflow, ..."),
+]
+ExamplesOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE|JSON", help="A batch of inputs; several show what may vary."),
+]
+DynamicOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:DIM,...", help="Dimensions that may have any size: x:1=tokens."),
+]
+PickleOption = Annotated[
+    bool, typer.Option("--allow-pickle", help="Load it also if that runs code: you trust it.")
+]
 FilesOption = Annotated[
     list[Path] | None, typer.Option("--file", help="One more file for its `load`; repeat it.")
 ]
@@ -122,28 +141,16 @@ def show(
 @app.command(epilog=PUBLISH_EXAMPLES)
 def publish(
     name: ModelArgument,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="torch, python, function, onnx, sklearn, ...", show_default="by files"),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="Its file or folder: .pt, .pt2, .skops, .ubj, .txt, MLflow, ..."),
-    ] = None,
+    kind: KindOption = None,
+    model: SourceOption = None,
     weights: Annotated[Path | None, typer.Option(help="A safetensors file.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="An ONNX file.")] = None,
     code: Annotated[Path | None, typer.Option(help="The folder with its modules.")] = None,
     entry: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="The class or function that makes it.")
     ] = "",
-    example: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE|JSON", help="A batch of inputs; several show what may vary."),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:DIM,...", help="Dimensions that may have any size: x:1=tokens."),
-    ] = None,
+    example: ExamplesOption = None,
+    dynamic: DynamicOption = None,
     arguments: Annotated[
         str, typer.Option(metavar="JSON", help="What the entry is called with.")
     ] = "{}",
@@ -151,9 +158,7 @@ def publish(
     metric: Annotated[
         list[str] | None, typer.Option("--metric", metavar="NAME=NUMBER", help="Repeat it.")
     ] = None,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Load it also if that runs code: you trust it.")
-    ] = False,
+    allow_pickle: PickleOption = False,
     alias: Annotated[str | None, typer.Option(help="Let this alias name it.")] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
