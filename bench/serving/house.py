@@ -27,7 +27,7 @@ from holdfast.launch.ending import down
 from holdfast.launch.local import Room, make, start_server, up
 from holdfast.models import making
 from holdfast.models.drafts import Content, Draft
-from holdfast.models.records import EXAMPLE, Kind, Version
+from holdfast.models.records import Kind, Version
 from holdfast.models.registry import Registry
 from holdfast.serve.protocol.marks import SECRET
 from holdfast.serve.records import (
@@ -130,8 +130,8 @@ class House:
             (folder / file).unlink(missing_ok=True)
             os.link(content, folder / file)
         recipe = making.Recipe(name, kind, folder, code, entry, arguments)
-        signature, example = making.described(recipe, {work.INPUT: rows})
-        held[EXAMPLE] = making.example_file(example)
+        signature, known = making.described(recipe, [{work.INPUT: rows}])
+        held |= making.example_files(known)
         bundle = bundles.push(self.cluster.blobs(), code).digest
         draft = Draft(name, kind, signature, held, bundle, entry, arguments)
         return self.registry.publish(draft)

@@ -40,6 +40,8 @@ PUBLISH_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast models publish digits --onnx digits.onnx[/]
 
+  [cyan]holdfast models publish iris --model iris.skops[/]
+
   [cyan]holdfast models publish double --kind function --code . --entry maths:double \\
       --example '{"x": [[1.0], [2.0]]}'[/]
 
@@ -73,6 +75,25 @@ VersionArgument = Annotated[
         help="A version by its number or an alias.",
         autocompletion=completing.models,
     ),
+]
+KindOption = Annotated[
+    str | None,
+    typer.Option(help="torch, python, function, onnx, sklearn, ...", show_default="by files"),
+]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(help="Its file or folder: .pt, .pt2, .skops, .ubj, .txt, MLflow, ..."),
+]
+ExamplesOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE|JSON", help="A batch of inputs; several show what may vary."),
+]
+DynamicOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:DIM,...", help="Dimensions that may have any size: x:1=tokens."),
+]
+PickleOption = Annotated[
+    bool, typer.Option("--allow-pickle", help="Load it also if that runs code: you trust it.")
 ]
 FilesOption = Annotated[
     list[Path] | None, typer.Option("--file", help="One more file for its `load`; repeat it.")
@@ -132,16 +153,16 @@ def show(
 @app.command(epilog=PUBLISH_EXAMPLES)
 def publish(
     name: ModelArgument,
-    kind: Annotated[
-        str | None, typer.Option(help="torch, python, function or onnx.", show_default="by files")
-    ] = None,
+    kind: KindOption = None,
+    model: SourceOption = None,
     weights: Annotated[Path | None, typer.Option(help="A safetensors file.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="An ONNX file.")] = None,
     code: Annotated[Path | None, typer.Option(help="The folder with its modules.")] = None,
     entry: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="The class or function that makes it.")
     ] = "",
-    example: Annotated[str, typer.Option(metavar="FILE|JSON", help="One batch of inputs.")] = "",
+    example: ExamplesOption = None,
+    dynamic: DynamicOption = None,
     arguments: Annotated[
         str, typer.Option(metavar="JSON", help="What the entry is called with.")
     ] = "{}",
@@ -149,30 +170,38 @@ def publish(
     metric: Annotated[
         list[str] | None, typer.Option("--metric", metavar="NAME=NUMBER", help="Repeat it.")
     ] = None,
+    allow_pickle: PickleOption = False,
     alias: Annotated[str | None, typer.Option(help="Let this alias name it.")] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish files and code as the next version of a model."""
     from holdfast.cli import models_publish
+    from holdfast.models import publishing
+    from holdfast.models.describing import spoken
+    from holdfast.models.names import check_alias
 
-    asked = models_publish.Asked(
+    given = publishing.Given(
         name=name,
-        kind=models_publish.kind_of(kind, weights, onnx),
+        kind=models_publish.kind_of(kind),
+        source=models_publish.source_of(model, onnx),
         weights=weights,
-        onnx=onnx,
         code=code,
         entry=entry,
-        example=example,
+        examples=models_publish.inputs_of(example or ()),
+        dynamic=spoken(dynamic or ()),
         arguments=_object("--arguments", arguments),
         files=tuple(files or ()),
         metrics=_numbers(metric or []),
+        allow_pickle=allow_pickle,
     )
-    models_publish.check(asked, alias)
+    if alias is not None:
+        check_alias(alias)
+    publishing.check(given)
     with opened(cluster) as found:
         registry = _registry(found)
         before = registry.model(name)
-        version = models_publish.published(registry, found.cluster.blobs(), asked)
+        version = publishing.publish(registry, found.cluster.blobs(), given)
         if alias is not None:
             registry.set_alias(name, alias, version.number, why="models publish")
     fresh = before is None or version.number > before.newest

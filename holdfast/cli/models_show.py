@@ -228,7 +228,11 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _tensors(specs: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{spec['name']} {spec['datatype']} {spec['shape']}" for spec in specs)
+    from holdfast.models.differences import spelled
+    from holdfast.models.records import TensorSpec
+    from holdfast.wire.documents import read
+
+    return ", ".join(spelled(read("signature", TensorSpec, spec)) for spec in specs)
 
 
 def _move(move: Mapping[str, Any]) -> str:

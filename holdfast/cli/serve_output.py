@@ -198,7 +198,7 @@ def _example(found: Opened, version: Version) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / EXAMPLE
         path.write_bytes(read_part(found.cluster.blobs(), part))
-        example = examples.read(path.parent)
+        example = examples.read(path.parent, version.signature)
     if example is None:
         return {}
     rows = slice(0, 1) if version.signature.batches else slice(None)

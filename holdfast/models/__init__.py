@@ -4,8 +4,12 @@
 - `catalogue`, `registry`        reading and changing what is published, in the coordination plane
 - `loading`                      a version's files, loaded: `fetch`, `load`, `check_example`
 - `importing`                    a bundle's code in an import space of its own
-- `kinds`, `torch_kind`          torch, python, function, onnx: each as something that predicts
-- `examples`, `making`           one batch with its outputs; from code and weights to a signature
+- `kinds`, `torch_kind`          what is code: torch, python, function; each predicts
+- `files_kind`, `*_kind`         what is files: onnx, exported, sklearn, ...; one module each
+- `apart`, `apart_process`       what runs a pickle, computed by a process of its own
+- `examples`, `describing`       batches with their outputs; from them a signature
+- `texts`                        str or bytes: what a model sees of BYTES
+- `making`, `publishing`         from files and code to a version that was loaded once
 - `tensors`, `differences`, `exporting`   for people: what changed, and plain files
 
 It imports `coordination`, `storage` and `wire`. numpy, torch, safetensors and onnxruntime are

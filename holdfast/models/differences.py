@@ -57,8 +57,14 @@ def compared(
 
 
 def spelled(spec: TensorSpec) -> str:
-    """`x FP32 [-1, 4]`."""
-    return f"{spec.name} {spec.datatype} {list(spec.shape)}"
+    """`x FP32 [-1, 4]`, `t BYTES (text) [-1]`; a free dimension that has a name is called so."""
+    names = spec.dims or ("",) * len(spec.shape)
+    sizes = [
+        name if size < 0 and name else str(size)
+        for size, name in zip(spec.shape, names, strict=True)
+    ]
+    text = " (text)" if spec.text else ""
+    return f"{spec.name} {spec.datatype}{text} [{', '.join(sizes)}]"
 
 
 def _facts(before: Version, after: Version) -> dict[str, tuple[Any, Any]]:

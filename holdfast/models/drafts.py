@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.models.names import check_model
-from holdfast.models.records import EXAMPLE, ONNX, WEIGHTS, Kind, Signature
+from holdfast.models.records import CODE_KINDS, ONNX, WEIGHTS, Kind, Signature, is_example
 from holdfast.wire.documents import plain_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import MODEL_FILES_MAX
@@ -47,12 +47,18 @@ def check(draft: Draft) -> Draft:
             fix="put them into one archive, or into the code's folder",
         )
     needed = {Kind.TORCH: WEIGHTS, Kind.ONNX: ONNX}.get(draft.kind)
+    code = draft.kind in CODE_KINDS
     if needed is not None and needed not in draft.files:
         raise Usage(
             f"{draft.model}: a version of the kind {draft.kind.value} needs the file {needed}",
             fix="give it: --onnx FILE" if draft.kind is Kind.ONNX else "give it: --weights FILE",
         )
-    if draft.kind is not Kind.ONNX and not (draft.bundle and draft.entry):
+    if not code and not draft.files:
+        raise Usage(
+            f"{draft.model}: a version of the kind {draft.kind.value} needs its files",
+            fix="give them: --model PATH",
+        )
+    if code and not (draft.bundle and draft.entry):
         raise Usage(
             f"{draft.model}: a version of the kind {draft.kind.value} needs code and an entry",
             why="a replica builds it from its bundle",
@@ -80,15 +86,26 @@ def publication(draft: Draft, parts: Mapping[str, Part]) -> str:
         "files": {
             name: part.digest
             for name, part in parts.items()
-            if name != EXAMPLE or draft.step is None
+            if not is_example(name) or draft.step is None
         },
         "bundle": draft.bundle,
-        "signature": plain_of(draft.signature),
+        "signature": _plain_signature(draft.signature),
         "job": draft.job,
         "step": draft.step,
     }
     spelled = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
     return f"sha256:{hashlib.sha256(spelled).hexdigest()}"
+
+
+def _plain_signature(signature: Signature) -> Any:
+    """As it was written down before tensors said more of themselves: what says nothing is left out,
+    so that whatever was published then is known again."""
+    plain = plain_of(signature)
+    for spec in (*plain["inputs"], *plain["outputs"]):
+        for name, empty in (("text", None), ("dims", [])):
+            if spec[name] == empty:
+                del spec[name]
+    return plain
 
 
 def _check_names(what: str, names: list[str]) -> None:

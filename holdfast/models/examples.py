@@ -1,4 +1,4 @@
-"""A version's example: one batch of inputs and what the model made of it, as a safetensors file.
+"""A version's examples: batches of inputs and what the model made of them, each a safetensors file.
 
     input.NAME   output.NAME
 
@@ -9,23 +9,24 @@ Inference Protocol sends it; the file's metadata has its shape.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models.datatypes import BYTES, datatype_of
-from holdfast.models.records import EXAMPLE, Signature, TensorSpec
-from holdfast.wire import logs
+from holdfast.models import texts
+from holdfast.models.datatypes import BYTES
+from holdfast.models.records import Signature, TensorSpec, example_name
 from holdfast.wire.errors import BadModel, Corrupt, Usage
 from holdfast.wire.extras import require_extra
+from holdfast.wire.limits import EXAMPLES_MAX
 
-log = logs.get(__name__)
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 _INPUT, _OUTPUT = "input.", "output."
 _SHAPES: Final = "holdfast.bytes"
+_WHOLE: Final = ""  # among these: which are of `str`, and in which order all are
 # What differs less is the same: other processors, other numbers of threads, other batch sizes sum
 # in another order. Relative to the largest value of the output, for each kind of float.
 _TOLERANCE: Final = {"FP16": 1e-2, "FP32": 1e-3, "FP64": 1e-6}
@@ -44,47 +45,65 @@ class Example:
         return next((len(array) for array in self.inputs.values() if array.ndim), 0)
 
 
-def signature_of(example: Example, predict: Callable[[Arrays], Arrays] | None = None) -> Signature:
-    """The signature that the example shows. The first dimension may have any size, and rows may be
-    computed together, if every tensor has as many rows as the others.
-
-    With `predict` that is tried: one row alone (or a row twice) must give the same rows. A model
-    that cannot do it has the example's own size, and gets every request for itself.
-    """
-    every = [*example.inputs.values(), *example.outputs.values()]
-    sizes = {array.shape[0] if array.ndim else 0 for array in every}
-    rows = len(sizes) == 1 and 0 not in sizes
-    if rows and predict is not None:
-        rows = _rows_are_free(example, predict)
-    return Signature(
-        inputs=tuple(_spec(name, array, rows) for name, array in example.inputs.items()),
-        outputs=tuple(_spec(name, array, rows) for name, array in example.outputs.items()),
-        batches=rows,
-    )
-
-
-def to_bytes(example: Example) -> bytes:
-    """The example as the bytes of its file."""
+def to_bytes(example: Example, *, whole: bool = False) -> bytes:
+    """The example as the bytes of its file. `whole`: `from_bytes` gives the tensors back in the
+    order that they have here, and those of texts as texts."""
     numpy_file = require_extra("safetensors.numpy", "serve")
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    shapes: dict[str, Sequence[int]] = {}
+    notes: dict[str, Any] = {}
+    spelled: list[str] = []
     for prefix, arrays in ((_INPUT, example.inputs), (_OUTPUT, example.outputs)):
         for name, array in arrays.items():
             if array.dtype.kind in "OSU":
-                shapes[prefix + name] = array.shape
-                tensors[prefix + name] = np.frombuffer(_packed(array), np.uint8)
+                notes[prefix + name] = array.shape
+                if texts.settled(array, name)[1]:
+                    spelled.append(prefix + name)
+                tensors[prefix + name] = np.frombuffer(packed(array), np.uint8)
             else:
                 plain = array.astype(array.dtype.newbyteorder("="), copy=False)
                 tensors[prefix + name] = np.asarray(plain, order="C")
-    data: bytes = numpy_file.save(tensors, metadata={_SHAPES: json.dumps(shapes)})
+    if whole:
+        notes[_WHOLE] = {"texts": spelled, "order": list(tensors)}
+    # One entry: several would be written in any order, and the same example would be another file.
+    data: bytes = numpy_file.save(tensors, metadata={_SHAPES: json.dumps(notes)})
     return data
 
 
-def read(folder: Path) -> Example | None:
-    """The example of the version in `folder`; None if it has none. `Corrupt` if it is damaged."""
-    path = folder / EXAMPLE
-    if not path.exists():
-        return None
+def from_bytes(data: bytes) -> Example:
+    """What `to_bytes` wrote as a whole."""
+    numpy_file = require_extra("safetensors.numpy", "serve")
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    notes = json.loads(header["__metadata__"][_SHAPES])
+    spelled, order = notes[_WHOLE]["texts"], notes[_WHOLE]["order"]
+    found: dict[str, dict[str, np.ndarray[Any, Any]]] = {_INPUT: {}, _OUTPUT: {}}
+    every = numpy_file.load(data)
+    for key in order:
+        held = array = every[key]
+        prefix, dot, name = key.partition(".")
+        if key in notes:
+            spec = TensorSpec(name, BYTES, (), key in spelled)
+            array = texts.fitted(spec, unpacked(held.tobytes(), notes[key]))
+        found[prefix + dot][name] = array
+    return Example(found[_INPUT], found[_OUTPUT])
+
+
+def read(folder: Path, signature: Signature | None = None) -> Example | None:
+    """The first example of the version in `folder`; None if it has none. See `read_all`."""
+    return next(iter(read_all(folder, signature)), None)
+
+
+def read_all(folder: Path, signature: Signature | None = None) -> tuple[Example, ...]:
+    """The examples of the version in `folder`, as its signature says that the model sees them:
+    texts where it takes texts. `Corrupt` if one is damaged."""
+    return tuple(
+        from_file(path, signature)
+        for path in (folder / example_name(number) for number in range(1, EXAMPLES_MAX + 1))
+        if path.exists()
+    )
+
+
+def from_file(path: Path, signature: Signature | None = None) -> Example:
+    """The example in a file that `to_bytes` wrote."""
     safetensors = require_extra("safetensors", "serve")
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {_INPUT: {}, _OUTPUT: {}}
     try:
@@ -94,13 +113,23 @@ def read(folder: Path) -> Example | None:
                 prefix, dot, name = key.partition(".")
                 array = file.get_tensor(key)
                 if key in shapes:
-                    array = _unpacked(array.tobytes(), shapes[key])
+                    array = unpacked(array.tobytes(), shapes[key])
                 found[prefix + dot][name] = array
+        example = Example(found[_INPUT], found[_OUTPUT])
+        return example if signature is None else _as_recorded(example, signature)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise Corrupt(
             f"{path} is not the example of a version", why=str(error), fix="publish it again"
         ) from error
-    return Example(found[_INPUT], found[_OUTPUT])
+
+
+def _as_recorded(example: Example, signature: Signature) -> Example:
+    specs = {spec.name: spec for spec in signature.inputs}
+    inputs = {
+        name: texts.fitted(specs[name], array) if name in specs else array
+        for name, array in example.inputs.items()
+    }
+    return Example(inputs, example.outputs)
 
 
 def compare(version: str, signature: Signature, expected: Arrays, found: Arrays) -> None:
@@ -135,24 +164,6 @@ def named(given: Any, names: Sequence[str], what: str) -> dict[str, np.ndarray[A
 
 
 # --- private --------------------------------------------------------------------------------------
-
-
-def _rows_are_free(example: Example, predict: Callable[[Arrays], Arrays]) -> bool:
-    pick = [0] if example.rows > 1 else [0, 0]
-    expected = {name: array[pick] for name, array in example.outputs.items()}
-    try:
-        found = predict({name: array[pick] for name, array in example.inputs.items()})
-        specs = tuple(_spec(name, array, False) for name, array in expected.items())
-        compare("the model", Signature((), specs), expected, found)
-    except Exception as error:
-        log.info("the model takes batches of one size only", reason=str(error))
-        return False
-    return True
-
-
-def _spec(name: str, array: np.ndarray[Any, Any], rows: bool) -> TensorSpec:
-    shape = (-1, *array.shape[1:]) if rows else array.shape
-    return TensorSpec(name, datatype_of(array.dtype, f"tensor {name!r}"), shape)
 
 
 def _difference(
@@ -190,17 +201,17 @@ def _text(element: Any) -> bytes:
     return element.encode() if isinstance(element, str) else bytes(element)
 
 
-def _packed(array: np.ndarray[Any, Any]) -> bytes:
-    texts = [_text(element) for element in array.flat]
-    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+def packed(array: np.ndarray[Any, Any]) -> bytes:
+    held = [_text(element) for element in array.flat]
+    return b"".join(len(each).to_bytes(4, "little") + each for each in held)
 
 
-def _unpacked(data: bytes, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    texts, at = [], 0
+def unpacked(data: bytes, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    elements, at = [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-        texts.append(data[at + 4 : end])
+        elements.append(data[at + 4 : end])
         at = end
-    made = np.empty(len(texts), np.object_)
-    made[:] = texts
+    made = np.empty(len(elements), np.object_)
+    made[:] = elements
     return made.reshape(tuple(shape))

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 from holdfast.models.differences import spelled
+from holdfast.models.files_kind import files_kind
 from holdfast.models.loading import CODE, fetch
-from holdfast.models.records import EXAMPLE, ONNX, WEIGHTS, Kind, Version
+from holdfast.models.records import CODE_KINDS, EXAMPLE, WEIGHTS, Kind, Version
 from holdfast.storage import Blobs
 from holdfast.wire.documents import document
 from holdfast.wire.errors import Occupied
@@ -53,6 +54,8 @@ def readme(version: Version) -> str:
 
 
 def _loading(version: Version) -> list[str]:
+    if version.kind not in CODE_KINDS:
+        return [f"    {line}" for line in files_kind(version.kind).lines(version)]
     where, _, name = version.entry.partition(":")
     inside, _, module = where.rpartition("/")
     folder = f"{CODE}/{inside}" if inside else CODE
@@ -67,8 +70,6 @@ def _loading(version: Version) -> list[str]:
             f'model.load_state_dict(load_file("{WEIGHTS}"))',
             "model.eval()",
         ]
-    elif version.kind is Kind.ONNX:
-        lines = ["import onnxruntime", f'session = onnxruntime.InferenceSession("{ONNX}")']
     elif version.kind is Kind.PYTHON:
         given = f", {arguments}" if arguments else ""
         lines = [

@@ -1,4 +1,8 @@
-"""The kinds of model, each as something that predicts: torch, python, function, onnx."""
+"""The kinds of model, each as something that predicts.
+
+Those that are code (torch, python, function) are here; those that are files are a module each
+(`files_kind`), and those of them that run a pickle are computed by another process (`apart`).
+"""
 
 from __future__ import annotations
 
@@ -9,39 +13,36 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models.datatypes import BYTES, numpy_of
+from holdfast.models import texts
+from holdfast.models.apart import Apart
+from holdfast.models.datatypes import numpy_of
+from holdfast.models.files_kind import ALLOW_PICKLE, Servable, files_kind
 from holdfast.models.importing import Space
-from holdfast.models.records import ONNX, WEIGHTS, Kind, Signature, Version
+from holdfast.models.records import CODE_KINDS, WEIGHTS, Kind, Signature, TensorSpec, Version
 from holdfast.wire.errors import BadModel, HoldfastError
-from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import MODEL_TRACE_LINES
 
 Array = np.ndarray[Any, Any]
 _OURS: Final = str(Path(__file__).parent)
 
-
-class Servable(Protocol):
-    """A loaded version. `predict` may be called from any thread, one call at a time for each
-    thread; what the model's own code raises passes through it."""
-
-    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of the signature, in its order and of its types."""
-
-    def close(self) -> None:
-        """Give everything back. Nobody may predict any more."""
+__all__ = ["Servable", "entry_parts", "found_in", "label", "last_lines", "load", "named", "shaped"]
 
 
-def load(version: Version, folder: Path, code: Path, device: str | None) -> Servable:
-    """See `loading.load`."""
+def load(
+    version: Version, folder: Path, code: Path, device: str | None, *, here: bool = False
+) -> Servable:
+    """See `loading.load`. `here`: in this process, also if it runs a pickle."""
     what = label(version)
     space: Space | None = None
     try:
-        if version.kind is Kind.ONNX:
-            return _Onnx(version.signature, folder / ONNX, device)
+        if version.kind not in CODE_KINDS:
+            if version.arguments.get(ALLOW_PICKLE) and not here:
+                return Apart(version, folder, device)
+            return files_kind(version.kind).load(version, folder, device)
         inside, module, name = entry_parts(version.entry, what)
         space = Space((code / inside, code) if inside else (code,), what)
         entry = found_in(space.module(module), name, what)
@@ -129,6 +130,8 @@ def shaped(signature: Signature, result: Any) -> dict[str, Array]:
         array = np.asarray(value)
         if array.dtype != (wanted := numpy_of(spec.datatype)):
             array = array.astype(wanted)
+        if spec.text is not None:
+            array = _as_recorded(spec, array)
         if array.ndim != len(spec.shape):
             raise BadModel(
                 f"the model's output {spec.name!r} has the shape {list(array.shape)}",
@@ -137,6 +140,17 @@ def shaped(signature: Signature, result: Any) -> dict[str, Array]:
             )
         found[spec.name] = array
     return found
+
+
+def _as_recorded(spec: TensorSpec, array: Array) -> Array:
+    try:
+        return texts.fitted(spec, array)
+    except (UnicodeError, TypeError) as error:
+        raise BadModel(
+            f"the model's output {spec.name!r} is not of {'texts' if spec.text else 'bytes'}",
+            why=str(error),
+            fix="return what it returned for its example",
+        ) from error
 
 
 def named(result: Any) -> dict[str, Array]:
@@ -196,46 +210,6 @@ class _Python(_Function):
         close = getattr(self._made, "close", None)
         if callable(close):
             close()
-
-
-# --- onnx -----------------------------------------------------------------------------------------
-
-
-class _Onnx:
-    """By onnxruntime. One thread for each call: the replica decides how many run at a time."""
-
-    def __init__(self, signature: Signature, path: Path, device: str | None) -> None:
-        ort = require_extra("onnxruntime", "onnx")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors; they also come as exceptions
-        there = ort.get_available_providers()
-        wanted = ["CPUExecutionProvider"]
-        if device != "cpu" and "CUDAExecutionProvider" in there:
-            wanted.insert(0, "CUDAExecutionProvider")
-        self._session = ort.InferenceSession(str(path), options, providers=wanted)
-        self._signature = signature
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        self._texts = [spec.name for spec in signature.inputs if spec.datatype == BYTES]
-
-    def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        given = dict(inputs)
-        for name in self._texts:
-            given[name] = _as_texts(given[name])
-        found = self._session.run(self._outputs, given)
-        return shaped(self._signature, dict(zip(self._outputs, found, strict=True)))
-
-    def close(self) -> None:
-        del self._session
-
-
-def _as_texts(array: Array) -> Array:
-    """Texts, not bytes: the only strings that onnxruntime takes."""
-    texts = [each if isinstance(each, str) else bytes(each).decode() for each in array.flat]
-    made = np.empty(len(texts), np.object_)
-    made[:] = texts
-    return made.reshape(array.shape)
 
 
 class _InSpace:

@@ -82,23 +82,21 @@ def load(version: Version, folder: Path, *, device: str | None = None) -> Servab
 
 
 def check_example(servable: Servable, version: Version, folder: Path) -> None:
-    """Predict the version's example, if it has one. `BadModel` with what differed, or failed."""
-    example = examples.read(folder)
-    if example is None:
-        return
+    """Predict the version's examples, if it has any. `BadModel` with what differed, or failed."""
     what = kinds.label(version)
-    try:
-        found = servable.predict(example.inputs)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        raise BadModel(
-            f"{what} fails on its own example",
-            why=f"{type(error).__name__}: {error}",
-            fix="correct its code, and publish it again",
-            story=kinds.last_lines(error),
-        ) from error
-    examples.compare(what, version.signature, example.outputs, found)
+    for example in examples.read_all(folder, version.signature):
+        try:
+            found = servable.predict(example.inputs)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{what} fails on its own example",
+                why=f"{type(error).__name__}: {error}",
+                fix="correct its code, and publish it again",
+                story=kinds.last_lines(error),
+            ) from error
+        examples.compare(what, version.signature, example.outputs, found)
 
 
 def discard(version: Version, folder: Path) -> None:

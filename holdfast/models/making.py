@@ -6,18 +6,18 @@ Nothing is published that was not loaded once, exactly as a replica will load it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from holdfast.models import examples, kinds
+from holdfast.models import describing, examples, kinds
+from holdfast.models.describing import Dynamic
 from holdfast.models.examples import Arrays, Example
-from holdfast.models.records import ONNX, Kind, Signature, TensorSpec, Version
+from holdfast.models.records import Kind, Signature, Version, example_name
 from holdfast.wire.errors import BadModel, Full, HoldfastError, Usage
-from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import EXAMPLE_BYTES_MAX
 
 
@@ -41,46 +41,47 @@ class Recipe:
         return kinds.load(self.version(signature), self.files, self.code, device)
 
 
-def described(recipe: Recipe, inputs: Arrays) -> tuple[Signature, Example]:
-    """Load the model, let it predict, and say what it takes and gives."""
-    given = Example(inputs, {})
-    servable = recipe.load(Signature(examples.signature_of(given).inputs, ()))
+def described(
+    recipe: Recipe,
+    given: Sequence[Arrays],
+    dynamic: Dynamic = describing.NONE,
+    shown: Dynamic = describing.NONE,
+) -> tuple[Signature, tuple[Example, ...]]:
+    """Load the model, let it predict each batch of inputs, and say what it takes and gives.
+    `shown`: the dimensions that vary by what its own files say, besides what somebody said."""
+    first = Example(describing.settled(given[0]), {})
+    servable = recipe.load(Signature(describing.signature_of([first]).inputs, ()))
     try:
-        example = Example(inputs, _predicted(recipe, servable, inputs))
-        return examples.signature_of(example, servable.predict), example
+        try:
+            return describing.describe(given, servable.predict, dynamic, shown)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise _failed(recipe, error) from error
     finally:
         servable.close()
 
 
 def checked(
-    recipe: Recipe, signature: Signature, example: Example, device: str | None = None
+    recipe: Recipe, signature: Signature, known: Sequence[Example], device: str | None = None
 ) -> None:
-    """Load the model, and compare what it gives with the example: `BadModel` with what differs."""
+    """Load the model, and compare what it gives with the examples: `BadModel` with what differs."""
     servable = recipe.load(signature, device)
     try:
-        found = _predicted(recipe, servable, example.inputs)
-        examples.compare(recipe.model, signature, example.outputs, found)
+        for example in known:
+            found = _predicted(recipe, servable, example.inputs)
+            examples.compare(recipe.model, signature, example.outputs, found)
     finally:
         servable.close()
 
 
-def onnx_signature(path: Path) -> Signature:
-    """What an ONNX file says of itself. A dimension without a number may have any size."""
-    ort = require_extra("onnxruntime", "onnx")
-    try:
-        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise BadModel(
-            f"{path.name} cannot be loaded", why=str(error), fix="give a whole ONNX file"
-        ) from error
-    inputs = tuple(_onnx_spec(each) for each in session.get_inputs())
-    outputs = tuple(_onnx_spec(each) for each in session.get_outputs())
-    free = all(spec.shape[:1] == (-1,) for spec in (*inputs, *outputs))
-    return Signature(inputs, outputs, batches=free)
+def example_files(known: Sequence[Example]) -> dict[str, bytes]:
+    """The files of a version's examples."""
+    return {example_name(at): example_file(example) for at, example in enumerate(known, 1)}
 
 
 def example_file(example: Example) -> bytes:
-    """The bytes of `EXAMPLE`; `Full` if nobody would want to compute it."""
+    """The bytes of one; `Full` if nobody would want to compute it."""
     data = examples.to_bytes(example)
     if len(data) > EXAMPLE_BYTES_MAX:
         raise Full(
@@ -116,28 +117,6 @@ def inputs_from(plain: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 # --- private --------------------------------------------------------------------------------------
 
-_ONNX_TYPES: Final = {
-    "bool": "BOOL",
-    "float16": "FP16",
-    "float": "FP32",
-    "double": "FP64",
-    "string": "BYTES",
-    **{kind: kind.upper() for kind in ("int8", "int16", "int32", "int64")},
-    **{kind: kind.upper() for kind in ("uint8", "uint16", "uint32", "uint64")},
-}
-
-
-def _onnx_spec(found: Any) -> TensorSpec:
-    kind = found.type.removeprefix("tensor(").removesuffix(")")
-    if kind not in _ONNX_TYPES:
-        raise BadModel(
-            f"{ONNX} has the tensor {found.name!r} of the type {found.type}",
-            why="it cannot be served",
-            fix="convert it in the model",
-        )
-    shape = tuple(size if isinstance(size, int) else -1 for size in found.shape)
-    return TensorSpec(found.name, _ONNX_TYPES[kind], shape)
-
 
 def _predicted(recipe: Recipe, servable: kinds.Servable, inputs: Arrays) -> Arrays:
     try:
@@ -145,12 +124,16 @@ def _predicted(recipe: Recipe, servable: kinds.Servable, inputs: Arrays) -> Arra
     except HoldfastError:
         raise
     except Exception as error:
-        raise BadModel(
-            f"{recipe.model} fails on its example",
-            why=f"{type(error).__name__}: {error}",
-            fix="correct the model, or the example",
-            story=kinds.last_lines(error),
-        ) from error
+        raise _failed(recipe, error) from error
+
+
+def _failed(recipe: Recipe, error: Exception) -> BadModel:
+    return BadModel(
+        f"{recipe.model} fails on its example",
+        why=f"{type(error).__name__}: {error}",
+        fix="correct the model, or the example",
+        story=kinds.last_lines(error),
+    )
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:

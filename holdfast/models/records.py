@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from holdfast.wire.limits import EXAMPLES_MAX
 from holdfast.wire.places import MODELS_PATH
 from holdfast.wire.reports import Part
 
@@ -25,6 +26,15 @@ WEIGHTS: Final = "weights.safetensors"
 ONNX: Final = "model.onnx"
 # One batch: tensors `input.NAME` and `output.NAME`. What a replica must reproduce to be ready.
 EXAMPLE: Final = "example.safetensors"
+
+
+def example_name(number: int) -> str:
+    """The file of a version's first, second, ... example."""
+    return EXAMPLE if number == 1 else f"example-{number}.safetensors"
+
+
+def is_example(name: str) -> bool:
+    return any(name == example_name(number) for number in range(1, EXAMPLES_MAX + 1))
 
 
 def model_path(model: str) -> str:
@@ -57,17 +67,37 @@ class Kind(Enum):
     TORCH = "torch"  # `entry` builds an nn.Module, which takes WEIGHTS; called with the inputs
     PYTHON = "python"  # `entry` is a class: `load(folder, **arguments)` and `predict(inputs)`
     FUNCTION = "function"  # `entry` is a function: inputs as a dict of arrays in, outputs out
-    ONNX = "onnx"  # the file ONNX, by onnxruntime; no bundle
+    # Files and no bundle: each is a module `KIND_kind`, as `files_kind` says.
+    ONNX = "onnx"  # by onnxruntime
+    TORCHSCRIPT = "torchscript"
+    EXPORTED = "exported"  # a program of torch.export
+    SKLEARN = "sklearn"
+    XGBOOST = "xgboost"
+    LIGHTGBM = "lightgbm"
+    HUGGINGFACE = "huggingface"  # safetensors, a configuration, a tokenizer: by transformers
+    MLFLOW = "mlflow"  # whatever MLflow loads as a Python function
+
+
+# Built from a bundle, by an entry.
+CODE_KINDS: Final = frozenset({Kind.TORCH, Kind.PYTHON, Kind.FUNCTION})
+# Computed by torch: it is worth importing beforehand, and computes on a GPU if there is one.
+TORCH_KINDS: Final = frozenset({Kind.TORCH, Kind.TORCHSCRIPT, Kind.EXPORTED, Kind.HUGGINGFACE})
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor by name. `datatype` is the Open Inference Protocol's (FP32, INT64, BYTES, ...); a
-    dimension of -1 may have any size. The first dimension is the batch's."""
+    dimension of -1 may have any size. The first dimension is the batch's, where `batches` says so.
+
+    `text`, of BYTES: whether the model sees `str` or `bytes`; None: of numbers, or from before that
+    was written down. `dims`: the names of free dimensions, empty for the others; those of equal
+    names have equal sizes. No names at all: nothing was said of them."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    text: bool | None = None
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,23 @@ log = logs.get(__name__)
 
 class TorchServable:
     """A module in eval mode, without gradients. Inputs go by name where its `forward` has
-    parameters of these names, else in the signature's order."""
+    parameters of these names, else in the signature's order. `names`: those of its parameters, for
+    what is no `nn.Module` of Python and cannot be asked, or is not to be set to eval mode."""
 
-    def __init__(self, signature: Signature, module: nn.Module, device: torch.device) -> None:
-        self.module = module.eval()
+    def __init__(
+        self,
+        signature: Signature,
+        module: Callable[..., Any],
+        device: torch.device,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        if names is None and isinstance(module, nn.Module):
+            names = forward_names(module.eval())
+        self.module = module
         self._signature = signature
         self._device = device
         self._names = [spec.name for spec in signature.inputs]
-        self._by_name = set(self._names) <= set(forward_names(module))
+        self._by_name = set(self._names) <= set(names or ())
 
     @classmethod
     def of(
@@ -45,7 +54,7 @@ class TorchServable:
         device: str | None,
     ) -> TorchServable:
         """Build the module with `entry(**arguments)`, and give it its weights."""
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        chosen = chosen_device(device)
         load_file = require_extra("safetensors.torch", "serve").load_file
         # On the host this maps the file: the pages come when they are first used.
         tensors = load_file(str(weights), device=str(chosen))
@@ -66,6 +75,11 @@ class TorchServable:
         # A module may write into what it is given; what came from the wire is not ours to change.
         plain = array if array.flags.writeable and array.flags.c_contiguous else array.copy()
         return torch.from_numpy(plain).to(self._device, non_blocking=True)
+
+
+def chosen_device(device: str | None) -> torch.device:
+    """The device that was named, or the first GPU that is there."""
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def built(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from holdfast.models import examples
+from holdfast.models import describing, examples
 from holdfast.models.examples import Example
 from holdfast.models.records import Signature
 from holdfast.models.torch_kind import TorchServable, forward_names, on_host
@@ -21,14 +21,19 @@ from holdfast.storage.bundles import FILES
 from holdfast.wire.errors import Usage
 
 
-def taken(model: nn.Module, given: Any) -> tuple[Signature, Example]:
-    """The example with what the module itself makes of it, in eval mode; and its signature."""
-    inputs = examples.named(on_host(given), forward_names(model), "inputs")
-    takes = examples.signature_of(Example(inputs, {})).inputs
+def taken(
+    model: nn.Module, given: Any, dynamic: Any = None
+) -> tuple[Signature, tuple[Example, ...]]:
+    """The examples with what the module itself makes of them, in eval mode; and its signature."""
+    names = forward_names(model)
+    every = given if isinstance(given, list) else [given]
+    inputs = [examples.named(on_host(each), names, "inputs") for each in every]
+    if not inputs:
+        raise Usage("example=[] has no example", fix="give one batch of inputs, or several")
+    takes = describing.signature_of([Example(inputs[0], {})]).inputs
     with _resting(model):
         servable = TorchServable(Signature(takes, ()), model, device_of(model))
-        example = Example(inputs, servable.predict(inputs))
-        return examples.signature_of(example, servable.predict), example
+        return describing.describe(inputs, servable.predict, describing.dynamic_of(dynamic))
 
 
 def entry_of(thing: Any, code: Path) -> str:

@@ -47,6 +47,7 @@ class Wish:
     build: Callable[..., Any] | str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     alias: str | None = None
+    dynamic: Mapping[str, Any] | None = None
 
 
 def publish(rounds: Rounds, model: nn.Module, name: str, wish: Wish) -> Published:

@@ -327,6 +327,7 @@ class Run:
         build: Callable[..., nn.Module] | str | None = None,
         arguments: Mapping[str, Any] | None = None,
         alias: str | None = None,
+        dynamic: Mapping[str, Any] | None = None,
     ) -> Published:
         """Publish the model as the next version of `name`. One worker writes, all know.
 
@@ -337,8 +338,12 @@ class Run:
         JSON must be able to say. That is tried here and now. `metrics` are kept beside the last
         step's own; `alias` names the version at once.
 
+        The batch's dimension may have any size if each row stands for itself. Others may where
+        `example` is a list of examples that differ in them, or where `dynamic` says so:
+        `{"x": (1, 2)}`, or with names `{"x": {1: "tokens"}}`, which tie dimensions together.
+
         Without `example`, and without a cluster, only the weights are written, as a safetensors
         file: to the job's store, or to the working folder.
         """
-        wish = Wish(example, metrics, build, dict(arguments or {}), alias)
+        wish = Wish(example, metrics, build, dict(arguments or {}), alias, dynamic)
         return publish(self._rounds, model, name, wish)

@@ -13,8 +13,8 @@ from torch import nn
 
 from holdfast.coordination import connect
 from holdfast.models.drafts import Draft
-from holdfast.models.making import Recipe, checked, example_file
-from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Version
+from holdfast.models.making import Recipe, checked, example_files
+from holdfast.models.records import WEIGHTS, Kind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import open_store
 from holdfast.train import portrait
@@ -56,10 +56,9 @@ def _draft(
     built = wish.build if wish.build is not None else type(model)
     named = built if isinstance(built, str) else portrait.entry_of(built, code)
     recipe = Recipe(name, Kind.TORCH, files, code, named, wish.arguments)
-    signature, example = portrait.taken(model, wish.example)
-    (files / EXAMPLE).write_bytes(example_file(example))
+    signature, known = portrait.taken(model, wish.example, wish.dynamic)
     try:
-        checked(recipe, signature, example, portrait.device_of(model).type)
+        checked(recipe, signature, known, portrait.device_of(model).type)
     except BadModel as error:
         raise Usage(
             f"{name} cannot be built again from its code: {error.what}",
@@ -72,7 +71,7 @@ def _draft(
         model=name,
         kind=Kind.TORCH,
         signature=signature,
-        files={WEIGHTS: files / WEIGHTS, EXAMPLE: files / EXAMPLE},
+        files={WEIGHTS: files / WEIGHTS, **example_files(known)},
         bundle=bundle,
         entry=named,
         arguments=wish.arguments,

@@ -183,11 +183,16 @@ def test_a_persons_tour_through_models(stage: Stage) -> None:
         assert "double@1 is published" in stage.does(
             "models", "publish", "double", "--onnx", "double.onnx", "--alias", "prod"
         )
+        (stage.folder / "trap.pkl").write_bytes(b"")
+        pickled = stage.says("models", "publish", "trap", "--model", "trap.pkl")
+        assert (pickled.returncode, "--allow-pickle" in pickled.stderr) == (1, True)
         second = stage.sees(
             *("models", "publish", "double", "--kind", "function", "--code", "src"),
             *("--entry", "maths:half", "--example", '{"x": [[1.0, 2, 3, 4]]}'),
-            *("--metric", "error=0.5"),
+            *("--metric", "error=0.5", "--dynamic", "x:1=width"),
         )
+        (takes,) = stage.sees("models", "show", "double@2")["signature"]["inputs"]
+        assert (takes["shape"], takes["dims"]) == ([-1, -1], ["", "width"])
         assert second["version"] == 2
         difference = stage.sees("models", "diff", "double@1", "double@2")
         assert difference["facts"]["kind"] == ["onnx", "function"]

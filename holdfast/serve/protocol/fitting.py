@@ -18,7 +18,7 @@ from holdfast.wire.errors import Usage
 class Fitting:
     """A signature, ready to be compared with. `model` is only for the sentences of errors."""
 
-    __slots__ = ("_rows", "inputs", "model", "outputs", "signature")
+    __slots__ = ("_named", "_rows", "inputs", "model", "outputs", "signature", "texts")
 
     def __init__(self, signature: Signature, model: str = "") -> None:
         for spec in (*signature.inputs, *signature.outputs):
@@ -32,10 +32,14 @@ class Fitting:
         self.model = model
         self.inputs = {spec.name: spec for spec in signature.inputs}
         self.outputs = {spec.name: spec for spec in signature.outputs}
-        # Inputs whose first dimension is the batch's: they must have as many rows as each other.
+        # Inputs of BYTES that the model takes as `str`.
+        self.texts = frozenset(spec.name for spec in signature.inputs if spec.text)
+        # Inputs whose first dimension is free. Where that is the batch's, they must have as many
+        # rows as each other.
         self._rows = tuple(
             spec.name for spec in signature.inputs if spec.shape and spec.shape[0] < 0
         )
+        self._named = tied(signature)
 
     def elements(self, name: str, datatype: str, shape: Sequence[int]) -> int:
         """How many elements this input has, if name, datatype and shape are as the signature
@@ -81,13 +85,28 @@ class Fitting:
                 raise refused(
                     f"input {name!r} has no rows", "there is nothing to compute", self.model
                 )
-            if rows not in (None, found):
+            if rows not in (None, found) and self.signature.batches:
                 raise refused(
                     f"input {name!r} has {found} rows",
                     f"input {self._rows[0]!r} has {rows}",
                     self.model,
                 )
             rows = found
+        if self._named:
+            self._equal(inputs)
+
+    def _equal(self, inputs: dict[str, Array]) -> None:
+        """Dimensions of one name have one size."""
+        for dimension, places in self._named.items():
+            first, axis = places[0]
+            size = inputs[first].shape[axis]
+            for name, at in places[1:]:
+                if inputs[name].shape[at] != size:
+                    raise refused(
+                        f"dimension {at} of input {name!r} is {inputs[name].shape[at]}",
+                        f"it is {dimension!r}, which is {size} in input {first!r}",
+                        self.model,
+                    )
 
     def wanted(self, names: Iterable[str]) -> tuple[str, ...]:
         """The outputs that were asked for, each once."""
@@ -100,6 +119,16 @@ class Fitting:
                     self.model,
                 )
         return chosen
+
+
+def tied(signature: Signature) -> dict[str, list[tuple[str, int]]]:
+    """The dimensions of the inputs that must be equal: by name, each as its input and its axis."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for spec in signature.inputs:
+        for axis, dimension in enumerate(spec.dims):
+            if dimension:
+                found.setdefault(dimension, []).append((spec.name, axis))
+    return {name: places for name, places in found.items() if len(places) > 1}
 
 
 def listed(names: Iterable[str]) -> str:

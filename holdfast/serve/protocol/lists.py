@@ -76,14 +76,21 @@ def _nested(data: msgspec.Raw) -> bool:
 
 
 def from_list(
-    name: str, datatype: str, shape: tuple[int, ...], count: int, data: msgspec.Raw
+    name: str,
+    datatype: str,
+    shape: tuple[int, ...],
+    count: int,
+    data: msgspec.Raw,
+    *,
+    text: bool = False,
 ) -> Array:
-    """The array of a list. `count`: the number of elements of `shape`."""
+    """The array of a list. `count`: the number of elements of `shape`. `text`: elements of BYTES
+    become `str`, not `bytes`."""
     try:
         values = _decoder(datatype, 1).decode(data)
     except msgspec.DecodeError as error:
         if len(shape) > 1 and _nested(data):
-            return _from_nested(name, datatype, shape, data)
+            return _from_nested(name, datatype, shape, data, text)
         raise _odd(name, datatype, error) from error
     if len(values) != count:
         raise refused(
@@ -91,7 +98,7 @@ def from_list(
             f"its shape {described(shape)} has {count}",
         )
     if datatype == "BYTES":
-        return _texts(values).reshape(shape)
+        return _texts(values, text).reshape(shape)
     return from_numbers(name, datatype, shape, values)
 
 
@@ -106,8 +113,10 @@ def from_numbers(
     return np.ndarray(shape, DTYPES[datatype], packed)
 
 
-def _from_nested(name: str, datatype: str, shape: tuple[int, ...], data: msgspec.Raw) -> Array:
-    array = filled(name, datatype, data, len(shape))
+def _from_nested(
+    name: str, datatype: str, shape: tuple[int, ...], data: msgspec.Raw, text: bool
+) -> Array:
+    array = filled(name, datatype, data, len(shape), text=text)
     if array.shape != shape:
         raise refused(
             f"the data of input {name!r} has the shape {described(array.shape)}",
@@ -116,12 +125,12 @@ def _from_nested(name: str, datatype: str, shape: tuple[int, ...], data: msgspec
     return array
 
 
-def filled(name: str, datatype: str, data: msgspec.Raw, depth: int) -> Array:
+def filled(name: str, datatype: str, data: msgspec.Raw, depth: int, *, text: bool = False) -> Array:
     """The array of a list that is nested `depth` times; its shape is what the lists say."""
     try:
         values = _decoder(datatype, depth).decode(data)
         if datatype == "BYTES":
-            return _texts(values)
+            return _texts(values, text)
         with np.errstate(over="raise"):
             return np.array(values, DTYPES[datatype])
     except (msgspec.DecodeError, ValueError, OverflowError, FloatingPointError) as error:
@@ -135,13 +144,14 @@ def _odd(name: str, datatype: str, error: Exception) -> Usage:
     )
 
 
-def _texts(values: list[Any]) -> Array:
+def _texts(values: list[Any], text: bool) -> Array:
     array = np.array(values, object)
     flat = array.reshape(-1)
-    for index, text in enumerate(flat):
-        if isinstance(text, list):
+    for index, each in enumerate(flat):
+        if isinstance(each, list):
             raise ValueError("its lists differ in length")  # noqa: TRY004  # of data, not of types
-        flat[index] = text.encode()
+        if not text:
+            flat[index] = each.encode()
     return array
 
 

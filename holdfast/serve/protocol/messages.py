@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.serve.protocol.fitting import Fitting
 from holdfast.serve.protocol.lists import from_numbers
-from holdfast.serve.protocol.tensors import as_bytes, described, from_raw, refused, to_raw
+from holdfast.serve.protocol.tensors import as_bytes, decoded, described, from_raw, refused, to_raw
 from holdfast.serve.protocol.values import Answer, Array, Request
 from holdfast.wire.errors import Usage
 from holdfast.wire.proto import inference_pb2 as pb
@@ -50,9 +50,18 @@ def request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
         count = fitting.elements(tensor.name, tensor.datatype, shape)
         if raws:
             raw = memoryview(raws[index])
-            inputs[tensor.name] = from_raw(tensor.name, tensor.datatype, shape, count, raw)
+            inputs[tensor.name] = from_raw(
+                tensor.name,
+                tensor.datatype,
+                shape,
+                count,
+                raw,
+                text=tensor.name in fitting.texts,
+            )
         else:
-            inputs[tensor.name] = _from_contents(tensor, shape, count)
+            held = _from_contents(tensor, shape, count)
+            texts = tensor.name in fitting.texts
+            inputs[tensor.name] = decoded(tensor.name, held) if texts else held
     fitting.complete(inputs, len(message.inputs))
     for output in message.outputs:
         _supported(output.name, output.parameters)

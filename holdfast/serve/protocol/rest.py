@@ -108,19 +108,22 @@ class Codec:
         """The array of an input, and where the raw tensor after it begins."""
         shape = each.shape
         count = self.fitting.elements(each.name, each.datatype, shape)
+        text = each.name in self.fitting.texts
         if each.parameters:
             _supported(each.name, each.parameters)
             size = each.parameters.get("binary_data_size")
             if size is not None:
                 end = _end(each.name, at, size, len(tail))
-                return end, from_raw(each.name, each.datatype, shape, count, tail[at:end])
+                return end, from_raw(
+                    each.name, each.datatype, shape, count, tail[at:end], text=text
+                )
         if not memoryview(each.data):
             raise refused(
                 f"input {each.name!r} has no data",
                 "it needs `data`, or `parameters.binary_data_size` and raw bytes after the JSON",
                 self.fitting.model,
             )
-        return at, from_list(each.name, each.datatype, shape, count, each.data)
+        return at, from_list(each.name, each.datatype, shape, count, each.data, text=text)
 
     def _outputs(self, request: Request, outputs: list[_Output]) -> None:
         request.outputs = self.fitting.wanted([each.name for each in outputs])

@@ -42,12 +42,20 @@ def refused(what: str, why: str, model: str = "") -> Usage:
 
 
 def from_raw(
-    name: str, datatype: str, shape: tuple[int, ...], count: int, raw: memoryview
+    name: str,
+    datatype: str,
+    shape: tuple[int, ...],
+    count: int,
+    raw: memoryview,
+    *,
+    text: bool = False,
 ) -> Array:
     """The array of a raw tensor: a read-only view of `raw`, unless it must be converted or lies
-    where numbers of its size may not. `count` is the number of elements of `shape`."""
+    where numbers of its size may not. `count` is the number of elements of `shape`. `text`:
+    elements of BYTES become `str`."""
     if datatype == "BYTES":
-        return _from_raw_bytes(name, shape, count, raw)
+        array = _from_raw_bytes(name, shape, count, raw)
+        return decoded(name, array) if text else array
     size = SIZES[datatype]
     if raw.nbytes != count * size:
         raise refused(
@@ -63,8 +71,22 @@ def from_raw(
         # Any byte but 0 is true; a view of other bytes than 0 and 1 would not be a bool of numpy's.
         truths: Array = np.frombuffer(raw, np.uint8) != 0
         return truths.reshape(shape)
-    array: Array = np.ndarray(shape, DTYPES[datatype], raw)
-    return array if array.flags.aligned else array.copy()
+    numbers: Array = np.ndarray(shape, DTYPES[datatype], raw)
+    return numbers if numbers.flags.aligned else numbers.copy()
+
+
+def decoded(name: str, array: Array) -> Array:
+    """The same array, of texts instead of bytes; refused if an element is not UTF-8."""
+    flat = array.reshape(-1)
+    for index, element in enumerate(flat):
+        try:
+            flat[index] = element.decode()
+        except UnicodeDecodeError as error:
+            raise refused(
+                f"element {index} of input {name!r} is not UTF-8",
+                f"the model takes texts; {error.reason} at byte {error.start}",
+            ) from error
+    return array
 
 
 def _from_raw_bytes(name: str, shape: tuple[int, ...], count: int, raw: memoryview) -> Array:

@@ -1,7 +1,8 @@
 """A request and its answer, as a replica computes with them: whatever protocol they came by.
 
 Arrays have the numpy type of their datatype (`tensors.DTYPES`), little-endian, in C order, and may
-be read-only views of the request's body. BYTES is an array of `bytes` objects; BF16 is held as
+be read-only views of the request's body. BYTES is an array of `bytes` objects, or of
+`str` where the version's record says so; BF16 is held as
 float32, because numpy has no such type.
 """
 

@@ -35,7 +35,8 @@ def decode(codec: Codec, body: bytes) -> tuple[Request, bool]:
             continue
         depth = _depth(data)
         alone = depth == len(spec.shape) - 1 and spec.shape[0] < 0
-        array = filled(name, spec.datatype, data, depth) if depth else _single(spec)
+        text = name in fitting.texts
+        array = filled(name, spec.datatype, data, depth, text=text) if depth else _single(spec)
         inputs[name] = array[None] if alone else array
         rows.append(alone)
         fitting.elements(name, spec.datatype, inputs[name].shape)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from holdfast.models import examples, loading
 from holdfast.models.examples import Example
+from holdfast.models.files_kind import ALLOW_PICKLE
 from holdfast.models.kinds import Servable
-from holdfast.models.records import Kind, Version
+from holdfast.models.records import TORCH_KINDS, Version
 from holdfast.serve.replica.batching import Pace, first_line
 from holdfast.serve.replica.joining import Array, repeated, shape_of
 from holdfast.wire import logs
@@ -41,7 +42,9 @@ def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None 
     servable = loading.load(record, folder)
     _bound_threads()
     try:
-        example = examples.read(folder)
+        # Of several the largest: what takes longest decides where it is computed.
+        known_ones = examples.read_all(folder, record.signature)
+        example = max(known_ones, key=_elements, default=None)
         if known is None or example is None:
             known = _measured(servable, record, example, batch_max)
         else:
@@ -51,6 +54,10 @@ def prepare(record: Version, folder: Path, batch_max: int, known: Manner | None 
         servable.close()
         raise
     return Prepared(servable, known)
+
+
+def _elements(example: Example) -> int:
+    return sum(array.size for array in example.inputs.values())
 
 
 def _warmed(
@@ -114,8 +121,9 @@ def _timed(servable: Servable, inputs: Mapping[str, Array]) -> list[tuple[float,
 
 def _pace(record: Version, took: list[tuple[float, float]]) -> Pace:
     """By the thread's own time, since the machine may be busy with requests. The clock's time is
-    looked at for those that wait for something. What a GPU computes does not show in either."""
-    if _on_gpu(record):
+    looked at for those that wait for something. What a GPU computes does not show in either, and
+    another process may never answer."""
+    if _on_gpu(record) or record.arguments.get(ALLOW_PICKLE):
         return Pace.LONG
     own_s = min(own for own, _ in took)
     clock_s = min(clock for _, clock in took)
@@ -134,4 +142,4 @@ def _bound_threads() -> None:
 
 def _on_gpu(record: Version) -> bool:
     torch = sys.modules.get("torch")
-    return record.kind is Kind.TORCH and torch is not None and torch.cuda.is_initialized()
+    return record.kind in TORCH_KINDS and torch is not None and torch.cuda.is_initialized()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Never
 
 from holdfast.models import loading
-from holdfast.models.records import Kind, Version
+from holdfast.models.records import TORCH_KINDS, Kind, Version
 from holdfast.serve.priority import Apart
 from holdfast.serve.replica.batching import Pace, first_line
 from holdfast.serve.replica.preparing import Manner, prepare
@@ -156,7 +156,7 @@ def _nest(line: socket.socket, store: _Store | None) -> Never:
 
 def _warm(task: dict[str, Any]) -> None:
     """What every trial would import again: torch takes seconds."""
-    if "shelf" not in task and task["record"]["kind"] == Kind.TORCH.value:
+    if "shelf" not in task and Kind(task["record"]["kind"]) in TORCH_KINDS:
         with suppress(ImportError):
             import torch  # noqa: PLC0415
 

@@ -13,10 +13,10 @@ import torch
 from onnx import TensorProto, helper
 from safetensors.torch import save
 
-from holdfast.models import examples
+from holdfast.models.describing import signature_of
 from holdfast.models.drafts import Draft
 from holdfast.models.examples import Example
-from holdfast.models.making import Recipe, described, example_file
+from holdfast.models.making import Recipe, described, example_file, example_files
 from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles, put_part
@@ -75,7 +75,7 @@ def torch_draft(
     return Draft(
         model=model,
         kind=Kind.TORCH,
-        signature=examples.signature_of(example),
+        signature=signature_of([example]),
         files={WEIGHTS: weights_file(tensors), EXAMPLE: example_file(example)},
         bundle=bundles.push(blobs, place).digest,
         entry="net:Net",
@@ -94,8 +94,9 @@ def draft_of(
     folder: Path,
     kind: Kind,
     entry: str,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any] | list[Mapping[str, Any]],
     *,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
     files: Mapping[str, bytes] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Draft:
@@ -105,12 +106,13 @@ def draft_of(
     for name, data in (files or {}).items():
         (held / name).write_bytes(data)
     recipe = Recipe("it", kind, held, folder, entry, arguments or {})
-    signature, example = described(recipe, dict(inputs))
+    every = inputs if isinstance(inputs, list) else [inputs]
+    signature, known = described(recipe, [dict(each) for each in every], dynamic or {})
     return Draft(
         model="it",
         kind=kind,
         signature=signature,
-        files={**(files or {}), EXAMPLE: example_file(example)},
+        files={**(files or {}), **example_files(known)},
         bundle="" if kind is Kind.ONNX else bundles.push(blobs, folder).digest,
         entry=entry,
         arguments=arguments or {},

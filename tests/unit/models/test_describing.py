@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from holdfast.models import examples, making
+from holdfast.models.describing import signature_of
 from holdfast.models.differences import compared
 from holdfast.models.examples import Example
 from holdfast.models.exporting import export
@@ -65,9 +66,9 @@ def test_an_example_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_the_signature_is_what_the_example_shows() -> None:
     example = Example({"x": some(3, 4)}, {"y": np.zeros((3, 2)), "name": np.array(["a"] * 3)})
-    assert examples.signature_of(example) == Signature(
+    assert signature_of([example]) == Signature(
         (TensorSpec("x", "FP32", (-1, 4)),),
-        (TensorSpec("y", "FP64", (-1, 2)), TensorSpec("name", "BYTES", (-1,))),
+        (TensorSpec("y", "FP64", (-1, 2)), TensorSpec("name", "BYTES", (-1,), text=True)),
         batches=True,
     )
 
@@ -91,14 +92,14 @@ def test_rows_are_computed_together_only_where_each_stands_for_itself(
         return {"y": predict(inputs["x"])}
 
     example = Example({"x": x}, {"y": predict(x)})
-    signature = examples.signature_of(example, all_of_it)
+    signature = signature_of([example], all_of_it)
     assert signature.batches is batches
     assert signature.inputs[0].shape == ((-1, 4) if batches else (3, 4))
 
 
 def test_a_type_that_cannot_be_served_is_named() -> None:
     with pytest.raises(Usage, match="'x' has the type complex64"):
-        examples.signature_of(Example({"x": np.zeros(2, np.complex64)}, {}))
+        signature_of([Example({"x": np.zeros(2, np.complex64)}, {})])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_inputs_are_read_from_npz_and_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"x": [[1, 2.5]], "n": [1], "t": ["a"]}')
     found = making.read_inputs(tmp_path / "a.json")
     assert {
-        name: examples.signature_of(Example({name: array}, {})).inputs[0].datatype
+        name: signature_of([Example({name: array}, {})]).inputs[0].datatype
         for name, array in found.items()
     } == {"x": "FP32", "n": "INT64", "t": "BYTES"}
     for name, text in (("b.json", "[1]"), ("c.json", "{"), ("d.txt", ""), ("e.npz", "zip")):
