@@ -25,6 +25,7 @@ from holdfast.serve.protocol.rest import Codec
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
+from holdfast.serve.replica.output_watch import RolloutWatch
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
     CHOSEN_GRACE_S,
@@ -84,6 +85,7 @@ class Engine:
         self._predictions: PredictionLog | None = None
         self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
         self._refused_before = 0  # by versions that are gone
+        self._rollout: RolloutWatch | None = None  # while a version is rolled out
         self._tasks: set[asyncio.Future[Answer]] = set()  # somebody must hold them
 
     def configure(self, service: Service) -> None:
@@ -97,6 +99,16 @@ class Engine:
             self._end_log()
         elif self._predictions is None and self._logs is not None:
             self._predictions = PredictionLog(self._logs)
+
+    def follow(self, stable: int | None, next_: int | None) -> None:
+        """Which version is stable, and which one is being rolled out; None: none."""
+        self.stable = stable
+        if stable is None or next_ is None or stable == next_:
+            self._rollout = None
+            return
+        guards, before = self.service.guards, self._rollout
+        if before is None or before.key != (stable, next_, guards):
+            self._rollout = RolloutWatch(stable, next_, guards, self._held.get)
 
     async def close(self) -> None:
         """Write down what waits to be; versions are removed one by one."""
@@ -141,6 +153,10 @@ class Engine:
         except (ModelFailed, TimedOut):
             held.counted(time.monotonic() - began_s, failed=True)
             raise
+        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        if stable is not None:
+            held.counted(time.monotonic() - began_s)
+            return await self._infer(request, stable)
         return self._answer(request, held, outputs, began_s, cached=cached)
 
     def _answer(
@@ -148,6 +164,8 @@ class Engine:
     ) -> Answer:
         took_s = time.monotonic() - began_s
         held.counted(took_s)
+        if self._rollout is not None:
+            self._rollout.offer(held.record.number, request.inputs, outputs)
         if request.outputs:
             outputs = {name: outputs[name] for name in request.outputs}
         record = held.record
@@ -173,15 +191,33 @@ class Engine:
         except ModelFailed as error:
             self._failed(request, held, began_s, done, error)
         else:
-            done(self._answer(request, held, outputs, began_s, cached=False))
+            self._give(request, held, outputs, began_s, done)
         return None
+
+    def _give(
+        self,
+        request: Request,
+        held: Held,
+        outputs: Outputs,
+        began_s: float,
+        done: Done,
+        *,
+        cached: bool = False,
+    ) -> None:
+        """What was computed, or in a rollout what the stable version has instead of it."""
+        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        if stable is None:
+            done(self._answer(request, held, outputs, began_s, cached=cached))
+        else:
+            held.counted(time.monotonic() - began_s)
+            self._ask_instead(request, stable, done)
 
     def _ask_results(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
         began_s = time.monotonic()
         outputs = self._results.at_hand(key_of(held.record, request))
         if outputs is not None:
             self.last_s = began_s
-            done(self._answer(request, held, outputs, began_s, cached=True))
+            self._give(request, held, outputs, began_s, done, cached=True)
             return None
         task = asyncio.ensure_future(self.infer(request, held))
         self._tasks.add(task)
@@ -207,7 +243,7 @@ class Engine:
         elif isinstance(found, BaseException):
             done(found)
         else:
-            done(self._answer(request, held, found, began_s, cached=False))
+            self._give(request, held, found, began_s, done)
 
     def _failed(
         self, request: Request, held: Held, began_s: float, done: Done, error: HoldfastError
@@ -216,7 +252,10 @@ class Engine:
         stable = self._instead_of(held, request) if isinstance(error, ModelFailed) else None
         if stable is None:
             done(error)
-            return
+        else:
+            self._ask_instead(request, stable, done)
+
+    def _ask_instead(self, request: Request, stable: Held, done: Done) -> None:
         try:
             self.ask(request, stable, done)
         except HoldfastError as another:
@@ -229,6 +268,13 @@ class Engine:
         if request.arm in ("", DIRECT) or stable is None or stable is held:
             return None
         return stable if stable.record.signature == held.record.signature else None
+
+    def _instead_of_unfit(self, held: Held, request: Request, outputs: Outputs) -> Held | None:
+        """The stable version, where it may answer instead of one whose outputs break a guard."""
+        assert self._rollout is not None
+        if not self._rollout.breaks(held.record.number, outputs):
+            return None
+        return self._instead_of(held, request)
 
     def held(self, version: int | None) -> Held:
         """A version that is loaded here (None: the stable one); `NotHere`."""
@@ -317,6 +363,7 @@ class Engine:
             refused=self._refused_before + sum(each.refused for each in batchers),
             versions={number: held.counts() for number, held in sorted(self._held.items())},
             cache=self._results.counts(),
+            watched=self._rollout.counts() if self._rollout is not None else {},
         )
 
     def _batchers(self) -> list[Batcher]:
