@@ -30,7 +30,7 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast serve digits --body-max 64MiB --timeout 30s[/]   of a service that is there
 
-  [cyan]holdfast serve digits --guard-range y=0:1 --guard-shift 0.5[/]   what a new version must keep
+  [cyan]holdfast serve digits --guard-range y=0:1 --guard-shift 0.5[/]   a new version must keep it
 
   [cyan]holdfast serve digits --service digits-eu --gateway 127.0.0.1:8090[/]
 

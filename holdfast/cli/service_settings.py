@@ -1,4 +1,4 @@
-"""The settings of a service as `holdfast services NAME` shows them, and the state of its breakers."""
+"""The settings of a service as `holdfast services NAME` shows them, and its breakers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from holdfast.cli import times
 
 if TYPE_CHECKING:
-    from holdfast.serve.records import BreakerPolicy, Gateway, Guards, Limits, RolloutPolicy, Service
+    from holdfast.serve.records import (
+        BreakerPolicy,
+        Gateway,
+        Guards,
+        Limits,
+        RolloutPolicy,
+        Service,
+    )
 
 
 def rows(service: Service) -> list[tuple[str, str]]:
@@ -45,9 +52,10 @@ def _rollouts(policy: RolloutPolicy) -> str:
 
 
 def _thresholds(policy: RolloutPolicy) -> str:
+    ratio, slack_ms = policy.latency_ratio_max, policy.latency_slack_ms
     return (
-        f"{_percent(policy.error_rate_max)} more errors; a p99 of {policy.latency_ratio_max:g} times"
-        f" and {policy.latency_slack_ms:g} ms more; of {policy.requests_min} requests or more"
+        f"{_percent(policy.error_rate_max)} more errors; a p99 of {ratio:g} times and {slack_ms:g} "
+        f"ms more; by {policy.requests_min} requests or more"
     )
 
 

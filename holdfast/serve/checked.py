@@ -74,7 +74,9 @@ def _check_policy(service: Service) -> None:
             fix="--canary 5,25,50",
         )
     if policy.hold_s < 0 or policy.ready_s <= 0:
-        raise Usage("a rollout's times are in seconds, and not below 0", fix="--hold 30s --ready 5m")
+        raise Usage(
+            "a rollout's times are in seconds, and not below 0", fix="--hold 30s --ready 5m"
+        )
     if policy.error_rate_max < 0 or policy.latency_ratio_max < 1 or policy.requests_min < 0:
         raise Usage(
             "what a rollout tolerates is not below that of the old version",

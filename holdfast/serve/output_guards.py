@@ -36,7 +36,8 @@ def broken(service: Service, old: Watched, new: Watched, *, patient: bool) -> st
             output, what, share = found
             low, high = guards.ranges.get(output, (-math.inf, math.inf))
             change = settings.command(service.name, settings.OUTSIDE, settings.above(share))
-            return f"output {output} was outside of {low:g} to {high:g} in {what}. To allow it: {change}"
+            span = f"{low:g} to {high:g}"
+            return f"output {output} was outside of {span} in {what}. To allow it: {change}"
     for output, one in sorted(new.compared.items()):
         if one.requests < least:
             continue

@@ -25,6 +25,7 @@ from holdfast.serve.protocol.rest import Codec
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
+from holdfast.serve.replica.elsewhere import RetryBudget
 from holdfast.serve.replica.output_watch import RolloutWatch
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
@@ -85,6 +86,7 @@ class Engine:
         self._predictions: PredictionLog | None = None
         self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
         self._refused_before = 0  # by versions that are gone
+        self._elsewhere = RetryBudget()
         self._rollout: RolloutWatch | None = None  # while a version is rolled out
         self._tasks: set[asyncio.Future[Answer]] = set()  # somebody must hold them
 
@@ -294,13 +296,25 @@ class Engine:
         """Whether requests may call the model so: by the model's name or the service's."""
         return name in (self.service.model, self.service.name)
 
+    def check_room(self, held: Held) -> None:
+        """`Full`, if a request for this version would be refused; what is remembered is not."""
+        if not self._results.wanted:
+            held.batcher.check_room()
+
+    def try_elsewhere(self, attempt: str | None) -> bool:
+        """Whether a gateway may try another replica with a request that is refused here because
+        this one is full; `attempt`: how often it has tried, as it says."""
+        answered = sum(held.requests for held in self._held.values())
+        return self._elsewhere.spend(answered, attempt)
+
     # --- what is loaded --------------------------------------------------------------------------
 
     def install(self, record: Version, predict: Predict, *, batches: bool, pace: Pace) -> None:
         """From now on this version answers."""
         name = f"{record.model}@{record.number}"
         limits = self.service.limits
-        batcher = Batcher(name, predict, limits, batches=batches, pace=pace)
+        service = self.service.name
+        batcher = Batcher(name, predict, limits, batches=batches, pace=pace, service=service)
         self._held[record.number] = Held(record, batcher)
 
     async def remove(self, number: int) -> bool:

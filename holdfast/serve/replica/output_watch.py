@@ -45,16 +45,14 @@ class OutputWatch:
         guards, broken = self._guards, False
         for name, array in outputs.items():
             kind = array.dtype.kind
-            if kind == _FLOATS and guards.nonfinite_max is not None:
-                if not np.isfinite(array).all():
-                    self._nonfinite[name] = self._nonfinite.get(name, 0) + 1
-                    broken = True
+            finite = kind != _FLOATS or guards.nonfinite_max is None or np.isfinite(array).all()
+            if not finite:
+                self._nonfinite[name] = self._nonfinite.get(name, 0) + 1
             span = guards.ranges.get(name)
-            if span is not None and kind in _NUMBERS and array.size:
-                # Written so that a NaN is not outside: it is counted as what it is.
-                if array.min() < span[0] or array.max() > span[1]:
-                    self._outside[name] = self._outside.get(name, 0) + 1
-                    broken = True
+            within = span is None or kind not in _NUMBERS or _is_within(array, *span)
+            if not within:
+                self._outside[name] = self._outside.get(name, 0) + 1
+            broken = broken or not (finite and within)
         return broken
 
     def compare(self, live: Mapping[str, Array], own: Mapping[str, Array]) -> None:
@@ -84,24 +82,38 @@ class _Sums:
         if live.dtype.kind in _NUMBERS and own.dtype.kind in _NUMBERS:
             before, after = _values(live), _values(own)
             both = np.isfinite(before) & np.isfinite(after)
-            before, after = before[both], after[both]
-            self.values += int(before.size)
-            for at, values in enumerate((before, after)):
-                self.sums[2 * at] += float(values.sum())
-                self.sums[2 * at + 1] += float(np.square(values).sum())
+            self.values += int(both.sum())
+            for at, values in enumerate((before[both], after[both])):
+                small = np.clip(values, -SHADOW_VALUE_MAX, SHADOW_VALUE_MAX)
+                self.sums[2 * at] += float(small.sum())
+                self.sums[2 * at + 1] += float(np.square(small).sum())
         classes = _classes(live), _classes(own)
         if classes[0] is not None and classes[1] is not None:
             self.rows += int(classes[0].size)
             self.disagreed += int((classes[0] != classes[1]).sum())
 
     def counts(self) -> Compared:
-        return Compared(self.requests, self.values, *self.sums, self.rows, self.disagreed)
+        live, live_squares, own, own_squares = self.sums
+        return Compared(
+            self.requests,
+            self.values,
+            live,
+            live_squares,
+            own,
+            own_squares,
+            self.rows,
+            self.disagreed,
+        )
+
+
+def _is_within(array: Array, low: float, high: float) -> bool:
+    """A NaN is not outside: it is counted as what it is."""
+    return not array.size or not (array.min() < low or array.max() > high)
 
 
 def _values(array: Array) -> Array:
-    """Its first values, as numbers whose squares have a sum."""
-    found = array.ravel()[:SHADOW_VALUES_MAX].astype(np.float64)
-    return np.clip(found, -SHADOW_VALUE_MAX, SHADOW_VALUE_MAX) if np.isfinite(found).all() else found
+    """The first of them, as numbers."""
+    return array.ravel()[:SHADOW_VALUES_MAX].astype(np.float64)
 
 
 def _classes(array: Array) -> Array | None:

@@ -221,6 +221,10 @@ EJECT_FAILURES: Final = 5
 EJECT_S: Final = 2.0
 EJECT_S_MAX: Final = 20.0
 EJECT_LOOK_S: Final = 0.5
+# How often a gateway asks its Envoy whom it has ejected, and of how many replicas of a service it
+# tells that in the plane: a node has a megabyte.
+BREAKERS_LOOK_S: Final = 1.0
+BREAKERS_TOLD_MAX: Final = 64
 # Only when fewer of a version's replicas than this are healthy (so: none) all of them are tried.
 # Any higher, and requests would go to the dead while somebody could answer.
 PANIC_PERCENT: Final = 1.0
