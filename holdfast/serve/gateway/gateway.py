@@ -231,7 +231,11 @@ class Gateway:
         if now_s < self._breakers_s:
             return
         self._breakers_s = now_s + BREAKERS_LOOK_S
-        states = self._breakers.see(self._envoy.admin.hosts(), self._services, time.time())
+        try:
+            hosts = self._envoy.admin.hosts()
+        except Unavailable:
+            return  # whether it lives is looked at elsewhere; it is asked again
+        states = self._breakers.see(hosts, self._services, time.time())
         if states != self._facts.breakers:
             self._facts = replace(self._facts, breakers=states)
             watching.show(self._facts)
