@@ -52,7 +52,7 @@ BAD: Final = frozenset(
     }
 )
 # Where some replicas have a version and others never will, weights are hardest to get right.
-NATURES: Final = (*Nature, *(4 * (Nature.PICKY,)), Nature.CRASHING)
+NATURES: Final = (*Nature, *(4 * (Nature.PICKY,)), Nature.CRASHING, Nature.NONFINITE)
 ACTS: Final = (
     "target",
     "target",
