@@ -119,20 +119,26 @@ def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
     from holdfast.cli import serve_output
 
     with opened(cluster) as found:
-        name = _wanted(found, asked.reference, asked.service, asked.wishes)
+        name, settings_only = _wanted(found, asked.reference, asked.service, asked.wishes)
         services = serving.services_of(found)
         # Asked again, it needs no second one.
         secret = services.add_key(name) if asked.key and not services.service(name).keys else ""
         with serving.progress(name) as show:
             addresses = serve_output.processes(found, asked.gateway, asked.region)
-            if wait:
+            if wait and settings_only:
+                # A version that has failed meanwhile is another matter: it is told below.
+                serving.until_noted(found, name, SERVE_WAIT_S, show)
+            elif wait:
                 serving.until_settled(found, name, SERVE_WAIT_S, show)
                 serve_output.until_answered(addresses, name, SERVE_ANSWER_S)
         return serve_output.told(found, name, addresses, secret)
 
 
-def _wanted(found: Opened, reference: str, service: str | None, wishes: dict[str, Any]) -> str:
-    """Say what is wanted: a new service, or changes of one. Its name."""
+def _wanted(
+    found: Opened, reference: str, service: str | None, wishes: dict[str, Any]
+) -> tuple[str, bool]:
+    """Say what is wanted: a new service, or changes of one. Its name; and whether only settings
+    change, not which version is served."""
     from holdfast.models.names import split_reference
     from holdfast.serve.records import Service
 
@@ -144,17 +150,17 @@ def _wanted(found: Opened, reference: str, service: str | None, wishes: dict[str
         # Settings only: which version is served is not asked for.
         services.ensure_job(name)
         _update(services, before, wishes)
-        return name
+        return name, True
     target = _target(found, reference, model, which)
     if before is None:
         services.create(serve_settings.changed(Service(name, model, target), wishes))
-        return name
+        return name, False
     _check_model(before, model)
     services.ensure_job(name)
     _update(services, before, wishes)
     if target != before.target or before.pinned is not None or before.split:
         services.rollout(name, target)
-    return name
+    return name, False
 
 
 def _update(services: Services, before: Service, wishes: dict[str, Any]) -> None:

@@ -164,7 +164,9 @@ class Batcher:
         """`Full`, if one more request would wait for too long. Cheap: asked before its body is
         read. Fewer than a batch never do: they are computed together."""
         waiting, limits = self._jobs - self._busy, self.limits
-        if not waiting or waiting < (min(limits.batch_max, limits.queue_max) if self._batches else 1):
+        if not waiting or waiting < (
+            min(limits.batch_max, limits.queue_max) if self._batches else 1
+        ):
             return
         if waiting >= limits.queue_max:
             why = f"no more than {limits.queue_max} may wait"
