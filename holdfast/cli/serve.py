@@ -96,11 +96,14 @@ def serve(
     """
     given = {name: value for name, value in locals().items() if value is not None}
     asked = Asked(reference, service, serve_settings.wishes(given), key, gateway, region)
-    told = _served(asked, cluster, wait=not no_wait)
+    _show(_served(asked, cluster, wait=not no_wait), waited=not no_wait, as_json=as_json)
+
+
+def _show(told: Told, *, waited: bool, as_json: bool) -> None:
     if as_json:
         output.show_json(told.document())
     else:
-        told.show(waited=not no_wait)
+        told.show(waited=waited)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def too_large(service: Service, length: int | None) -> TooLarge:
     enough = settings.size(max(2 * most, length or 0))
     return TooLarge(
         f"the body has more than {most} bytes",
-        why="that is the service's limit" if length is None else f"it has {length}",
+        why="that is the service's limit" + ("" if length is None else f", and it has {length}"),
         fix=f"send less at once, or: {settings.command(service.name, settings.BODY, enough)}",
     )
 
