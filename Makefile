@@ -102,6 +102,7 @@ proof-scripts: setup ## users' scripts and random ones on 2, 3 and 5 workers wit
 
 proof-serving: setup services ## 200,000 requests while replicas die and versions come and go
 	$(PY) -m tests.proofs.serving --requests $(or $(REQUESTS),200000) --seed $(SEED)
+	$(PY) -m tests.proofs.serving.bad_versions
 
 simulate: setup ## look for trouble in the simulated worlds (SEEDS=20000 of each)
 	$(PY) -m simulation --seeds $(or $(SEEDS),20000) --jobs 2
@@ -131,6 +132,7 @@ bench-serving: setup ## measure serving beside Ray Serve, LitServe, BentoML, MLS
 	$(PY) -m bench.serving.throughput --format binary
 	$(PY) -m bench.serving.throughput --model heavy
 	$(PY) -m bench.serving.loading
+	$(PY) -m bench.serving.overload
 
 clean: ## remove caches and what the demo left
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

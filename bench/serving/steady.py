@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import select
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -38,6 +38,10 @@ REASONS_MAX: Final = 32
 NEVER: Final = 1 << 62  # a number that no request has
 # A generator in its own process has Python and this module to load before it begins.
 START_S: Final = 60.0
+
+
+def _by_status() -> dict[int, Histogram]:
+    return defaultdict(Histogram)
 
 
 @dataclass
@@ -71,6 +75,7 @@ class Result:
     versions: dict[str, Span] = field(default_factory=dict)
     by_version: Counter[str] = field(default_factory=Counter)
     latencies: Histogram = field(default_factory=Histogram)
+    by_status: dict[int, Histogram] = field(default_factory=_by_status)
     late: Histogram = field(default_factory=Histogram)
 
     def fail(self, reason: str) -> None:
@@ -98,6 +103,8 @@ class Result:
         self.reasons += other.reasons
         self.by_version += other.by_version
         self.latencies.merge(other.latencies)
+        for status, latencies in other.by_status.items():
+            self.by_status[status].merge(latencies)
         self.late.merge(other.late)
         for version, span in other.versions.items():
             known = self.versions.setdefault(version, span)
@@ -231,6 +238,7 @@ class Generator:
         result.sent += 1
         result.statuses[reply.status] += 1
         result.latencies.add(now_s - line.due_s)
+        result.by_status[reply.status].add(now_s - line.due_s)
         result.saw(reply, line, now_s)
         wrong = self._check(reply)
         if wrong:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import listing, output, serving
+from holdfast.cli import listing, output, serve_settings, serving
 from holdfast.cli import serve_options as options
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
-from holdfast.wire.errors import Missing, Usage
+from holdfast.wire.errors import Usage
 from holdfast.wire.limits import SERVE_ANSWER_S, SERVE_WAIT_S
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.serve_output import Told
     from holdfast.serve.records import Service
-    from holdfast.wire.room import Resources
+    from holdfast.serve.services import Services
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -28,14 +28,16 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast serve digits --canary 1,10,50 --hold 5m --key[/]
 
+  [cyan]holdfast serve digits --body-max 64MiB --timeout 30s[/]   of a service that is there
+
+  [cyan]holdfast serve digits --guard-range y=0:1 --guard-shift 0.5[/]   a new version must keep it
+
   [cyan]holdfast serve digits --service digits-eu --gateway 127.0.0.1:8090[/]
 
 
 Run it again to change what you give; the rest stays. New versions come with `holdfast rollout`,
 or when the alias moves.
 """
-
-_PERCENT = 100
 
 
 def serve(
@@ -53,6 +55,26 @@ def serve(
     timeout: options.Timeout = None,
     batch: options.Batch = None,
     queue_max: options.QueueMax = None,
+    wait_max: options.WaitMax = None,
+    body_max: options.BodyMax = None,
+    bodies_max: options.BodiesMax = None,
+    ready: options.Ready = None,
+    requests_min: options.RequestsMin = None,
+    errors_max: options.ErrorsMax = None,
+    slower_max: options.SlowerMax = None,
+    slower_slack: options.SlowerSlack = None,
+    guard_nonfinite: options.GuardNonfinite = None,
+    guard_range: options.GuardRange = None,
+    guard_outside: options.GuardOutside = None,
+    guard_shift: options.GuardShift = None,
+    guard_disagree: options.GuardDisagree = None,
+    shadow: options.Shadow = None,
+    breaker_failures: options.BreakerFailures = None,
+    breaker_open: options.BreakerOpen = None,
+    breaker_open_max: options.BreakerOpenMax = None,
+    connect_timeout: options.ConnectTimeout = None,
+    in_flight_max: options.InFlightMax = None,
+    retries: options.Retries = None,
     cache: options.Cache = None,
     redis: options.Redis = None,
     sticky: options.Sticky = None,
@@ -69,38 +91,24 @@ def serve(
     """Serve a model, and print an address that answers.
 
     Starts replicas by the cluster's agents, and on this machine a conductor and a gateway if the
-    cluster has none. A model that is served already is changed in place: no request is lost.
+    cluster has none. A model that is served already is changed in place: no request is lost. What
+    is not given stays as it is.
     """
-    if replicas is not None and (least is not None or most is not None):
-        raise Usage("--replicas is a number, --min and --max a range", fix="give one or the other")
-    wishes = {
-        "resources": _resources(cpu, memory, gpu),
-        "priority": priority,
-        "queue": queue,
-        "cache_entries": cache,
-        "redis": redis,
-        "sticky_header": sticky.lower() if sticky else None,
-        "log_predictions": log_predictions,
-        "policy": {"steps": _steps(canary), "hold_s": _seconds("--hold", hold)},
-        "limits": {
-            "rate_per_s": rate,
-            "timeout_s": _seconds("--timeout", timeout),
-            "batch_max": batch,
-            "queue_max": queue_max,
-        },
-        **_counts(replicas, least, most),
-    }
-    asked = Asked(reference, service, wishes, key=key, gateway=gateway, region=region)
-    told = _served(asked, cluster, wait=not no_wait)
+    given = {name: value for name, value in locals().items() if value is not None}
+    asked = Asked(reference, service, serve_settings.wishes(given), key, gateway, region)
+    _show(_served(asked, cluster, wait=not no_wait), waited=not no_wait, as_json=as_json)
+
+
+def _show(told: Told, *, waited: bool, as_json: bool) -> None:
     if as_json:
         output.show_json(told.document())
     else:
-        told.show(waited=not no_wait)
+        told.show(waited=waited)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the words of the command mean. `wishes`: fields of the service; None: as they are."""
+    """What the words of the command mean. `wishes`: fields of the service, those that change."""
 
     reference: str
     service: str | None
@@ -114,59 +122,70 @@ def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
     from holdfast.cli import serve_output
 
     with opened(cluster) as found:
-        name = _wanted(found, asked.reference, asked.service, asked.wishes)
+        name, settings_only = _wanted(found, asked.reference, asked.service, asked.wishes)
         services = serving.services_of(found)
         # Asked again, it needs no second one.
         secret = services.add_key(name) if asked.key and not services.service(name).keys else ""
         with serving.progress(name) as show:
             addresses = serve_output.processes(found, asked.gateway, asked.region, show)
-            if wait:
+            if wait and settings_only:
+                # A version that has failed meanwhile is another matter: it is told below.
+                serving.until_noted(found, name, SERVE_WAIT_S, show)
+            elif wait:
                 serving.until_settled(found, name, SERVE_WAIT_S, show)
                 serve_output.until_answered(addresses, name, SERVE_ANSWER_S)
         return serve_output.told(found, name, addresses, secret)
 
 
-def _wanted(found: Opened, reference: str, service: str | None, wishes: dict[str, Any]) -> str:
-    """Say what is wanted: a new service, or changes of one. Its name."""
-    from holdfast.models.catalogue import Catalogue
-    from holdfast.models.names import PROD, split_reference
+def _wanted(
+    found: Opened, reference: str, service: str | None, wishes: dict[str, Any]
+) -> tuple[str, bool]:
+    """Say what is wanted: a new service, or changes of one. Its name; and whether only settings
+    change, not which version is served."""
+    from holdfast.models.names import split_reference
     from holdfast.serve.records import Service
 
     services = serving.services_of(found)
     model, which = split_reference(reference)
-    catalogue = Catalogue(found.session)
-    number = catalogue.resolve(reference).version.number
     name = service or model
-    if which is not None:
-        target = str(which)
-    elif catalogue.alias(model, PROD) is not None:
-        target = PROD
-    else:
-        target = str(number)
-        listing.note(f"{model} has no alias {PROD}: version {target}, the newest, is served")
-    try:
-        before = services.service(name)
-    except Missing:
-        services.create(_changed(Service(name, model, target), wishes))
-        return name
+    before = services.services().get(name)
+    if before is not None and which is None and wishes and model in (name, before.model):
+        # Settings only: which version is served is not asked for.
+        services.ensure_job(name)
+        _update(services, before, wishes)
+        return name, True
+    target = _target(found, reference, model, which)
+    if before is None:
+        services.create(serve_settings.changed(Service(name, model, target), wishes))
+        return name, False
     _check_model(before, model)
     services.ensure_job(name)
-    after = _changed(before, wishes)
-    if after != before:
-        services.update(name, lambda now: _changed(now, wishes), _words(before, after))
+    _update(services, before, wishes)
     if target != before.target or before.pinned is not None or before.split:
         services.rollout(name, target)
-    return name
+    return name, False
 
 
-def _changed(service: Service, wishes: dict[str, Any]) -> Service:
-    """The service with what was given; None: as it is."""
-    given = {key: value for key, value in wishes.items() if value is not None}
-    for part in ("policy", "limits"):
-        inner = {key: value for key, value in given.pop(part, {}).items() if value is not None}
-        if inner:
-            given[part] = replace(getattr(service, part), **inner)
-    return replace(service, **given)
+def _update(services: Services, before: Service, wishes: dict[str, Any]) -> None:
+    after = serve_settings.changed(before, wishes)
+    if after != before:
+        words = _words(before, after)
+        services.update(before.name, lambda now: serve_settings.changed(now, wishes), words)
+
+
+def _target(found: Opened, reference: str, model: str, which: str | int | None) -> str:
+    """What to serve: as it was said, else the alias of production, else the newest version."""
+    from holdfast.models.catalogue import Catalogue
+    from holdfast.models.names import PROD
+
+    catalogue = Catalogue(found.session)
+    number = catalogue.resolve(reference).version.number
+    if which is not None:
+        return str(which)
+    if catalogue.alias(model, PROD) is not None:
+        return PROD
+    listing.note(f"{model} has no alias {PROD}: version {number}, the newest, is served")
+    return str(number)
 
 
 def _words(before: Service, after: Service) -> str:
@@ -185,49 +204,3 @@ def _check_model(before: Service, model: str) -> None:
             f"the service {before.name} serves {before.model}, not {model}",
             fix=f"give it another name: --service NAME, or: holdfast unserve {before.name}",
         )
-
-
-def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[str, int | None]:
-    if replicas is not None:
-        counts: dict[str, int | None] = {"replicas_min": replicas, "replicas_max": replicas}
-        return counts
-    if least is not None or most is not None:
-        low = least or 1
-        return {"replicas_min": low, "replicas_max": max(low, most) if most else low}
-    return {}
-
-
-def _resources(cpu: float | None, memory: str | None, gpu: int | None) -> Resources | None:
-    from holdfast.cli.agent_options import memory_bytes
-    from holdfast.wire.room import Resources as Room
-
-    if cpu is None and memory is None and gpu is None:
-        return None
-    return Room(1.0 if cpu is None else cpu, memory_bytes(memory) or 0, gpu or 0)
-
-
-def _steps(canary: str | None) -> tuple[int, ...] | None:
-    from holdfast.serve.records import WEIGHT_TOTAL
-
-    if canary is None:
-        return None
-    if canary == "no":
-        return ()
-    try:
-        shares = [float(word.strip(" %")) for word in canary.split(",")]
-    except ValueError:
-        raise Usage(f"--canary {canary} is not percents", fix="--canary 5,25,50") from None
-    return tuple(round(share * WEIGHT_TOTAL / _PERCENT) for share in shares)
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    from holdfast.control import units
-
-    if text is None:
-        return None
-    found = units.seconds_of(text)
-    if found is None and text.replace(".", "", 1).isdigit():
-        return float(text)
-    if found is None:
-        raise Usage(f"{option} {text} is not {units.DURATION_EXAMPLE}", fix=f"{option} 30s")
-    return found

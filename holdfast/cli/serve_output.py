@@ -135,6 +135,11 @@ class Told:
             rows.append(("key", f"{self.key}   (shown once: only its SHA-256 is kept)"))
         rows.append(("try", self.curl))
         listing.facts(rows)
+        if self.sight.failed():
+            listing.note(
+                f"version {self.sight.wanted} was taken back; to try it again: "
+                f"holdfast rollout {name}"
+            )
         listing.note(
             f"next: holdfast services {name}   holdfast rollout {name} VERSION"
             f"   holdfast why {name}"

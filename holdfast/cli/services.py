@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import absence, completing, listing, output, serving, times
+from holdfast.cli import absence, completing, listing, output, service_settings, serving, times
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.wire import documents
 from holdfast.wire.errors import Missing, TimedOut, Usage
@@ -263,10 +263,20 @@ def document(sight: serving.Sight) -> dict[str, Any]:
                 "region": one.region,
                 "applied": one.applied.get(service.name, 0),
                 "why": one.why,
+                "breakers": {
+                    str(worker): documents.plain_of(state)
+                    for worker, state in sorted(one.breakers.get(service.name, {}).items())
+                },
             }
             for name, one in sorted(sight.gateways.items())
         },
         "course": course.number if course else 0,
+        "settings": {
+            "rollout": documents.plain_of(service.policy),
+            "guards": documents.plain_of(service.guards),
+            "limits": documents.plain_of(service.limits),
+            "breaker": documents.plain_of(service.breaker),
+        },
         "keys": [key[:_KEY_LETTERS] for key in service.keys],
         "job": sight.doing,
     }
@@ -300,8 +310,6 @@ def _stage(sight: serving.Sight, *, alone: bool) -> str:
 
 def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
     service, course = sight.service, sight.course
-    policy, limits = service.policy, service.limits
-    steps = ", ".join(f"{step / 100:g} %" for step in policy.steps) or "all at once"
     span = f"{service.replicas_min} to {service.replicas_max}"
     count = "" if service.replicas_wanted is None else f", {service.replicas_wanted} wanted"
     shown_keys = ", ".join(key[:_KEY_LETTERS] for key in service.keys)
@@ -316,9 +324,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
             ("why", course.reason if course else sight.doing),
             ("replicas", f"{len(sight.replicas)} ({span}{count})"),
             ("job", f"serve.{service.name} is {sight.doing}"),
-            ("rollouts", f"{steps}; each for {policy.hold_s:g} s"),
-            ("limits", f"{limits.timeout_s:g} s; {limits.queue_max} waiting in a replica"),
-            ("rate", f"{limits.rate_per_s:g} a second" if limits.rate_per_s else ""),
+            *service_settings.rows(service),
             ("keys", shown_keys),
         ]
     )
@@ -326,8 +332,8 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
         listing.facts([(f"{version} failed", listing.own_paths(why))])
     if sight.replicas:
         output.out().print()
-        columns = ["replica", "node", "region", "address", "versions", "since"]
-        rows = [_replica_row(one) for _, one in sorted(sight.replicas.items())]
+        columns = ["replica", "node", "region", "address", "versions", "breaker", "since"]
+        rows = [_replica_row(one, sight) for _, one in sorted(sight.replicas.items())]
         listing.show(columns, rows, right=("replica",))
     _show_gateways(sight)
     listing.note(
@@ -335,7 +341,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
     )
 
 
-def _replica_row(one: Replica) -> tuple[object, ...]:
+def _replica_row(one: Replica, sight: serving.Sight) -> tuple[object, ...]:
     versions = ", ".join(f"{n} {held.state.value}" for n, held in sorted(one.versions.items()))
     return (
         one.worker,
@@ -343,6 +349,7 @@ def _replica_row(one: Replica) -> tuple[object, ...]:
         one.region or "-",
         f"{one.host}:{one.http_port}",
         f"draining; {versions}" if one.draining else versions or "-",
+        service_settings.breaker_of(sight.gateways, sight.name, one.worker),
         times.ago(one.started_s),
     )
 

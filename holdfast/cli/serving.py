@@ -131,6 +131,27 @@ def look(found: Opened, name: str) -> Sight:
     )
 
 
+def until_noted(found: Opened, name: str, timeout_s: float, show: Callable[[str], None]) -> Sight:
+    """Wait until a conductor has seen what was changed, and every gateway sends by its course."""
+    deadline_s = time.monotonic() + timeout_s
+    waiting = absence.Waiting(found, absence.CONDUCTOR, absence.COORDINATOR)
+    while True:
+        sight = look(found, name)
+        course = sight.course
+        if course is not None and course.asked >= sight.service.asked:
+            applied = [one.applied.get(name, 0) for one in sight.gateways.values()]
+            if min(applied, default=0) >= course.number:
+                return sight
+        show(waiting.look(sight.progress()))
+        if time.monotonic() >= deadline_s:
+            raise TimedOut(
+                f"the change of {name} is written, and not followed within {times.span(timeout_s)}",
+                why=sight.progress(),
+                fix=f"it goes on; see: holdfast why {name}",
+            )
+        time.sleep(SERVE_LOOK_S)
+
+
 def until_settled(found: Opened, name: str, timeout_s: float, show: Callable[[str], None]) -> Sight:
     """Wait until it serves what is wanted. `TerminalError`: that version has failed; `Unavailable`:
     whoever would do it is not there, and does not come."""

@@ -24,14 +24,14 @@ def check(service: Service) -> None:
         raise Usage(
             f"{service.name} cannot have {wanted} replicas",
             why=f"1 to {SERVICE_REPLICAS_MAX} are possible",
-            fix=f"holdfast unserve {service.name} ends it" if not wanted else "",
+            fix=f"holdfast scale {service.name} 1, or end it: holdfast unserve {service.name}",
         )
     if service.resources == Resources():
         raise Usage("a replica needs something: cpu, memory or gpu", fix="--cpu 1")
     if len(service.keys) > SERVICE_KEYS_MAX:
         raise Full(
             f"{service.name} has {SERVICE_KEYS_MAX} API keys already",
-            fix="remove one that nobody uses",
+            fix=f"remove one that nobody uses: holdfast key remove {service.name} KEY",
         )
     _check_policy(service)
     _check_limits(service)
@@ -74,14 +74,45 @@ def _check_policy(service: Service) -> None:
             fix="--canary 5,25,50",
         )
     if policy.hold_s < 0 or policy.ready_s <= 0:
-        raise Usage("a rollout's times are in seconds, and not below 0", fix="--hold 30")
+        raise Usage(
+            "a rollout's times are in seconds, and not below 0", fix="--hold 30s --ready 5m"
+        )
     if policy.error_rate_max < 0 or policy.latency_ratio_max < 1 or policy.requests_min < 0:
-        raise Usage("what a rollout tolerates is not below that of the old version")
+        raise Usage(
+            "what a rollout tolerates is not below that of the old version",
+            fix="--errors-max 1% --slower-max 2 --requests-min 20",
+        )
+    guards = service.guards
+    shares = (guards.nonfinite_max, guards.outside_max, guards.disagree_max, guards.shadow_share)
+    if any(share is not None and not 0 <= share <= 1 for share in shares):
+        raise Usage("a guard's share is from 0% to 100%", fix="--guard-nonfinite 0%")
+    if guards.shift_max is not None and not guards.shift_max >= 0:
+        raise Usage("a shift is in standard deviations, from 0", fix="--guard-shift 0.5")
+    if any(not low <= high for low, high in guards.ranges.values()):
+        raise Usage("a range begins with its lowest value", fix="--guard-range y=0:1")
 
 
 def _check_limits(service: Service) -> None:
     limits = service.limits
-    if min(limits.queue_max, limits.batch_max, limits.body_bytes_max) < 1 or limits.timeout_s <= 0:
-        raise Usage("a service's queue, batch, body and time-out are above 0")
-    if limits.rate_per_s < 0 or service.cache_entries < 0:
-        raise Usage("a rate and a number of cached answers are not below 0", fix="0: none")
+    least = min(limits.queue_max, limits.batch_max, limits.body_bytes_max, limits.bodies_bytes_max)
+    if least < 1 or limits.timeout_s <= 0:
+        raise Usage(
+            "a service's queue, batch, body and time-out are above 0",
+            fix="--queue-max 512 --batch 64 --body-max 16MiB --timeout 10s",
+        )
+    if limits.rate_per_s < 0 or service.cache_entries < 0 or limits.wait_s < 0:
+        raise Usage(
+            "a rate, a wait and a number of cached answers are not below 0",
+            fix="--rate 0 --wait-max 0s --cache 0",
+        )
+    breaker = service.breaker
+    if breaker.failures < 1 or breaker.requests_max < 1 or not 0 <= breaker.retry_percent <= 100:
+        raise Usage(
+            "a breaker counts from 1, and tries a share of the requests again",
+            fix="--breaker-failures 5 --in-flight-max 65536 --retries 100%",
+        )
+    if breaker.connect_s <= 0 or not 0 < breaker.open_s <= breaker.open_s_max:
+        raise Usage(
+            "a breaker's times are above 0, and it is open for longer the next time",
+            fix="--breaker-open 2s --breaker-open-max 20s --connect-timeout 1s",
+        )

@@ -20,6 +20,7 @@ from holdfast.serve.records import (
     Load,
     Replica,
     Service,
+    Watched,
 )
 
 STABLE: Final = "stable"
@@ -84,7 +85,8 @@ class Death:
 class Observed:
     """What is seen of one service. `job_replicas`: how many its job is told to have; None: there
     is no such job, or nobody knows. `since_s`: since when this conductor has seen the stage and the
-    arms as they are, by its own clock; None: nobody has looked."""
+    arms as they are, by its own clock; None: nobody has looked. `watched`: what replicas have seen
+    of the outputs of each version since the rollout began."""
 
     course: Course | None = None
     replicas: Mapping[int, Replica] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Observed:
     deaths: tuple[Death, ...] = ()
     job_replicas: int | None = None
     since_s: float | None = None
+    watched: Mapping[int, Watched] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,16 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from holdfast.wire import documents
+from holdfast.wire.limits import (
+    BODIES_BYTES_MAX,
+    EJECT_FAILURES,
+    EJECT_S,
+    EJECT_S_MAX,
+    RETRY_BUDGET_PERCENT,
+    SHADOW_SHARE,
+    UPSTREAM_CONNECT_S,
+    UPSTREAM_REQUESTS_MAX,
+)
 from holdfast.wire.places import GATEWAYS_PATH, SERVICES_PATH
 from holdfast.wire.room import Resources
 
@@ -88,15 +98,64 @@ class RolloutPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Guards:
+    """What the outputs of a version that is rolled out must be like; one that breaks a guard is
+    taken back. None: that is not looked at.
+
+    `nonfinite_max`, `outside_max`: the share of its answers with a NaN or infinity, or with a value
+    outside of `ranges` (lowest and highest, by output), above the stable version's own share. The
+    others compare it with the stable version on the same requests: by how much the mean or the
+    standard deviation of an output may differ, in standard deviations of the stable version; and
+    the share of rows whose largest value may stand elsewhere. A replica spends `shadow_share` of
+    its time at most on that.
+    """
+
+    nonfinite_max: float | None = 0.0
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    outside_max: float = 0.0
+    shift_max: float | None = None
+    disagree_max: float | None = None
+    shadow_share: float = SHADOW_SHARE
+
+    @property
+    def compares(self) -> bool:
+        """Whether the next version computes requests of the stable one."""
+        wanted = self.shift_max is not None or self.disagree_max is not None
+        return wanted and self.shadow_share > 0
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a gateway leaves a replica alone: after `failures` broken requests one after the other,
+    for `open_s`, the next time for longer, up to `open_s_max`. And what it keeps open at most:
+    `requests_max` at once to a version, of these `retry_percent` again."""
+
+    failures: int = EJECT_FAILURES
+    open_s: float = EJECT_S
+    open_s_max: float = EJECT_S_MAX
+    connect_s: float = UPSTREAM_CONNECT_S
+    requests_max: int = UPSTREAM_REQUESTS_MAX
+    retry_percent: float = RETRY_BUDGET_PERCENT
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """What a service does with too much: `queue_max` requests wait in a replica, the next gets 503;
-    `rate_per_s` for each gateway (0: no limit)."""
+    """What a service does with too much: `queue_max` requests wait in a replica, or as many as are
+    computed within `wait_s` (0: a quarter of the time-out); the next gets 503. `rate_per_s` for
+    each gateway (0: no limit)."""
 
     queue_max: int = 512
     batch_max: int = 64
     body_bytes_max: int = 16 * 1024 * 1024
     timeout_s: float = 10.0
     rate_per_s: float = 0.0
+    wait_s: float = 0.0
+    bodies_bytes_max: int = BODIES_BYTES_MAX  # of all requests in a replica's hands, if larger
+
+    @property
+    def patience_s(self) -> float:
+        """How long a request may have to wait for its turn, as far as can be foreseen."""
+        return self.wait_s or self.timeout_s / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +178,8 @@ class Service:
     queue: str = "default"
     policy: RolloutPolicy = RolloutPolicy()
     limits: Limits = Limits()
+    guards: Guards = Guards()
+    breaker: BreakerPolicy = BreakerPolicy()
     pinned: int | None = None
     split: Mapping[int, int] = field(default_factory=dict)
     sticky_header: str = "x-user"
@@ -228,17 +289,35 @@ class Replica:
     trust: str = ""  # a certificate (PEM) by whose key its TLS is signed; "": it speaks plain text
 
 
+class Breaker(Enum):
+    """Whether a gateway sends requests to a replica."""
+
+    CLOSED = "closed"  # it does
+    OPEN = "open"  # it does not: too many were broken one after the other
+    HALF_OPEN = "half-open"  # it does again, and none was answered yet
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """Of one replica, as one gateway sees it; `since_s` by the gateway's clock."""
+
+    state: Breaker
+    since_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """A gateway, as it says of itself. `address`: a URL, without a path. `applied`: for each
     service the newest course that its Envoy has taken, and that is remembered. `why`: what keeps it
-    from following; "": nothing."""
+    from following; "": nothing. `breakers`: by service and replica; those that are not named are
+    closed, and were never open or long ago."""
 
     name: str
     region: str
     address: str
     applied: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
+    breakers: Mapping[str, Mapping[int, BreakerState]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +335,33 @@ class Counts:
 
 # Two for each doubling, from a quarter of a millisecond to eight seconds.
 LATENCY_BOUNDS_MS: Final = tuple(round(0.25 * 2 ** (half / 2), 3) for half in range(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One output of a version beside the stable version's, on the same requests. The sums are of
+    its finite values and of their squares; `rows`: those that name a class, or are a label, and
+    `disagreed` those of them in which the two versions name another one."""
+
+    requests: int = 0
+    values: int = 0
+    live_sum: float = 0.0
+    live_squares: float = 0.0
+    next_sum: float = 0.0
+    next_squares: float = 0.0
+    rows: int = 0
+    disagreed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a replica has seen of a version's outputs since the present rollout began: of so many
+    `answers`, by output, those that are not finite, and those outside of their range."""
+
+    answers: int = 0
+    nonfinite: Mapping[str, int] = field(default_factory=dict)
+    outside: Mapping[str, int] = field(default_factory=dict)
+    compared: Mapping[str, Compared] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +389,4 @@ class ReplicaStats:
     refused: int  # answered 503 because the queue was full
     versions: Mapping[int, Counts] = field(default_factory=dict)
     cache: CacheCounts = CacheCounts()
+    watched: Mapping[int, Watched] = field(default_factory=dict)  # in a rollout: both versions

@@ -7,9 +7,10 @@ the version that it shall replace.
 
 from __future__ import annotations
 
+from holdfast.serve import output_guards, settings
 from holdfast.serve.autoscale import replicas as count_of
 from holdfast.serve.moves import Look, weight_of
-from holdfast.serve.records import WEIGHT_TOTAL, Counts, Load, RolloutPolicy, Stage
+from holdfast.serve.records import WEIGHT_TOTAL, Counts, Load, RolloutPolicy, Stage, Watched
 from holdfast.serve.verdict import Finding, judge
 from holdfast.wire.limits import (
     DEATHS_MAX,
@@ -39,6 +40,7 @@ def trouble_with(look: Look, version: int) -> str:
         or _deaths(look, version)
         or _late(look, version)
         or _worse(look, version)
+        or _unfit(look, version)
     )
 
 
@@ -113,7 +115,13 @@ def _late(look: Look, version: int) -> str:
     failures = look.fleet.failures(version, look.course.number)
     why = f"; replica {min(failures)} says: {failures[min(failures)]}" if failures else ""
     have, all_ = look.fleet.ready(version), count_of(len(look.fleet))
-    return f"after {policy.ready_s:g} s only {have} of {all_} had loaded it{why}"
+    more = settings.command(
+        look.desired.service.name, settings.READY, settings.seconds(2 * policy.ready_s)
+    )
+    return (
+        f"after {policy.ready_s:g} s only {have} of {all_} had loaded it{why}. To wait longer: "
+        f"{more}"
+    )
 
 
 def _worse(look: Look, version: int) -> str:
@@ -127,7 +135,26 @@ def _worse(look: Look, version: int) -> str:
     new = window.counts.get(version, Counts())
     patient = look.now_s < _patience_end_s(look)
     verdict = judge(policy, old, new, patient=patient)
-    return verdict.reason if verdict.finding is Finding.WORSE else ""
+    if verdict.finding is not Finding.WORSE:
+        return ""
+    if not verdict.allowing:
+        return verdict.reason
+    option, value = verdict.allowing
+    change = settings.command(look.desired.service.name, option, value)
+    return f"{verdict.reason}. To allow it: {change}"
+
+
+def _unfit(look: Look, version: int) -> str:
+    """Its outputs are not what they must be."""
+    course, service = look.course, look.desired.service
+    if course.stage is not Stage.SHIFTING or course.stable is None or service.pinned is not None:
+        return ""
+    watched = look.observed.watched
+    if version not in watched:
+        return ""
+    old = watched.get(course.stable, Watched())
+    patient = look.observed.window is None or look.now_s < _patience_end_s(look)
+    return output_guards.broken(service, old, watched[version], patient=patient)
 
 
 def _patience_end_s(look: Look) -> float:
@@ -163,6 +190,16 @@ def held_long_enough(look: Look, version: int) -> bool:
     if untried(look, version):
         return False
     new = window.counts.get(version, Counts())
-    if new.errors and new.requests < policy.requests_min:
+    few_errors = new.errors and new.requests < policy.requests_min
+    if few_errors or _hardly_compared(look, version):
         return seen_s >= VERDICT_HOLDS_MAX * policy.hold_s
     return True
+
+
+def _hardly_compared(look: Look, version: int) -> bool:
+    """Whether requests come, and its outputs are not known well enough."""
+    window, stable = look.observed.window, look.course.stable
+    if window is None or stable is None or not window.counts.get(stable, Counts()).requests:
+        return False
+    seen = look.observed.watched.get(version, Watched())
+    return output_guards.suspicious(look.desired.service, seen)

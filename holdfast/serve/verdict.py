@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
+from holdfast.serve import settings
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, RolloutPolicy
 from holdfast.wire.limits import VERDICT_ERRORS_MIN, VERDICT_SIGMAS, VERDICT_SLOWER_MIN
 
@@ -26,10 +27,12 @@ class Finding(Enum):
 
 
 class Verdict(NamedTuple):
-    """A finding, and the figures that it stands on, in words."""
+    """A finding, and the figures that it stands on, in words. `allowing`: the option and the value
+    that would have let it pass."""
 
     finding: Finding
     reason: str
+    allowing: tuple[str, str] | None = None
 
 
 def judge(policy: RolloutPolicy, old: Counts, new: Counts, *, patient: bool = True) -> Verdict:
@@ -41,13 +44,13 @@ def judge(policy: RolloutPolicy, old: Counts, new: Counts, *, patient: bool = Tr
             Finding.UNKNOWN, f"it had {new.requests} requests of at least {policy.requests_min}"
         )
     worse = _more_errors(policy, old, new) or _slower(policy, old, new)
-    if worse:
-        return Verdict(Finding.WORSE, worse)
+    if worse is not None:
+        return worse
     return Verdict(Finding.FINE, f"{new.requests} requests, {new.errors} errors")
 
 
-def _more_errors(policy: RolloutPolicy, old: Counts, new: Counts) -> str:
-    """What is to blame; empty: nothing."""
+def _more_errors(policy: RolloutPolicy, old: Counts, new: Counts) -> Verdict | None:
+    """What is to blame; None: nothing."""
     before = old.errors / old.requests if old.requests >= policy.requests_min else 0.0
     rate = min(1.0, before + policy.error_rate_max)
     expected = rate * new.requests
@@ -55,27 +58,33 @@ def _more_errors(policy: RolloutPolicy, old: Counts, new: Counts) -> str:
     # As many as there were requests is always too many, however few: they all failed.
     least = min(VERDICT_ERRORS_MIN, new.requests)
     if new.errors < least or (new.errors <= limit and new.errors < new.requests):
-        return ""
+        return None
     if rate >= 1.0:
-        return ""  # the old one fails as often
+        return None  # the old one fails as often
     share = new.errors / new.requests
-    return (
-        f"{new.errors} of {new.requests} requests failed ({share:.1%}, "
-        f"and {before:.1%} of the old version's)"
+    reason = (
+        f"{new.errors} of {new.requests} requests failed ({share:.1%}, and {before:.1%} of the old "
+        f"version's; {policy.error_rate_max:.1%} more are allowed)"
     )
+    return Verdict(Finding.WORSE, reason, (settings.ERRORS, settings.above(share)))
 
 
-def _slower(policy: RolloutPolicy, old: Counts, new: Counts) -> str:
+def _slower(policy: RolloutPolicy, old: Counts, new: Counts) -> Verdict | None:
     least = max(policy.requests_min, 2 * VERDICT_SLOWER_MIN)
     if old.requests < least or new.requests < least:
-        return ""
+        return None
     # Of few requests the p99 is their slowest, which is chance: a lower part of them is compared,
     # such that several answers lie above it.
     share = min(0.99, 1 - VERDICT_SLOWER_MIN / min(old.requests, new.requests))
     before_ms, after_ms = quantile_ms(old.buckets, share), quantile_ms(new.buckets, share)
     if after_ms <= before_ms * policy.latency_ratio_max + policy.latency_slack_ms:
-        return ""
-    return f"its p{100 * share:.3g} is {after_ms:g} ms, and the old version's {before_ms:g} ms"
+        return None
+    reason = (
+        f"its p{100 * share:.3g} is {after_ms:g} ms, and the old version's {before_ms:g} ms "
+        f"({policy.latency_ratio_max:g} times that and {policy.latency_slack_ms:g} ms are allowed)"
+    )
+    enough = math.ceil(after_ms / max(before_ms, LATENCY_BOUNDS_MS[0]) + 1)
+    return Verdict(Finding.WORSE, reason, (settings.SLOWER, str(enough)))
 
 
 def quantile_ms(buckets: Sequence[int], share: float) -> float:

@@ -223,6 +223,11 @@ MUTANTS: Final = (
         "all is fine", "no counts ever speak against a version", (trouble, "judge", _all_is_fine)
     ),
     _mutant(
+        "guards ignored",
+        "what a version answers is never looked at",
+        (trouble, "_unfit", _never),
+    ),
+    _mutant(
         "no patience",
         "a step is over as soon as it has begun",
         (rollout, "held_long_enough", _always),

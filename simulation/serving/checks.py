@@ -33,7 +33,7 @@ QUIET: Final = "a service that nothing happens to is left alone"
 # Courses of one world: more of them and something goes to and fro.
 _COURSES_MAX: Final = 400
 # What shows only beside the stable version: errors, and how long answers take.
-_COMPARED: Final = frozenset({Nature.ERRING, Nature.SLOW})
+_COMPARED: Final = frozenset({Nature.ERRING, Nature.SLOW, Nature.NONFINITE})
 _UNDER_WAY: Final = (Stage.LOADING, Stage.SHIFTING)
 # With these nobody may have sent to a version, or its counts were lost, or a step seemed longer:
 # while they last, and for some time after them.

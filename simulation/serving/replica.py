@@ -13,6 +13,8 @@ from holdfast.serve.records import (
     Loaded,
     Replica,
     ReplicaStats,
+    Stage,
+    Watched,
 )
 from holdfast.wire.limits import HEALTH_CHECK_FAILURES, HEALTH_CHECK_S, HEALTH_CHECK_TIMEOUT_S
 from simulation.kernel import Being
@@ -52,6 +54,9 @@ class ReplicaBeing(Being):
         self.host = f"10.0.{worker // 250}.{worker % 250}"
         self.versions: dict[int, Loaded] = {}
         self.counts: dict[int, list[int]] = {}  # version -> requests, errors, slow ones
+        # In a rollout, of its two versions: answers, and those of them that are not finite.
+        self.rollout: tuple[int | None, int | None] = (None, None)
+        self.watched: dict[int, list[int]] = {}
         self.grpc_port = GRPC_PORT
         self.draining = False
         self.joined = False
@@ -143,6 +148,10 @@ class ReplicaBeing(Being):
             counted[1] += requests // 3
         elif nature is Nature.SLOW:
             counted[2] += requests
+        if version in self.watched:
+            self.watched[version][0] += requests
+            if nature is Nature.NONFINITE:
+                self.watched[version][1] += requests // 3
 
     def stats(self) -> ReplicaStats | None:
         """What it answers when it is asked; None: nothing."""
@@ -154,7 +163,11 @@ class ReplicaBeing(Being):
             buckets[_ORDINARY], buckets[_SLOW] = requests - slow, slow
             versions[version] = Counts(requests, errors, tuple(buckets))
         waiting = self.world.waiting // len(self.world.replicas)
-        return ReplicaStats(self.worker, waiting, 0, 0, versions)
+        watched = {
+            version: Watched(answers, {"y": broken}, {})
+            for version, (answers, broken) in self.watched.items()
+        }
+        return ReplicaStats(self.worker, waiting, 0, 0, versions, watched=watched)
 
     # --- health, as checks find it ----------------------------------------------------------------
 
@@ -201,6 +214,11 @@ class ReplicaBeing(Being):
             self.wishes = course.wishes
             self._forget(v for v, held in self.versions.items() if held.state is Load.FAILED)
         self.course, self.hold, self.stable = course.number, course.hold, course.stable
+        under_way = course.stage in (Stage.LOADING, Stage.SHIFTING)
+        rollout = (course.stable, course.next) if under_way else (None, None)
+        if rollout != self.rollout:
+            self.rollout = rollout
+            self.watched = {version: [0, 0] for version in rollout if version is not None}
         self._forget(v for v in self.versions if v not in course.hold)
         for version in course.hold:
             self.versions.setdefault(version, _LOADING)

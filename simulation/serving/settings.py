@@ -35,16 +35,24 @@ class Nature(Enum):
     PICKY = "picky"  # one machine cannot load it
     ERRING = "erring"  # it loads, and fails on many requests
     SLOW = "slow"
+    NONFINITE = "nonfinite"  # it loads, and answers NaN to many requests
     CRASHING = "crashing"  # a request of it ends the process
     FATAL = "fatal"  # loading it ends the process
 
 
 # Those that must never serve everything by a rollout of their own.
 BAD: Final = frozenset(
-    {Nature.UNLOADABLE, Nature.ERRING, Nature.SLOW, Nature.CRASHING, Nature.FATAL}
+    {
+        Nature.UNLOADABLE,
+        Nature.ERRING,
+        Nature.SLOW,
+        Nature.NONFINITE,
+        Nature.CRASHING,
+        Nature.FATAL,
+    }
 )
 # Where some replicas have a version and others never will, weights are hardest to get right.
-NATURES: Final = (*Nature, *(4 * (Nature.PICKY,)), Nature.CRASHING)
+NATURES: Final = (*Nature, *(4 * (Nature.PICKY,)), Nature.CRASHING, Nature.NONFINITE)
 ACTS: Final = (
     "target",
     "target",

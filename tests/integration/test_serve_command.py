@@ -196,6 +196,16 @@ def test_a_version_that_fails_is_taken_back_and_the_command_says_why(
     assert "version 2 of frail was taken back; version 1 is served" in said.stderr
     assert "it needs a GPU" in said.stderr
     assert ask(url, "frail", **key) == (200, {"y": [[7.0, 14.0]]}, "1")
+    # A setting is changed while it runs; which version is served is another matter.
+    said = person.says("serve", "frail", "--body-max", "10B", "--guard-range", "y=0:1")
+    assert said.returncode == 0, said
+    assert "to try it again: holdfast rollout frail" in said.stdout + said.stderr
+    eventually(lambda: ask(url, "frail", **key)[0] == 413, "the body is too large now", WAIT_S)
+    shown = person.sees("services", "frail")
+    assert shown["settings"]["limits"]["body_bytes_max"] == 10
+    assert shown["settings"]["guards"]["ranges"] == {"y": [0.0, 1.0]}
+    assert (shown["version"], shown["wanted"]) == (1, 2)
+    assert "closed" in person.does("services", "frail")
     refused = person.says("stop", "serve.frail")
     assert refused.returncode == 1 and "holdfast unserve frail" in refused.stderr
     person.does("unserve", "frail")

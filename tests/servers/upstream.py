@@ -67,6 +67,7 @@ class Behaviour:
         self.ready = True
         self.delay_s = 0.0
         self.fail = 0
+        self.breaks = False  # hangs up instead of an answer
 
     def change(self, query: str) -> None:
         said = dict(urllib.parse.parse_qsl(query))
@@ -75,6 +76,7 @@ class Behaviour:
         self.ready = said.get("ready", str(int(self.ready))) == "1"
         self.delay_s = float(said.get("delay_ms", 1000 * self.delay_s)) / 1000
         self.fail = int(said.get("fail", self.fail))
+        self.breaks = said.get("breaks", str(int(self.breaks))) == "1"
 
     async def answer(
         self, path: str, headers: dict[str, str], body: bytes
@@ -85,6 +87,8 @@ class Behaviour:
             return 200, {}, b"{}"
         if where == "/v2/health/ready":
             return (200 if self.ready else 503), {}, b"{}"
+        if self.breaks:
+            raise ConnectionAbortedError("told to break")
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         asked = int(headers.get("x-holdfast-version", "0")) or max(self.versions)

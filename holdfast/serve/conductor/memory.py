@@ -13,9 +13,10 @@ from dataclasses import replace
 from holdfast.control.facts import Failure
 from holdfast.serve.conduct import Death, Observed, Sample, Window
 from holdfast.serve.moves import applied_by_all
-from holdfast.serve.records import Arm, Counts, Course, Load, Replica, ReplicaStats
+from holdfast.serve.output_guards import total as total_watched
+from holdfast.serve.records import Arm, Counts, Course, Load, Replica, ReplicaStats, Watched
 from holdfast.serve.verdict import quantile_ms, since, total
-from holdfast.wire.limits import DEATHS_KEPT, SAMPLES_KEPT
+from holdfast.wire.limits import DEATHS_KEPT, SAMPLES_KEPT, WATCHED_KEPT
 
 
 class Memory:
@@ -31,6 +32,10 @@ class Memory:
         self._applied = False
         self._window: Window | None = None
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        # Of the present rollout: from this course on, what each replica has seen of outputs.
+        self._rollout: tuple[object, ...] = ()
+        self._rollout_from = 0
+        self._watched: dict[int, Mapping[int, Watched]] = {}
         self._stage: tuple[object, ...] = ()
         self._since_s = 0.0  # it has seen this stage since then
         self._now_s = 0.0  # when it looked last
@@ -43,6 +48,18 @@ class Memory:
     def window(self) -> Window | None:
         """What was counted since the arms are as they are."""
         return self._window
+
+    @property
+    def watched(self) -> dict[int, Watched]:
+        """What all replicas have seen of the outputs of each version in this rollout, also those
+        that are gone."""
+        versions = {version for seen in self._watched.values() for version in seen}
+        return {
+            version: total_watched(
+                seen[version] for seen in self._watched.values() if version in seen
+            )
+            for version in versions
+        }
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -65,6 +82,7 @@ class Memory:
             seen,
             window=self.window,
             samples=self.samples,
+            watched=self.watched,
             deaths=self.deaths,
             since_s=self._since_s if course is not None else None,
         )
@@ -95,6 +113,11 @@ class Memory:
             self._window = None
             self._stats.clear()
         self._applied = applied
+        rollout = (course.stable, course.next, course.wishes) if course is not None else ()
+        if rollout != self._rollout:
+            self._rollout = rollout
+            self._rollout_from = course.number if course is not None else 0
+            self._watched.clear()
 
     def see_replicas(self, replicas: Mapping[int, Replica], now_s: float) -> None:
         """Who is there now. One that has gone without a word has died."""
@@ -159,6 +182,13 @@ class Memory:
                 grown = since(counts, before.versions.get(version))
                 fresh.setdefault(version, []).append(grown)
         self._stats.update(answers)
+        for worker, stats in answers.items():
+            there = self._replicas.get(worker)
+            # One that has not followed yet tells of an earlier rollout.
+            if there is not None and there.course >= self._rollout_from:
+                self._watched[worker] = stats.watched
+        while len(self._watched) > WATCHED_KEPT:
+            self._watched.pop(next(iter(self._watched)))
         counted = {version: total(each) for version, each in fresh.items()}
         self._sample(answers, refused, counted, now_s)
         self._count(counted, 2 * len(answers) >= len(asked) and bool(answers), now_s)

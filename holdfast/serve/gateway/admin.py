@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.serve.gateway.breakers import Host
 from holdfast.serve.gateway.listener import ADMIN_SOCKET
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import ENVOY_ASK_S
@@ -64,6 +65,24 @@ class Admin:
                 where = host["address"]["socket_address"]
                 found.add((str(where["address"]), int(where["port_value"])))
         return frozenset(found)
+
+    def hosts(self) -> list[Host]:
+        """Every replica in every cluster: whether it is ejected, and what it has answered."""
+        found = []
+        answer = json.loads(self._ask("GET", "/clusters?format=json"))
+        for cluster in answer.get("cluster_statuses", []):
+            for host in cluster.get("host_statuses", []):
+                where = host["address"]["socket_address"]
+                counts = {one["name"]: int(one.get("value", 0)) for one in host.get("stats", [])}
+                found.append(
+                    Host(
+                        str(cluster["name"]),
+                        (str(where["address"]), int(where["port_value"])),
+                        bool(host.get("health_status", {}).get("failed_outlier_check")),
+                        counts.get("rq_success", 0) + counts.get("rq_error", 0),
+                    )
+                )
+        return found
 
     def number(self, name: str) -> int:
         """One statistic; 0 if there is none of that name."""

@@ -18,24 +18,20 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from holdfast.serve.gateway.state import Front, Known, Seen
+from holdfast.serve.records import BreakerPolicy
 from holdfast.wire.handshake import MEMBER_HOST
 from holdfast.wire.limits import (
-    EJECT_FAILURES,
     EJECT_LOOK_S,
-    EJECT_S,
     HEALTH_CHECK_FAILURES,
     HEALTH_CHECK_S,
     HEALTH_CHECK_TIMEOUT_S,
     PANIC_PERCENT,
     RETRIES_AT_ONCE_MIN,
-    RETRY_BUDGET_PERCENT,
     RING_PLACES_MIN,
     SPILL_PERCENT,
     STAY_PERCENT,
-    UPSTREAM_CONNECT_S,
     UPSTREAM_CONNECTIONS_MAX,
     UPSTREAM_IDLE_S,
-    UPSTREAM_REQUESTS_MAX,
 )
 
 Json = dict[str, Any]
@@ -78,7 +74,7 @@ def cluster(
         "name": cluster_name(known.name, version, protocol),
         "type": "STATIC",
         "load_assignment": endpoints(known, version, protocol, front, instead),
-        "connect_timeout": seconds(UPSTREAM_CONNECT_S),
+        "connect_timeout": seconds(known.service.breaker.connect_s),
         "per_connection_buffer_limit_bytes": max(known.service.limits.body_bytes_max, 1024 * 1024),
         **_balance(known),
         "common_lb_config": {
@@ -87,8 +83,8 @@ def cluster(
             "update_merge_window": "0s",
         },
         "health_checks": [_health_check()],
-        "outlier_detection": _ejection(),
-        "circuit_breakers": {"thresholds": [_breaker()]},
+        "outlier_detection": _ejection(known.service.breaker),
+        "circuit_breakers": {"thresholds": [_breaker(known.service.breaker)]},
         "typed_extension_protocol_options": _protocol(protocol),
     }
     # All workers of a job have certificates by the same key, so one that names it is enough.
@@ -165,13 +161,13 @@ def _health_check() -> Json:
     }
 
 
-@cache
-def _ejection() -> Json:
+@lru_cache(maxsize=256)
+def _ejection(breaker: BreakerPolicy) -> Json:
     """Only broken connections and time-outs eject a replica. A 5xx is an answer: of a bad version,
     which is as bad everywhere, or of a full queue, which others would have to take."""
     return {
         "split_external_local_origin_errors": True,
-        "consecutive_local_origin_failure": EJECT_FAILURES,
+        "consecutive_local_origin_failure": breaker.failures,
         "enforcing_consecutive_local_origin_failure": 100,
         "enforcing_local_origin_success_rate": 0,
         "enforcing_consecutive_5xx": 0,
@@ -180,20 +176,22 @@ def _ejection() -> Json:
         "enforcing_failure_percentage": 0,
         "enforcing_failure_percentage_local_origin": 0,
         "interval": seconds(EJECT_LOOK_S),
-        "base_ejection_time": seconds(EJECT_S),
-        "max_ejection_time": seconds(10 * EJECT_S),
+        "base_ejection_time": seconds(breaker.open_s),
+        "max_ejection_time": seconds(breaker.open_s_max),
         "max_ejection_percent": 100,
+        # It stays open for as long as was said, also if its health looks well.
+        "successful_active_health_check_uneject_host": False,
     }
 
 
-@cache
-def _breaker() -> Json:
+@lru_cache(maxsize=256)
+def _breaker(breaker: BreakerPolicy) -> Json:
     return {
         "max_connections": UPSTREAM_CONNECTIONS_MAX,
-        "max_pending_requests": UPSTREAM_REQUESTS_MAX,
-        "max_requests": UPSTREAM_REQUESTS_MAX,
+        "max_pending_requests": breaker.requests_max,
+        "max_requests": breaker.requests_max,
         "retry_budget": {
-            "budget_percent": {"value": RETRY_BUDGET_PERCENT},
+            "budget_percent": {"value": breaker.retry_percent},
             "min_retry_concurrency": RETRIES_AT_ONCE_MIN,
         },
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.serve.gateway import memory
 from holdfast.serve.gateway.applying import Applying
+from holdfast.serve.gateway.breakers import Breakers
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.envoy import Envoy, check_free
 from holdfast.serve.gateway.keeping import Address, anything_lost, kept
@@ -26,6 +27,7 @@ from holdfast.serve.records import Gateway as Facts
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, RetryError, TerminalError, Unavailable
 from holdfast.wire.limits import (
+    BREAKERS_LOOK_S,
     ENVOY_COMPARE_S,
     ENVOY_LIFE_S_MIN,
     ENVOY_PAUSE_S,
@@ -59,6 +61,8 @@ class Gateway:
         self._parts: dict[str, Part] = {}
         self._applied: State | None = None
         self._compare_s = 0.0
+        self._breakers = Breakers()
+        self._breakers_s = 0.0  # not looked at before
         self._started_s = 0.0
         self._pause_s = 0.0
         self._silent_s: float | None = None
@@ -131,6 +135,7 @@ class Gateway:
         if present and now_s > self._remembered_s + MEMORY_S:
             self._remember(state)
         self._chores()
+        self._look_at_breakers(watching)
 
     def _is_due(self, state: State) -> bool:
         """Whether Envoy is told now. What no request waits for is gathered: each change of a
@@ -219,6 +224,21 @@ class Gateway:
     def _start(self) -> None:
         self._started_s = time.monotonic()
         self._envoy.start()
+
+    def _look_at_breakers(self, watching: Watching) -> None:
+        """Tell others which replicas get no requests from here, when that has changed."""
+        now_s = time.monotonic()
+        if now_s < self._breakers_s:
+            return
+        self._breakers_s = now_s + BREAKERS_LOOK_S
+        try:
+            hosts = self._envoy.admin.hosts()
+        except Unavailable:
+            return  # whether it lives is looked at elsewhere; it is asked again
+        states = self._breakers.see(hosts, self._services, time.time())
+        if states != self._facts.breakers:
+            self._facts = replace(self._facts, breakers=states)
+            watching.show(self._facts)
 
     def _chores(self) -> None:
         now_s = time.monotonic()

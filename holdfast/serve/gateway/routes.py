@@ -52,7 +52,10 @@ _BODY: Final = "envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
 # What a service has that asks for nothing else.
 USUAL: Final = Limits()
 LIMITED: Final = "limited"
-RETRY_ON: Final = "connect-failure,refused-stream,reset,gateway-error,retriable-headers,unavailable"
+# A broken connection, and what a replica marks as another's business. No status: a full queue's 503
+# is as full elsewhere, and each further try would keep it so.
+RETRY_ON: Final = "connect-failure,refused-stream,reset,retriable-headers"
+_RETRIED: Final = (marks.NOT_HERE, marks.ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
         # What services have in common stands here once: with many of them, routes stay small, and
         # are read fast.
         "retry_policy": _retries(USUAL.timeout_s, tries(state.front)),
+        # A full replica lets a request be tried elsewhere once.
+        "include_request_attempt_count": True,
         "request_body_buffer_limit": USUAL.body_bytes_max,
         "typed_per_filter_config": {BODY_FILTER: _body(USUAL.body_bytes_max), **_rates(state)},
     }
@@ -249,7 +254,7 @@ def tries(front: Front) -> int:
 def _retries(timeout_s: float, tries: int) -> Json:
     return {
         "retry_on": RETRY_ON,
-        "retriable_headers": [{"name": marks.NOT_HERE, "present_match": True}],
+        "retriable_headers": [{"name": name, "present_match": True} for name in _RETRIED],
         "num_retries": tries - 1,
         "per_try_timeout": seconds(timeout_s * TRY_FRACTION),
         "host_selection_retry_max_attempts": RETRY_DRAWS,

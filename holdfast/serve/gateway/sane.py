@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from holdfast.serve.records import Limits, Service
+from holdfast.serve.records import BreakerPolicy, Limits, Service
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9_-])?")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]{1,200}")
@@ -38,6 +38,20 @@ def sane(service: Service) -> Service | None:
             body_bytes_max=int(_within(limits.body_bytes_max, 1, _UINT32_MAX, _UINT32_MAX)),
             rate_per_s=_within(limits.rate_per_s, 0.0, _UINT32_MAX, 0.0),
         ),
+        breaker=_sane_breaker(service.breaker),
+    )
+
+
+def _sane_breaker(breaker: BreakerPolicy) -> BreakerPolicy:
+    usual = BreakerPolicy()
+    open_s = _within(breaker.open_s, 0.001, _DAY_S, usual.open_s)
+    return BreakerPolicy(
+        int(_within(breaker.failures, 1, _UINT32_MAX, usual.failures)),
+        open_s,
+        max(open_s, _within(breaker.open_s_max, 0.001, _DAY_S, usual.open_s_max)),
+        _within(breaker.connect_s, 0.001, _DAY_S, usual.connect_s),
+        int(_within(breaker.requests_max, 1, _UINT32_MAX, usual.requests_max)),
+        _within(breaker.retry_percent, 0.0, 100.0, usual.retry_percent),
     )
 
 

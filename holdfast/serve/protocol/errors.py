@@ -7,6 +7,8 @@ from typing import Final
 import grpc
 import msgspec
 
+from holdfast.serve import settings
+from holdfast.serve.records import Service
 from holdfast.wire.errors import (
     Cancelled,
     Full,
@@ -27,7 +29,7 @@ _STATUS: Final[tuple[tuple[type[HoldfastError], int, grpc.StatusCode], ...]] = (
     (Missing, 404, grpc.StatusCode.NOT_FOUND),
     (Refused, 403, grpc.StatusCode.PERMISSION_DENIED),
     (NotHere, 503, grpc.StatusCode.UNAVAILABLE),
-    # UNAVAILABLE, not RESOURCE_EXHAUSTED: another replica may have room, and Envoy retries it.
+    # UNAVAILABLE, not RESOURCE_EXHAUSTED: whoever asks may try again later.
     (Full, 503, grpc.StatusCode.UNAVAILABLE),
     (Unavailable, 503, grpc.StatusCode.UNAVAILABLE),
     (Cancelled, 503, grpc.StatusCode.UNAVAILABLE),
@@ -53,6 +55,17 @@ def sentence(error: BaseException) -> str:
     if not isinstance(error, HoldfastError):
         return f"the replica failed: {type(error).__name__}; its log says more"
     return str(error)
+
+
+def too_large(service: Service, length: int | None) -> TooLarge:
+    """A body, or a message, of more bytes than the service takes; None: nobody knows how many."""
+    most = service.limits.body_bytes_max
+    enough = settings.size(max(2 * most, length or 0))
+    return TooLarge(
+        f"the body has more than {most} bytes",
+        why="that is the service's limit" + ("" if length is None else f", and it has {length}"),
+        fix=f"send less at once, or: {settings.command(service.name, settings.BODY, enough)}",
+    )
 
 
 def body_of(error: BaseException) -> bytes:

@@ -17,10 +17,12 @@ from google.protobuf.message import DecodeError, Message
 
 from holdfast.models.records import TensorSpec, Version
 from holdfast.serve.guard import Guard, unknown
-from holdfast.serve.protocol.errors import code_of, sentence
+from holdfast.serve.protocol.errors import code_of, sentence, too_large
 from holdfast.serve.protocol.marks import (
     ARM,
+    ATTEMPT,
     DIRECT,
+    ELSEWHERE,
     EXTENSIONS,
     GATEWAY_REGION,
     INSTEAD,
@@ -39,7 +41,7 @@ from holdfast.serve.protocol.rest import Codec
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import Service
 from holdfast.wire import logs
-from holdfast.wire.errors import HoldfastError, Missing, NotHere, Occupied, TooLarge, Usage
+from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, Occupied, Usage
 from holdfast.wire.limits import (
     GRPC_CALLS_MAX,
     GRPC_ERROR_CHARACTERS_MAX,
@@ -82,6 +84,7 @@ class Answering(Protocol):
     def held(self, version: int | None) -> Held: ...
     def ready(self, version: int | None = None) -> bool: ...
     def live(self) -> bool: ...
+    def try_elsewhere(self, attempt: str | None) -> bool: ...
     @property
     def guard(self) -> Guard: ...
     async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
@@ -238,13 +241,8 @@ class Servicer:
     async def _infer(
         self, raw: bytes, metadata: dict[str, str]
     ) -> tuple[Answer, pb.ModelInferResponse]:
-        most = self.engine.service.limits.body_bytes_max
-        if len(raw) > most:
-            raise TooLarge(
-                f"the message has {len(raw)} bytes",
-                why=f"the service's limit is {most}",
-                fix="send less at once, or raise the limit of the service",
-            )
+        if len(raw) > self.engine.service.limits.body_bytes_max:
+            raise too_large(self.engine.service, len(raw))
         asked = _read(pb.ModelInferRequest, raw)
         held = self._held(asked.model_name, asked.model_version, metadata)
         request = request_of(asked, held.codec.fitting)
@@ -299,6 +297,8 @@ class Servicer:
         marks = self._who()
         if isinstance(error, NotHere):
             marks.append((NOT_HERE, "1"))
+        elif isinstance(error, Full) and self.engine.try_elsewhere(_metadata(context).get(ATTEMPT)):
+            marks.append((ELSEWHERE, "1"))
         words = sentence(error)[:GRPC_ERROR_CHARACTERS_MAX]
         await context.abort(code_of(error), words, tuple(marks))
 

@@ -17,6 +17,8 @@ REGION: Final = "x-holdfast-region"
 GATEWAY_REGION: Final = "x-holdfast-gateway-region"
 NOT_HERE: Final = "x-holdfast-not-here"
 SECRET: Final = "x-holdfast-secret"  # noqa: S105  (a header's name) what gateways show
+ELSEWHERE: Final = "x-holdfast-elsewhere"  # this replica is full: another one may be tried
+ATTEMPT: Final = "x-envoy-attempt-count"  # how often a gateway has tried, this time included
 INSTEAD: Final = "x-holdfast-instead"  # the version that may answer where the first is not held
 DIRECT: Final = "direct"  # the arm of a request that no gateway sent
 

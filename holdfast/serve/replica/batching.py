@@ -10,6 +10,9 @@ A batcher computes for one version, in one of three ways (`Pace`):
 A version whose computations turn out to be long moves into a thread, and comes back when they have
 been short for a while (`judging`).
 
+More is refused at once than can be computed in time: as many requests wait as are computed within
+the service's patience, by what the last computations cost, and never more than its queue holds.
+
 A batch that fails is computed again request by request, so that one bad request does not fail its
 neighbours. A request that was cancelled or has waited too long is not computed.
 """
@@ -25,6 +28,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
 
+from holdfast.serve import settings
 from holdfast.serve.records import Limits
 from holdfast.serve.replica.joining import Array, Inputs, joined, shape_of, split
 from holdfast.serve.replica.judging import Judge
@@ -32,6 +36,7 @@ from holdfast.serve.replica.switching import changing_often
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
+    COST_WEIGHT,
     LOAD_REASON_CHARACTERS_MAX,
     MODEL_ERROR_LOG_S,
 )
@@ -70,9 +75,18 @@ class Batcher:
     """Computes with `predict`. Made and used in the event loop; only `predict` runs elsewhere."""
 
     def __init__(
-        self, name: str, predict: Predict, limits: Limits, *, batches: bool, pace: Pace
+        self,
+        name: str,
+        predict: Predict,
+        limits: Limits,
+        *,
+        batches: bool,
+        pace: Pace,
+        service: str = "SERVICE",
     ) -> None:
+        """`service`: whose settings its errors name."""
         self.name = name
+        self._service = service
         self.limits = limits
         self.refused = 0
         self._predict = predict
@@ -81,6 +95,7 @@ class Batcher:
         self._jobs = 0  # accepted and not answered
         self._busy = 0  # of these, in the present computation
         self._began_s = 0.0  # when that began; 0: nothing is computed
+        self._cost_s = 0.0  # of one request, in the thread, by the last computations
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -133,13 +148,7 @@ class Batcher:
         """`compute` for the other paces. `Full` and `NotHere` are raised here."""
         if self._closed:
             raise self._not_here()
-        if self._jobs - self._busy >= self.limits.queue_max:
-            self.refused += 1
-            raise Full(
-                f"{self.limits.queue_max} requests wait for {self.name}",
-                why="it computes more slowly than requests come",
-                fix="try again later, or add replicas: holdfast scale",
-            )
+        self.check_room()
         key, rows = shape_of(inputs) if self._batches else (None, 1)
         job = Job(inputs, key, rows, self._loop.create_future())
         self._jobs += 1
@@ -150,6 +159,30 @@ class Batcher:
                 self._loop.call_soon(self._turn)
             self._turns.append(job)
         return job.future
+
+    def check_room(self) -> None:
+        """`Full`, if one more request would wait for too long. Cheap: asked before its body is
+        read. Fewer than a batch never do: they are computed together."""
+        waiting, limits = self._jobs - self._busy, self.limits
+        if not waiting or waiting < (
+            min(limits.batch_max, limits.queue_max) if self._batches else 1
+        ):
+            return
+        if waiting >= limits.queue_max:
+            why = f"no more than {limits.queue_max} may wait"
+            more = settings.command(self._service, settings.QUEUE, 2 * limits.queue_max)
+        elif waiting * self._cost_s > limits.patience_s:
+            why = f"another one would wait for more than {limits.patience_s:g} s"
+            longer = settings.seconds(2 * limits.patience_s)
+            more = settings.command(self._service, settings.WAIT, longer)
+        else:
+            return
+        self.refused += 1
+        raise Full(
+            f"{waiting} requests wait for {self.name}",
+            why=f"it computes more slowly than requests come, and {why}",
+            fix=f"try again later; or: holdfast scale {self._service} auto; or: {more}",
+        )
 
     def _to_thread(self, job: Job) -> None:
         job.timer = self._loop.call_later(self.limits.timeout_s, self._too_late, job)
@@ -246,10 +279,13 @@ class Batcher:
         return NotHere(f"{self.name} is being unloaded", fix="ask another replica")
 
     def _timed_out(self) -> TimedOut:
+        longer = settings.command(
+            self._service, settings.TIMEOUT, settings.seconds(2 * self.limits.timeout_s)
+        )
         return TimedOut(
             f"{self.name} did not answer within {self.limits.timeout_s:g} s",
             why="too much waits before it, or the computation takes too long",
-            fix="try again later, or add replicas: holdfast scale",
+            fix=f"try again later, or: {longer}",
         )
 
     # --- in the loop or in the thread ------------------------------------------------------------
@@ -346,6 +382,8 @@ class Batcher:
             # and the watch over that one must not be reset.
             self._busy, self._began_s = 0, 0.0
             own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
+            each_s = took_s / len(batch)
+            self._cost_s += (each_s - self._cost_s) * (COST_WEIGHT if self._cost_s else 1.0)
             self._loop.call_soon_threadsafe(
                 self._deliver_from_thread, batch, results, own_s, took_s
             )

@@ -25,6 +25,8 @@ from holdfast.serve.protocol.rest import Codec
 from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
+from holdfast.serve.replica.elsewhere import RetryBudget
+from holdfast.serve.replica.output_watch import RolloutWatch
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import (
     CHOSEN_GRACE_S,
@@ -84,6 +86,8 @@ class Engine:
         self._predictions: PredictionLog | None = None
         self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
         self._refused_before = 0  # by versions that are gone
+        self._elsewhere = RetryBudget()
+        self._rollout: RolloutWatch | None = None  # while a version is rolled out
         self._tasks: set[asyncio.Future[Answer]] = set()  # somebody must hold them
 
     def configure(self, service: Service) -> None:
@@ -97,6 +101,16 @@ class Engine:
             self._end_log()
         elif self._predictions is None and self._logs is not None:
             self._predictions = PredictionLog(self._logs)
+
+    def follow(self, stable: int | None, next_: int | None) -> None:
+        """Which version is stable, and which one is being rolled out; None: none."""
+        self.stable = stable
+        if stable is None or next_ is None or stable == next_:
+            self._rollout = None
+            return
+        guards, before = self.service.guards, self._rollout
+        if before is None or before.key != (stable, next_, guards):
+            self._rollout = RolloutWatch(stable, next_, guards, self._held.get)
 
     async def close(self) -> None:
         """Write down what waits to be; versions are removed one by one."""
@@ -141,6 +155,10 @@ class Engine:
         except (ModelFailed, TimedOut):
             held.counted(time.monotonic() - began_s, failed=True)
             raise
+        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        if stable is not None:
+            held.counted(time.monotonic() - began_s)
+            return await self._infer(request, stable)
         return self._answer(request, held, outputs, began_s, cached=cached)
 
     def _answer(
@@ -148,6 +166,8 @@ class Engine:
     ) -> Answer:
         took_s = time.monotonic() - began_s
         held.counted(took_s)
+        if self._rollout is not None:
+            self._rollout.offer(held.record.number, request.inputs, outputs)
         if request.outputs:
             outputs = {name: outputs[name] for name in request.outputs}
         record = held.record
@@ -173,15 +193,33 @@ class Engine:
         except ModelFailed as error:
             self._failed(request, held, began_s, done, error)
         else:
-            done(self._answer(request, held, outputs, began_s, cached=False))
+            self._give(request, held, outputs, began_s, done)
         return None
+
+    def _give(
+        self,
+        request: Request,
+        held: Held,
+        outputs: Outputs,
+        began_s: float,
+        done: Done,
+        *,
+        cached: bool = False,
+    ) -> None:
+        """What was computed, or in a rollout what the stable version has instead of it."""
+        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        if stable is None:
+            done(self._answer(request, held, outputs, began_s, cached=cached))
+        else:
+            held.counted(time.monotonic() - began_s)
+            self._ask_instead(request, stable, done)
 
     def _ask_results(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
         began_s = time.monotonic()
         outputs = self._results.at_hand(key_of(held.record, request))
         if outputs is not None:
             self.last_s = began_s
-            done(self._answer(request, held, outputs, began_s, cached=True))
+            self._give(request, held, outputs, began_s, done, cached=True)
             return None
         task = asyncio.ensure_future(self.infer(request, held))
         self._tasks.add(task)
@@ -207,7 +245,7 @@ class Engine:
         elif isinstance(found, BaseException):
             done(found)
         else:
-            done(self._answer(request, held, found, began_s, cached=False))
+            self._give(request, held, found, began_s, done)
 
     def _failed(
         self, request: Request, held: Held, began_s: float, done: Done, error: HoldfastError
@@ -216,7 +254,10 @@ class Engine:
         stable = self._instead_of(held, request) if isinstance(error, ModelFailed) else None
         if stable is None:
             done(error)
-            return
+        else:
+            self._ask_instead(request, stable, done)
+
+    def _ask_instead(self, request: Request, stable: Held, done: Done) -> None:
         try:
             self.ask(request, stable, done)
         except HoldfastError as another:
@@ -229,6 +270,13 @@ class Engine:
         if request.arm in ("", DIRECT) or stable is None or stable is held:
             return None
         return stable if stable.record.signature == held.record.signature else None
+
+    def _instead_of_unfit(self, held: Held, request: Request, outputs: Outputs) -> Held | None:
+        """The stable version, where it may answer instead of one whose outputs break a guard."""
+        assert self._rollout is not None
+        if not self._rollout.breaks(held.record.number, outputs):
+            return None
+        return self._instead_of(held, request)
 
     def held(self, version: int | None) -> Held:
         """A version that is loaded here (None: the stable one); `NotHere`."""
@@ -248,13 +296,25 @@ class Engine:
         """Whether requests may call the model so: by the model's name or the service's."""
         return name in (self.service.model, self.service.name)
 
+    def check_room(self, held: Held) -> None:
+        """`Full`, if a request for this version would be refused; what is remembered is not."""
+        if not self._results.wanted:
+            held.batcher.check_room()
+
+    def try_elsewhere(self, attempt: str | None) -> bool:
+        """Whether a gateway may try another replica with a request that is refused here because
+        this one is full; `attempt`: how often it has tried, as it says."""
+        answered = sum(held.requests for held in self._held.values())
+        return self._elsewhere.spend(answered, attempt)
+
     # --- what is loaded --------------------------------------------------------------------------
 
     def install(self, record: Version, predict: Predict, *, batches: bool, pace: Pace) -> None:
         """From now on this version answers."""
         name = f"{record.model}@{record.number}"
         limits = self.service.limits
-        batcher = Batcher(name, predict, limits, batches=batches, pace=pace)
+        service = self.service.name
+        batcher = Batcher(name, predict, limits, batches=batches, pace=pace, service=service)
         self._held[record.number] = Held(record, batcher)
 
     async def remove(self, number: int) -> bool:
@@ -317,6 +377,7 @@ class Engine:
             refused=self._refused_before + sum(each.refused for each in batchers),
             versions={number: held.counts() for number, held in sorted(self._held.items())},
             cache=self._results.counts(),
+            watched=self._rollout.counts() if self._rollout is not None else {},
         )
 
     def _batchers(self) -> list[Batcher]:

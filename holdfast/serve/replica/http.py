@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.serve import settings
 from holdfast.serve.guard import unknown
 from holdfast.serve.protocol import openapi
-from holdfast.serve.protocol.errors import body_of, status_of
+from holdfast.serve.protocol.errors import body_of, status_of, too_large
 from holdfast.serve.protocol.marks import (
     ARM,
+    ATTEMPT,
     DIRECT,
+    ELSEWHERE,
     GATEWAY_REGION,
     INSTEAD,
     NOT_HERE,
@@ -38,7 +41,6 @@ from holdfast.serve.replica.replies import head_of
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, TooLarge, Usage
 from holdfast.wire.limits import (
-    BODIES_BYTES_MAX,
     HTTP_REMEMBERED_BYTES_MAX,
     HTTP_ROUTES_MAX,
     HTTP_SMALL_BODY_BYTES_MAX,
@@ -54,6 +56,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.encode()
 _INSTEAD: Final = INSTEAD.encode()
 _SECRET: Final = SECRET.encode()
 _VERSION: Final = VERSION.encode()
+_ATTEMPT: Final = ATTEMPT.encode()
 # What anybody may ask: whether it is there, and numbers without names.
 _PUBLIC: Final = (Place.LIVE, Place.READY, Place.METRICS)
 
@@ -84,11 +87,12 @@ class App:
         try:
             version = asked.header(_VERSION)
             held = self._held(route, version, None if version is None else asked.header(_INSTEAD))
+            self.engine.check_room(held)
             most = self.engine.service.limits.body_bytes_max
             if asked.length is None or asked.length > HTTP_SMALL_BODY_BYTES_MAX:
                 asked.room = self._room_for(asked.length, most)
             elif asked.length > most:
-                raise _too_large(most)
+                raise self._too_large(asked.length)
         except HoldfastError as error:
             asked.refused = error
             return
@@ -126,7 +130,7 @@ class App:
 
     def _model(self, asked: Asked, held: Held) -> None:
         if asked.cut:
-            raise _too_large(asked.most)
+            raise self._too_large(asked.length)
         route, body = asked.route, bytes(asked.body)
         assert route is not None
         row: bool | None = None
@@ -203,16 +207,22 @@ class App:
     def _room_for(self, length: int | None, most: int) -> int:
         """Make room for a body that is not small, or of which nobody knows; so many bytes."""
         size = most if length is None else length
+        service = self.engine.service
         if size > most:
-            raise _too_large(most)
-        if self.bodies + size > max(BODIES_BYTES_MAX, most):
+            raise self._too_large(length)
+        together = max(service.limits.bodies_bytes_max, most)
+        if self.bodies + size > together:
+            more = settings.command(service.name, settings.BODIES, settings.size(2 * together))
             raise Full(
                 "too many large requests are here at once",
-                why=f"they have {self.bodies} bytes",
-                fix="try again later, or add replicas: holdfast scale",
+                why=f"they have {self.bodies} bytes, and {together} are the limit of a replica",
+                fix=f"try again later, or: {more}",
             )
         self.bodies += size
         return size
+
+    def _too_large(self, length: int | None) -> TooLarge:
+        return too_large(self.engine.service, length)
 
     def _marked(self, version: int, arm: str, content_type: str) -> bytes:
         """The head of an answer, with who gave it."""
@@ -286,6 +296,8 @@ class App:
             headers.append((NOT_HERE, "1"))
         if isinstance(error, NotHere | Full):
             headers.append(("retry-after", str(RETRY_AFTER_S)))
+        if isinstance(error, Full) and self.engine.try_elsewhere(asked.header(_ATTEMPT)):
+            headers.append((ELSEWHERE, "1"))
         if not isinstance(error, HoldfastError):
             log.error("a request failed in a way nobody expected", exc_info=error)
         asked.reply(head_of(status, headers), body_of(error))
@@ -300,14 +312,6 @@ class App:
             if len(target) <= HTTP_REMEMBERED_BYTES_MAX:
                 self._routes[target] = found
             return found
-
-
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(
-        f"the body has more than {most} bytes",
-        why="that is the service's limit",
-        fix="send less at once, or raise the limit of the service",
-    )
 
 
 def _send(asked: Asked, value: Any) -> None:

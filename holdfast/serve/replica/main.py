@@ -13,7 +13,7 @@ from typing import Final
 import uvloop
 
 from holdfast.models.records import Version
-from holdfast.serve.records import Replica, Service
+from holdfast.serve.records import Replica, Service, Stage
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.following import Following, Wish
 from holdfast.serve.replica.grpc_listening import GrpcListener
@@ -134,7 +134,8 @@ class _Main:
             self._grpc.changed()
         course = wish.course
         if course is not None:
-            self._engine.stable = course.stable
+            under_way = course.stage in (Stage.LOADING, Stage.SHIFTING)
+            self._engine.follow(course.stable, course.next if under_way else None)
             self._course = course.number
             self._versions.hold(course.hold, course.wishes)
 

@@ -32,6 +32,13 @@ STUCK_LOOKS: Final = 4
 # A replica reads a course so long after it has changed, drawn anew each time: when conductor and
 # gateways have done what is to be done at once, and not all replicas of a machine together.
 COURSE_PAUSE_S: Final = (0.06, 0.15)
+# A full replica lets a gateway try another one, but only for so many requests as are this share of
+# those that it has answered, and for so many at once after a quiet time: where all are full, each
+# such try is work for nothing.
+ELSEWHERE_SHARE: Final = 0.1
+ELSEWHERE_MAX: Final = 10.0
+# How much the last computation counts in what is expected of the next ones.
+COST_WEIGHT: Final = 0.2
 # Seconds after which a client may try again when a queue was full, or a version is not loaded.
 RETRY_AFTER_S: Final = 1
 # By how much the thread and the process that load a version step back, as `nice` has it: they take
@@ -120,6 +127,16 @@ VERDICT_SIGMAS: Final = 2.0
 VERDICT_SLOWER_MIN: Final = 5
 # A step that saw an error among too few requests is held longer, up to so many times `hold_s`.
 VERDICT_HOLDS_MAX: Final = 6
+# A version's outputs are compared with the stable version's on the same requests, one at a time and
+# while neither has others waiting. A replica spends this share of its time on that: with more, the
+# requests that wait for such a computation would show in the p99.
+SHADOW_SHARE: Final = 0.05
+# Values of one output that are compared of one request: a longer one takes the loop for too long.
+SHADOW_VALUES_MAX: Final = 65_536
+# Larger values count as this: their squares must have a sum.
+SHADOW_VALUE_MAX: Final = 1e100
+# A guard counts when this many answers have broken it: one may be the request's own fault.
+GUARD_BREACHES_MIN: Final = 2
 # Replicas that could not load a version, on several machines, when no other one could.
 LOAD_FAILURES_ENOUGH: Final = 2
 # Replicas that crashed by their own fault while they loaded a version: the second is no accident.
@@ -130,6 +147,9 @@ DEATHS_MAX: Final = 5
 DEATHS_WINDOW_S: Final = 5.0
 # Deaths that a conductor remembers for each service.
 DEATHS_KEPT: Final = 64
+# Replicas whose word on a version's outputs a conductor keeps, also of those that have died: twice
+# as many as a service has.
+WATCHED_KEPT: Final = 512
 # Replicas whose nodes a conductor has removed, and does not remove again: far more than can live on
 # without a placement at once.
 DISMISSED_KEPT: Final = 1_024
@@ -199,7 +219,12 @@ HEALTH_CHECK_FAILURES: Final = 2
 # second; the third is how often that is looked at. Answers of the model do not count.
 EJECT_FAILURES: Final = 5
 EJECT_S: Final = 2.0
+EJECT_S_MAX: Final = 20.0
 EJECT_LOOK_S: Final = 0.5
+# How often a gateway asks its Envoy whom it has ejected, and of how many replicas of a service it
+# tells that in the plane: a node has a megabyte.
+BREAKERS_LOOK_S: Final = 1.0
+BREAKERS_TOLD_MAX: Final = 64
 # Only when fewer of a version's replicas than this are healthy (so: none) all of them are tried.
 # Any higher, and requests would go to the dead while somebody could answer.
 PANIC_PERCENT: Final = 1.0
@@ -214,7 +239,8 @@ TRIES_OF_LEVEL: Final = 2
 RETRY_DRAWS: Final = 20
 RETRY_BASE_S: Final = 0.005
 RETRY_BASE_S_MAX: Final = 0.1
-# A part of the requests in flight that may be retries. When a region is lost, all of them are.
+# A part of the requests in flight that may be retries. When a region is lost, all of them are. What
+# a full queue has refused is none of them but for a few (`ELSEWHERE_SHARE`).
 RETRY_BUDGET_PERCENT: Final = 100.0
 RETRIES_AT_ONCE_MIN: Final = 128
 # A try may take this part of a request's time: the rest is for another replica.

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import services
 from holdfast.cli.predict import refusal
-from holdfast.cli.serve import _changed, _counts, _seconds, _steps
+from holdfast.cli.serve_settings import _counts, _seconds, _steps, changed, wishes
 from holdfast.cli.serving import Sight, arms_of
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
@@ -101,8 +101,7 @@ def test_a_service_as_json_holds_no_key() -> None:
 
 
 def test_what_was_not_given_stays_as_it_was() -> None:
-    policy = {"steps": None, "hold_s": 9.0}
-    after = _changed(SERVICE, {"cache_entries": 5, "redis": None, "policy": policy})
+    after = changed(SERVICE, wishes({"cache": 5, "hold": "9s"}))
     assert (after.cache_entries, after.redis, after.policy.hold_s) == (5, "", 9.0)
     assert after.policy.steps == SERVICE.policy.steps
 

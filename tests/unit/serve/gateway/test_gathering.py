@@ -12,6 +12,7 @@ import pytest
 from holdfast.serve.gateway import gateway
 from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.applying import _STATISTICS, Applying
+from holdfast.serve.gateway.breakers import Host
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.envoy import Envoy
 from holdfast.serve.gateway.files import Files
@@ -77,6 +78,13 @@ class Takes:
 
     def compare(self) -> bool:
         return True
+
+    @property
+    def admin(self) -> Takes:
+        return self
+
+    def hosts(self) -> list[Host]:
+        return []
 
 
 def test_two_replicas_and_the_course_after_them_are_one_change_for_envoy(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.serve.gateway.sane import literal, sane
-from holdfast.serve.records import Limits, Service
+from holdfast.serve.records import BreakerPolicy, Limits, Service
 
 
 def test_a_service_that_makes_sense_stays_as_it_is() -> None:
@@ -41,6 +41,19 @@ def test_limits_are_numbers_that_envoy_can_hold(
     assert math.isfinite(found.limits.rate_per_s)
     assert found.sticky_header in ("", header)
     assert not set(found.sticky_header) & set(" :,;\r\n%")
+
+
+@given(st.integers(-(2**70), 2**70), st.floats(), st.floats(), st.floats())
+def test_breakers_are_numbers_that_envoy_can_hold(
+    count: int, open_s: float, most_s: float, percent: float
+) -> None:
+    given = BreakerPolicy(count, open_s, most_s, open_s, count, percent)
+    found = sane(Service("digits", "mnist", "prod", breaker=given))
+    assert found is not None
+    breaker = found.breaker
+    assert 1 <= breaker.failures < 2**32 and 1 <= breaker.requests_max < 2**32
+    assert 0 < breaker.open_s <= breaker.open_s_max <= 86_400
+    assert 0 < breaker.connect_s <= 86_400 and 0 <= breaker.retry_percent <= 100
 
 
 @given(st.text())

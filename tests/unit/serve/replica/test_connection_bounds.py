@@ -140,9 +140,13 @@ def test_a_small_body_that_is_too_large_for_its_service_costs_no_connection() ->
         assert client.ask(predict(3.0)).status == 200
 
 
-def test_large_bodies_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.serve.replica.http.BODIES_BYTES_MAX", 150_000)
-    with stage_with() as stage, stage.client() as first, stage.client() as second:
+def test_large_bodies_have_a_bound_together() -> None:
+    limits = Limits(body_bytes_max=BODY_MAX, bodies_bytes_max=150_000)
+    with (
+        HttpStage(limits=limits, patience=Patience(look_s=0.02)) as stage,
+        stage.client() as first,
+        stage.client() as second,
+    ):
         large = request("POST", "/predict/m", b" " * 90_000)
         first.send(large[:-1])
         eventually(lambda: stage.inside(lambda: stage.app.bodies) == 90_000, "the first has room")

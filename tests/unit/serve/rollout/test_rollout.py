@@ -180,7 +180,8 @@ def test_too_few_replicas_after_all_the_time_is_a_failure_with_its_reason() -> N
     seen = window(course, v2=counts(100))
     after = course_of(decide(Observed(course, some, window=seen)))
     assert after.failed[2] == (
-        "after 60 s only 2 of 3 replicas had loaded it; replica 3 says: no head"
+        "after 60 s only 2 of 3 replicas had loaded it; replica 3 says: no head."
+        " To wait longer: holdfast serve digits --ready 2m"
     )
     young = {worker: replace(one, started_s=NOW_S - 30.0) for worker, one in some.items()}
     assert decide(Observed(course, young, window=seen)) == []
@@ -192,11 +193,13 @@ def test_too_few_replicas_after_all_the_time_is_a_failure_with_its_reason() -> N
     [
         (
             {"v1": counts(1_000), "v2": counts(100, errors=10)},
-            "10 of 100 requests failed (10.0%, and 0.0% of the old version's)",
+            "10 of 100 requests failed (10.0%, and 0.0% of the old version's; 1.0% more are"
+            " allowed). To allow it: holdfast serve digits --errors-max 12%",
         ),
         (
             {"v1": counts(1_000), "v2": counts(1_000, slow=100)},
-            "its p99 is 64 ms, and the old version's 4 ms",
+            "its p99 is 64 ms, and the old version's 4 ms (2 times that and 5 ms are allowed)."
+            " To allow it: holdfast serve digits --slower-max 17",
         ),
     ],
 )
