@@ -116,6 +116,12 @@ end
 """
 
 
+def enabled() -> dict[str, Any]:
+    """On a route: that it asks for a key."""
+    kind = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute"
+    return {"@type": kind, "name": PROGRAM}
+
+
 def metadata(keys: Sequence[str]) -> dict[str, Any]:
     """What the program finds on a route: the digests of the keys that open it."""
     return {FILTER: {"keys": dict.fromkeys(sorted(keys), True)}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.serve.gateway import model_names
 from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
 from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
 from holdfast.serve.gateway.keys import LUA, PROGRAM
@@ -122,11 +123,13 @@ def _connections(front: Front) -> Json:
 
 
 def _filters() -> list[Json]:
-    """Keys, then rates, then the body: nobody without a key uses up a service's rate."""
+    """Which service, then keys, then rates, then the body: nobody without a key uses up a service's
+    rate."""
     kind = TYPE + "envoy.extensions.filters.http."
     lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": {PROGRAM: {"inline_string": LUA}}}
     return [
         # Disabled: only a route with settings of its own asks for them.
+        model_names.http_filter(),
         {"name": KEYS_FILTER, "typed_config": lua, "disabled": True},
         {
             "name": RATE_FILTER,

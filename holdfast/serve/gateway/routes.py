@@ -1,8 +1,8 @@
 """The routes: which request is for which service, and which version of it. Pure.
 
 A service is found by the header `x-holdfast-service`, by its own name in the path, or by its
-model's name if no other service has either. gRPC has the model's name inside the message, where
-Envoy does not look: it goes by the header, or to the only service there is.
+model's name if no other service has either. gRPC has that name inside the message: where there are
+several services, a filter reads it (`model_names`) and says it as a header.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from holdfast.serve.gateway import keys
+from holdfast.serve.gateway import keys, model_names
 from holdfast.serve.gateway.arms import Share, shares
 from holdfast.serve.gateway.clusters import (
     GRPC,
@@ -45,6 +45,9 @@ SPILL_HEADER: Final = "x-holdfast-spill"
 # The arm of a request whose path names its version.
 NAMED: Final = "named"
 GRPC_PREFIX: Final = "/inference.GRPCInferenceService/"
+HEALTH_PREFIX: Final = "/grpc.health.v1.Health/"
+# Calls that are for no model: whoever is there answers them, and asks for no key.
+GRPC_WHOLE: Final = ("ServerLive", "ServerReady", "ServerMetadata")
 OPENAPI: Final[Json] = {"path": "/openapi.json"}
 RATE_FILTER: Final = "envoy.filters.http.local_ratelimit"
 BODY_FILTER: Final = "envoy.filters.http.buffer"
@@ -57,12 +60,14 @@ RETRY_ON: Final = "connect-failure,refused-stream,reset,gateway-error,retriable-
 
 @dataclass(frozen=True, slots=True)
 class ServiceRoutes:
-    """The routes of one service: those that need its header, those under each of its names, and
-    those that are its own while it is the only one."""
+    """The routes of one service: those that need its header, those under each of its names, those
+    that are its own while it is the only one, and those that one service answers for all."""
 
     by_header: tuple[Json, ...]
     by_name: Mapping[str, tuple[Json, ...]]
+    by_message: Mapping[str, Json]  # gRPC, under each of its names
     alone: tuple[Json, ...]
+    whole: tuple[Json, ...]  # gRPC calls that any service may answer
     answers: bool
 
 
@@ -71,8 +76,9 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
     own = [_header_is(SERVICE_HEADER, known.name)]
     called = sorted({known.name, known.service.model})
     anywhere = [{"path_separated_prefix": path} for path in ("/v2", "/predict")]
+    calls = ({"prefix": prefix} for prefix in (GRPC_PREFIX, HEALTH_PREFIX))
     by_header = [
-        _service(known, front, _match({"prefix": GRPC_PREFIX}, own), divided, GRPC),
+        *(_service(known, front, _match(path, own), divided, GRPC) for path in calls),
         *(route for name in called for route in _named(known, front, name, own)),
         *(_service(known, front, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
     ]
@@ -85,11 +91,27 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
             *_named(known, front, name, []),
             *(_service(known, front, prefix, divided) for prefix in prefixes),
         )
+    by_message = {
+        name: _service(known, front, model_names.match(name), divided, GRPC) for name in called
+    }
     alone = (
         _service(known, front, {"prefix": GRPC_PREFIX}, divided, GRPC),
         _service(known, front, OPENAPI, divided),
     )
-    return ServiceRoutes(tuple(by_header), by_name, alone, bool(divided))
+    whole = tuple(_whole(known, front, divided)) if divided else ()
+    return ServiceRoutes(tuple(by_header), by_name, by_message, alone, whole, bool(divided))
+
+
+def _whole(known: Known, front: Front, divided: tuple[Share, ...]) -> Iterator[Json]:
+    """What this service answers for all. Whether somebody is there is no secret: without keys, and
+    beside the rate."""
+    free = replace(
+        known,
+        service=replace(known.service, keys=(), limits=replace(known.service.limits, rate_per_s=0)),
+    )
+    for path in GRPC_WHOLE:
+        yield _route(free, front, {"path": GRPC_PREFIX + path}, divided, GRPC)
+    yield _route(free, front, {"prefix": HEALTH_PREFIX}, divided, GRPC)
 
 
 def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
@@ -137,15 +159,40 @@ def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
         yield from made[known.name].by_header
     for name, known in names(state).items():
         yield from made[known.name].by_name[name]
-    if len(state.services) == 1:
+    several = len(state.services) > 1
+    if several:
+        for name, known in names(state).items():
+            yield made[known.name].by_message[name]
+    for route in _any_whole(state, made):
+        # Its health may be asked for by name.
+        yield _named_inside(route, state) if several and "prefix" in route["match"] else route
+    if several:
+        yield _named_inside(_grpc_nowhere(), state)
+    elif state.services:
         yield from made[state.services[0].name].alone
     else:
-        yield _grpc_nowhere(bool(state.services))
+        yield _grpc_nowhere()
     yield from _own_answers(state, any(one.answers for one in made.values()))
 
 
+def _any_whole(state: State, made: Mapping[str, ServiceRoutes]) -> tuple[Json, ...]:
+    """What one service answers for all: the first that has somebody to do it."""
+    able = [known for known in state.services if made[known.name].whole]
+    there = [one for one in able if any(seen.lost_s is None for seen in one.replicas)]
+    return next((made[known.name].whole for known in (*there, *able)), ())
+
+
+def _named_inside(route: Json, state: State) -> Json:
+    """The route, for requests whose message says where they go. It names each filter that one of
+    those routes may need: a request's filters are chosen before its message has come."""
+    own = {model_names.FILTER: model_names.enabled()}
+    if any(known.service.keys for known in state.services):
+        own[keys.FILTER] = keys.enabled()
+    return {**route, "typed_per_filter_config": {**route.get("typed_per_filter_config", {}), **own}}
+
+
 def names(state: State) -> dict[str, Known]:
-    """Services by what they may be called in a path."""
+    """Services by what they may be called in a path or a message."""
     found = {known.name: known for known in state.services}
     by_model: dict[str, list[Known]] = {}
     for known in state.services:
@@ -202,10 +249,7 @@ def _route(
     facts: Json = {}
     if known.service.keys:
         facts |= keys.metadata(known.service.keys)
-        own[keys.FILTER] = {
-            "@type": TYPE + "envoy.extensions.filters.http.lua.v3.LuaPerRoute",
-            "name": keys.PROGRAM,
-        }
+        own[keys.FILTER] = keys.enabled()
     if limits.rate_per_s > 0:
         facts |= {METADATA: {LIMITED: known.name}}
     if facts:
@@ -366,9 +410,8 @@ def _direct(match: Json, status: int, text: str, headers: dict[str, str]) -> Jso
     }
 
 
-def _grpc_nowhere(several: bool) -> Json:
-    text = f"say which service: {SERVICE_HEADER}: NAME" if several else "there is no service"
-    return _direct(_match({"prefix": GRPC_PREFIX}, []), 404, text, {})
+def _grpc_nowhere() -> Json:
+    return _direct({"prefix": GRPC_PREFIX}, 404, "no service has this model", {})
 
 
 # --- small things --------------------------------------------------------------------------------
