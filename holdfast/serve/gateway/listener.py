@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.serve.gateway import model_names
+from holdfast.serve.gateway import local_replies, model_names
 from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
 from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
 from holdfast.serve.gateway.keys import LUA, PROGRAM
@@ -102,13 +102,14 @@ def _connections(front: Front) -> Json:
         "codec_type": "AUTO",
         "rds": {"route_config_name": NAME, "config_source": file_source(ROUTES_FILE)},
         "http_filters": _filters(),
-        "local_reply_config": _errors(),
+        "local_reply_config": local_replies.config(),
         "server_name": "holdfast",
         # Whoever connects is outside: headers that would steer Envoy are taken away.
         "use_remote_address": True,
         # An id that nobody writes down is for nobody. What a client sends goes through.
         "generate_request_id": front.access_log,
         "preserve_external_request_id": True,
+        "always_set_request_id_in_response": True,
         "normalize_path": True,
         "merge_slashes": True,
         "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
@@ -157,37 +158,6 @@ def _filters() -> list[Json]:
     ]
 
 
-def _errors() -> Json:
-    """Envoy's own errors look like those of the Open Inference Protocol. gRPC has its own way."""
-    busy = "the service's rate is used up: try again later"
-    return {
-        "mappers": [
-            _said("EQ", 429, busy),
-            _said("GE", 400, "%LOCAL_REPLY_BODY%"),
-        ]
-    }
-
-
-def _said(op: str, status: int, text: str) -> Json:
-    value = {"default_value": status, "runtime_key": "holdfast.never_set"}
-    grpc = {
-        "name": "content-type",
-        "string_match": {"prefix": "application/grpc"},
-        "treat_missing_header_as_empty": True,
-    }
-    filters = [
-        {"status_code_filter": {"comparison": {"op": op, "value": value}}},
-        {"header_filter": {"header": {**grpc, "invert_match": True}}},
-    ]
-    return {
-        "filter": {"and_filter": {"filters": filters}},
-        "body_format_override": {
-            "json_format": {"error": text},
-            "content_type": "application/json",
-        },
-    }
-
-
 def _access_log() -> Json:
     return {
         "name": "file",
@@ -198,7 +168,8 @@ def _access_log() -> Json:
                 "omit_empty_values": True,
                 "json_format": {
                     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
-                    "id": "%REQ(X-REQUEST-ID)%",
+                    # What was no request has none: then the stream's own, as its answer says.
+                    "id": "%STREAM_ID%",
                     "service": "%ROUTE_NAME%",
                     "version": "%REQ(X-HOLDFAST-VERSION)%",
                     "arm": "%REQ(X-HOLDFAST-ARM)%",

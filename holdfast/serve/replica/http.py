@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.serve.guard import unknown
-from holdfast.serve.protocol import openapi
+from holdfast.serve.protocol import management, openapi
 from holdfast.serve.protocol.errors import body_of, status_of
 from holdfast.serve.protocol.marks import (
     ARM,
@@ -29,7 +29,7 @@ from holdfast.serve.protocol.marks import (
 )
 from holdfast.serve.protocol.rest import HEADER_LENGTH, header_length_of
 from holdfast.serve.protocol.values import Answer, Request
-from holdfast.serve.replica import describing, plain
+from holdfast.serve.replica import compression, describing, plain, v1
 from holdfast.serve.replica.asking import Asked
 from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.engine import Engine, Held
@@ -56,6 +56,10 @@ _SECRET: Final = SECRET.encode()
 _VERSION: Final = VERSION.encode()
 # What anybody may ask: whether it is there, and numbers without names.
 _PUBLIC: Final = (Place.LIVE, Place.READY, Place.METRICS)
+_COMPUTING: Final = (Place.INFER, Place.PREDICT, Place.V1_PREDICT)
+_PACKED: Final = b"content-encoding"
+_WISH: Final = b"accept-encoding"
+_UNKNOWN_PACKING: Final = 415
 
 log = logs.get(__name__)
 
@@ -79,16 +83,18 @@ class App:
         if (route is None or route.place not in _PUBLIC) and not self.engine.guard.admits(shown):
             asked.refused, asked.most = unknown(), 0
             return
-        if route is None or route.method != "POST" or asked.method != b"POST":
+        if route is None or route.place not in _COMPUTING or asked.method != b"POST":
             return
         try:
             version = asked.header(_VERSION)
             held = self._held(route, version, None if version is None else asked.header(_INSTEAD))
             most = self.engine.service.limits.body_bytes_max
-            if asked.length is None or asked.length > HTTP_SMALL_BODY_BYTES_MAX:
-                asked.room = self._room_for(asked.length, most)
-            elif asked.length > most:
-                raise _too_large(most)
+            # Of one that is packed nobody knows how long it is.
+            length = None if _PACKED in asked.headers else asked.length
+            if asked.length is not None and asked.length > most:
+                raise _too_large(most)  # noqa: TRY301
+            if length is None or length > HTTP_SMALL_BODY_BYTES_MAX:
+                asked.room = self._room_for(length, most)
         except HoldfastError as error:
             asked.refused = error
             return
@@ -129,9 +135,14 @@ class App:
             raise _too_large(asked.most)
         route, body = asked.route, bytes(asked.body)
         assert route is not None
+        encoding = asked.headers.get(_PACKED)
+        if encoding is not None:
+            body = compression.unpacked(body, encoding, asked.most)
         row: bool | None = None
         if route.place is Place.PREDICT:
             request, row = plain.decode(held.codec, body)
+        elif route.place is Place.V1_PREDICT:
+            request, row = v1.decode(held.codec, body)
         else:
             request = held.codec.decode(body, header_length_of(asked.header(_HEADER_LENGTH)))
         record = held.record
@@ -155,20 +166,24 @@ class App:
         row: bool | None,
         found: Answer | BaseException,
     ) -> None:
-        """The engine has answered. `row`: how it was asked by `/predict`; None: by the protocol."""
+        """The engine has answered. `row`: how it was asked by `/predict` or by the protocol v1;
+        None: by the protocol v2."""
         try:
             if isinstance(found, BaseException):
                 self._fail(asked, found)
             elif row is not None:
                 head = self._marked(found.version, request.arm, _JSON[1])
-                asked.reply(head, plain.encode(held.codec, found, row=row))
+                if asked.route is not None and asked.route.place is Place.V1_PREDICT:
+                    _reply(asked, head, v1.encode(held.codec, found, by_row=row))
+                else:
+                    _reply(asked, head, plain.encode(held.codec, found, row=row))
             else:
                 written, described = held.codec.encode(found, request)
                 head = self._marked(found.version, request.arm, described["content-type"])
                 length = described.get(HEADER_LENGTH)
                 if length is not None:
                     head += f"{HEADER_LENGTH}: {length}\r\n".encode()
-                asked.reply(head, written)
+                _reply(asked, head, written)
         except Exception as error:
             self._fail(asked, error)
 
@@ -258,6 +273,22 @@ class App:
                 found = describing.model(engine, held.record)
                 marks = self._marked(held.record.number, DIRECT, _JSON[1])
                 asked.reply(marks, msgspec.json.encode(found))
+            case Place.CONFIG:
+                held = self._held(route, asked.header(_VERSION))
+                _send(asked, management.config(held.record))
+            case Place.STATISTICS:
+                _send(asked, management.statistics(engine, route.model, route.version or ""))
+            case Place.INDEX:
+                _send(asked, management.index(engine))
+            case Place.LOAD:
+                management.load(engine, route.model)
+                _send(asked, {})
+            case Place.UNLOAD:
+                management.unload(engine, route.model)
+            case Place.V1_MODELS:
+                _send(asked, {"models": [engine.service.model]})
+            case Place.V1_MODEL:
+                self._tell_v1(asked, route)
             case Place.SERVER:
                 _send(asked, describing.server())
             case Place.STATS:
@@ -266,6 +297,15 @@ class App:
                 asked.reply(head_of(200, [_TEXT]), describing.metrics(engine).encode())
             case _:
                 self._send_description(asked)
+
+    def _tell_v1(self, asked: Asked, route: Route) -> None:
+        self._known(route.model)
+        version = None if route.version is None else number_of(route.version)
+        if version is not None:
+            self._held(route, None)
+        ready = self.engine.ready(version)
+        head = _PLAIN if ready else head_of(503, [_JSON])
+        asked.reply(head, msgspec.json.encode({"name": route.model, "ready": ready}))
 
     def _send_description(self, asked: Asked) -> None:
         service = self.engine.service
@@ -281,6 +321,8 @@ class App:
 
     def _fail(self, asked: Asked, error: BaseException) -> None:
         status = asked.status or status_of(error)
+        if isinstance(error, compression.Unknown):
+            status = _UNKNOWN_PACKING
         headers = [_JSON, *self._who()]
         if isinstance(error, NotHere):
             headers.append((NOT_HERE, "1"))
@@ -308,6 +350,16 @@ def _too_large(most: int) -> TooLarge:
         why="that is the service's limit",
         fix="send less at once, or raise the limit of the service",
     )
+
+
+def _reply(asked: Asked, head: bytes, body: bytes) -> None:
+    """A model's answer, packed if it is wanted so."""
+    wish = asked.headers.get(_WISH)
+    if wish is not None:
+        body, name = compression.packed(body, wish)
+        if name:
+            head += b"content-encoding: %b\r\nvary: accept-encoding\r\n" % name
+    asked.reply(head, body)
 
 
 def _send(asked: Asked, value: Any) -> None:

@@ -17,6 +17,14 @@ class Place(Enum):
     MODEL_READY = "model ready"
     INFER = "infer"
     PREDICT = "predict"
+    CONFIG = "configuration"
+    STATISTICS = "statistics"
+    INDEX = "repository index"
+    LOAD = "load"
+    UNLOAD = "unload"
+    V1_MODELS = "v1 models"
+    V1_MODEL = "v1 model"
+    V1_PREDICT = "v1 predict"
     STATS = "stats"
     METRICS = "metrics"
     OPENAPI = "openapi"
@@ -33,6 +41,8 @@ class Route(NamedTuple):
 
 
 _FIXED = {
+    "v1/models": Place.V1_MODELS,
+    "v2/models/stats": Place.STATISTICS,
     "v2": Place.SERVER,
     "v2/health/live": Place.LIVE,
     "v2/health/ready": Place.READY,
@@ -40,7 +50,15 @@ _FIXED = {
     "metrics": Place.METRICS,
     "openapi.json": Place.OPENAPI,
 }
-_OF_MODEL = {"": Place.MODEL, "ready": Place.MODEL_READY, "infer": Place.INFER}
+_OF_MODEL = {
+    "": Place.MODEL,
+    "ready": Place.MODEL_READY,
+    "infer": Place.INFER,
+    "config": Place.CONFIG,
+    "stats": Place.STATISTICS,
+}
+_OF_REPOSITORY = {"load": Place.LOAD, "unload": Place.UNLOAD}
+_PREDICT = ":predict"
 
 
 def path_of(target: bytes) -> str:
@@ -61,11 +79,30 @@ def route_of(path: str) -> Route | None:
             return Route(Place.PREDICT, model, method="POST")
         case ["predict", str(model), "versions", str(version)] if model and version:
             return Route(Place.PREDICT, model, version, "POST")
+        case ["v2", "repository", "index"]:
+            return Route(Place.INDEX, method="POST")
+        case ["v2", "repository", "models", str(model), ("load" | "unload") as what] if model:
+            return Route(_OF_REPOSITORY[what], model, method="POST")
+        case ["v1", "models", str(model)] if model:
+            return _of_v1(model, None)
+        case ["v1", "models", str(model), "versions", str(version)] if model and version:
+            return _of_v1(model, version)
         case ["v2", "models", str(model), "versions", str(version), *rest] if model and version:
             return _of_model(model, version, rest)
         case ["v2", "models", str(model), *rest] if model:
             return _of_model(model, None, rest)
     return None
+
+
+def _of_v1(model: str, version: str | None) -> Route:
+    """The last part of the path says what is to be done, behind a colon."""
+    last = model if version is None else version
+    name = last.removesuffix(_PREDICT)
+    if name == last or not name:
+        return Route(Place.V1_MODEL, model, version)
+    if version is None:
+        return Route(Place.V1_PREDICT, name, None, "POST")
+    return Route(Place.V1_PREDICT, model, name, "POST")
 
 
 def _of_model(model: str, version: str | None, rest: list[str]) -> Route | None:
