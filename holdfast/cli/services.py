@@ -51,6 +51,8 @@ KEY_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast key add digits[/]             a new key, shown once
 
+  [cyan]holdfast key add digits --operator[/]  opens load and unload of Triton's clients, no more
+
   [cyan]holdfast key remove digits 5f21c9[/]   by the first letters of its SHA-256
 """
 # Letters of a key's SHA-256 that tell it from others.
@@ -190,11 +192,17 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
 
 
 @keys.command("add", epilog=KEY_EXAMPLES)
-def key_add(name: ServiceArgument, cluster: ClusterOption = None) -> None:
+def key_add(
+    name: ServiceArgument,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="For load and unload alone; requests need none.")
+    ] = False,
+    cluster: ClusterOption = None,
+) -> None:
     """Make a new API key. It is shown once; from now on requests need one."""
     with opened(cluster) as found:
         serving.service_in(found, name)
-        made = serving.services_of(found).add_key(name)
+        made = serving.services_of(found).add_key(name, operator=operator)
     serving.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
 
 
@@ -247,6 +255,7 @@ def document(sight: serving.Sight) -> dict[str, Any]:
         },
         "course": course.number if course else 0,
         "keys": [key[:_KEY_LETTERS] for key in service.keys],
+        "operator_keys": [key[:_KEY_LETTERS] for key in service.operator_keys],
         "job": sight.doing,
     }
 
@@ -290,6 +299,7 @@ def _show_one(sight: serving.Sight) -> None:
             ("limits", f"{limits.timeout_s:g} s; {limits.queue_max} waiting in a replica"),
             ("rate", f"{limits.rate_per_s:g} a second" if limits.rate_per_s else ""),
             ("keys", shown_keys),
+            ("operators", ", ".join(key[:_KEY_LETTERS] for key in service.operator_keys)),
         ]
     )
     for version, why in sorted(course.failed.items() if course else ()):

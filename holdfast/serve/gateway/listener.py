@@ -8,6 +8,7 @@ from holdfast.serve.gateway import local_replies, model_names
 from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
 from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
 from holdfast.serve.gateway.keys import LUA, PROGRAM
+from holdfast.serve.gateway.own_answers import INDEX_LUA, INDEX_PROGRAM
 from holdfast.serve.gateway.routes import BODY_FILTER, NAME, RATE_FILTER
 from holdfast.serve.gateway.state import Front, Tls
 from holdfast.wire.limits import (
@@ -127,7 +128,8 @@ def _filters() -> list[Json]:
     """Which service, then keys, then rates, then the body: nobody without a key uses up a service's
     rate."""
     kind = TYPE + "envoy.extensions.filters.http."
-    lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": {PROGRAM: {"inline_string": LUA}}}
+    programs = {PROGRAM: {"inline_string": LUA}, INDEX_PROGRAM: {"inline_string": INDEX_LUA}}
+    lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": programs}
     return [
         # Disabled: only a route with settings of its own asks for them.
         model_names.http_filter(),
@@ -168,8 +170,9 @@ def _access_log() -> Json:
                 "omit_empty_values": True,
                 "json_format": {
                     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
-                    # What was no request has none: then the stream's own, as its answer says.
-                    "id": "%STREAM_ID%",
+                    "id": "%REQ(X-REQUEST-ID)%",
+                    # For what was no request, and has no id.
+                    "connection": "%CONNECTION_ID%",
                     "service": "%ROUTE_NAME%",
                     "version": "%REQ(X-HOLDFAST-VERSION)%",
                     "arm": "%REQ(X-HOLDFAST-ARM)%",

@@ -8,7 +8,7 @@ routes and programs say (`direct_response`, keys) keeps its text and gets the sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.serve.gateway.clusters import Json
@@ -27,7 +27,8 @@ RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 1
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What is said when Envoy answers with one of these `flags` (its own, of the access log), or,
-    without flags, with this `status`. `what` may be `OWN_TEXT`."""
+    without flags, with this `status`. `what` may be `OWN_TEXT`. `word`: why, for programs; `grpc`:
+    the status over gRPC."""
 
     word: str
     grpc: int
@@ -36,14 +37,13 @@ class Reply:
     fix: str = ""
     status: int = 0
     flags: tuple[str, ...] = ()
+    header: str = ""  # that the request has besides
 
-    @property
-    def text(self) -> str:
-        """As the text of an error is everywhere."""
-        lines = [self.what]
-        lines += [f"why: {self.why}"] if self.why else []
-        lines += [f"fix: {self.fix}"] if self.fix else []
-        return "\n".join(lines)
+
+def text(what: str, why: str = "", fix: str = "") -> str:
+    """As the text of an error is everywhere."""
+    lines = [what, *([f"why: {why}"] if why else []), *([f"fix: {fix}"] if fix else [])]
+    return "\n".join(lines)
 
 
 _AGAIN: Final = "try again"
@@ -155,12 +155,24 @@ REPLIES: Final = (
         f"{_LOOK} shows what is served",
         flags=("NR",),
     ),
+    Reply(
+        "malformed",
+        INVALID_ARGUMENT,
+        "the gateway speaks no other protocol",
+        "the request asks for one by its header Upgrade",
+        "send it without that header",
+        status=403,
+        header="upgrade",
+    ),
     # What we say ourselves: the text has what, why and fix already.
     Reply("key", UNAUTHENTICATED, OWN_TEXT, status=401),
     Reply("forbidden", PERMISSION_DENIED, OWN_TEXT, status=403),
     Reply("not-found", NOT_FOUND, OWN_TEXT, status=404),
+    Reply("method", UNIMPLEMENTED, OWN_TEXT, status=405),
     Reply("unavailable", UNAVAILABLE, OWN_TEXT, status=503),
 )
+# These may come before there is a request.
+_UNREAD: Final = ("malformed", "head-too-large")
 # Whatever else there may be.
 _REST: Final = Reply(
     "gateway",
@@ -176,37 +188,37 @@ def config() -> Json:
     return {"mappers": [mapper for reply in (*REPLIES, _REST) for mapper in _mappers(reply)]}
 
 
-def nowhere(what: str) -> str:
-    """The text of a 404 of ours."""
-    return Reply("", 0, what, fix=f"{_LOOK} shows what is served").text
-
-
 def _mappers(reply: Reply) -> Iterator[Json]:
     """One for gRPC, where the sentence is the status' message, and one for all others."""
-    said = {"text_format_source": {"inline_string": reply.text}}
+    said = text(reply.what, reply.why, reply.fix)
     yield {
         "filter": _all(_fits(reply), _speaks_grpc(True)),
         "headers_to_add": [*_headers(reply), _header("grpc-status", str(reply.grpc))],
-        "body_format_override": said,
+        "body_format_override": {"text_format_source": {"inline_string": said}},
     }
     yield {
         "filter": _all(_fits(reply), _speaks_grpc(False)),
         "headers_to_add": _headers(reply),
         "body_format_override": {
-            "json_format": {"error": reply.text},
+            "json_format": {"error": said},
             "content_type": "application/json",
         },
     }
 
 
 def _headers(reply: Reply) -> list[Json]:
-    found = [_header(ERROR_HEADER, reply.word), _header(REQUEST_ID, "%STREAM_ID%")]
+    # What is no HTTP has no id of its own: the log has the connection too.
+    made = "connection-%CONNECTION_ID%" if reply.word in _UNREAD else "%STREAM_ID%"
+    found = [_header(ERROR_HEADER, reply.word), _header(REQUEST_ID, made)]
     if reply.grpc == UNAVAILABLE or reply.word == "rate":
         found.append(_header("retry-after", str(RETRY_AFTER_S)))
     return found
 
 
 def _fits(reply: Reply) -> Json:
+    if reply.header:
+        there = {"header_filter": {"header": {"name": reply.header, "present_match": True}}}
+        return _all(_fits(replace(reply, header="")), there)
     if reply.flags:
         return {"response_flag_filter": {"flags": list(reply.flags)}}
     op, status = ("EQ", reply.status) if reply.status else ("GE", 400)

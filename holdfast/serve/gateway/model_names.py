@@ -51,7 +51,7 @@ def enabled() -> Json:
     return {"@type": TYPE + "envoy.config.route.v3.FilterConfig", "config": {}}
 
 
-def match(name: str) -> Json:
+def match(name: str, prefix: str = "/") -> Json:
     """Calls whose message names this model."""
     header = {"name": MODEL_HEADER, "string_match": {"exact": name}}
-    return {"prefix": "/", "grpc": {}, "headers": [header]}
+    return {"prefix": prefix, "grpc": {}, "headers": [header]}

@@ -300,10 +300,7 @@ class App:
 
     def _tell_v1(self, asked: Asked, route: Route) -> None:
         self._known(route.model)
-        version = None if route.version is None else number_of(route.version)
-        if version is not None:
-            self._held(route, None)
-        ready = self.engine.ready(version)
+        ready = self.engine.ready()
         head = _PLAIN if ready else head_of(503, [_JSON])
         asked.reply(head, msgspec.json.encode({"name": route.model, "ready": ready}))
 

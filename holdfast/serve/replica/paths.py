@@ -84,9 +84,7 @@ def route_of(path: str) -> Route | None:
         case ["v2", "repository", "models", str(model), ("load" | "unload") as what] if model:
             return Route(_OF_REPOSITORY[what], model, method="POST")
         case ["v1", "models", str(model)] if model:
-            return _of_v1(model, None)
-        case ["v1", "models", str(model), "versions", str(version)] if model and version:
-            return _of_v1(model, version)
+            return _of_v1(model)
         case ["v2", "models", str(model), "versions", str(version), *rest] if model and version:
             return _of_model(model, version, rest)
         case ["v2", "models", str(model), *rest] if model:
@@ -94,15 +92,12 @@ def route_of(path: str) -> Route | None:
     return None
 
 
-def _of_v1(model: str, version: str | None) -> Route:
-    """The last part of the path says what is to be done, behind a colon."""
-    last = model if version is None else version
-    name = last.removesuffix(_PREDICT)
-    if name == last or not name:
-        return Route(Place.V1_MODEL, model, version)
-    if version is None:
-        return Route(Place.V1_PREDICT, name, None, "POST")
-    return Route(Place.V1_PREDICT, model, name, "POST")
+def _of_v1(last: str) -> Route:
+    """What is to be done stands behind a colon."""
+    model = last.removesuffix(_PREDICT)
+    if model == last or not model:
+        return Route(Place.V1_MODEL, last)
+    return Route(Place.V1_PREDICT, model, method="POST")
 
 
 def _of_model(model: str, version: str | None, rest: list[str]) -> Route | None:

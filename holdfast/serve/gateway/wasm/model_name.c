@@ -1,7 +1,8 @@
 /* Which model a gRPC request is for: read from its first message, told to Envoy as a header.
 
    A filter of Envoy, by the Proxy-Wasm ABI 0.2.1. It holds a request's headers until its message
-   has come as far as the model's name (protobuf: field 1, a string), writes the name under
+   has come as far as the model's name (protobuf: a string, in field 1; to load and unload, in field
+   2), writes the name under
    `x-holdfast-model`, and lets everything go on; Envoy then chooses the route anew. Nothing is kept
    back that is not needed for this, and nothing is changed. A name that does not come within the
    first LOOK_BYTES_MAX bytes is not looked for: the route that the request has answers then.
@@ -54,6 +55,7 @@ EXPORT(proxy_on_memory_allocate) void *proxy_on_memory_allocate(u32 size) {
 typedef struct {
   u32 id, next; /* `next`: place + 1, 0 for none */
   u8 packed;    /* how a compressed message is packed */
+  u8 number;    /* of the field with the name */
 } Waiting;
 
 enum { PLAIN, GZIP, ZLIB, UNKNOWN };
@@ -96,7 +98,7 @@ static void forget(u32 id) {
   }
 }
 
-/* --- protobuf: the string in field 1 ------------------------------------------------------------- */
+/* --- protobuf: the string in a field ------------------------------------------------------------- */
 
 /* A number at `*at`; moves behind it. */
 static int varint(const u8 *data, u32 size, u32 *at, u64 *value) {
@@ -114,7 +116,7 @@ static int varint(const u8 *data, u32 size, u32 *at, u64 *value) {
 }
 
 /* `size` bytes of a message have come, of `whole`. */
-static int field(const u8 *data, u32 size, u64 whole, u32 *start, u32 *length) {
+static int field(const u8 *data, u32 size, u64 whole, u32 number, u32 *start, u32 *length) {
   u32 at = 0;
   while (at < whole) {
     u64 tag, value;
@@ -136,7 +138,7 @@ static int field(const u8 *data, u32 size, u64 whole, u32 *start, u32 *length) {
     } else {
       return NONE;
     }
-    if (tag == ((1 << 3) | 2)) {
+    if (tag == ((number << 3) | 2)) {
       if (value == 0 || value > NAME_BYTES_MAX) return NONE;
       if (value > size - at) return MORE;
       for (u32 i = 0; i < value; i++)
@@ -324,20 +326,21 @@ static u32 body_at(const u8 *data, u32 size, u32 packed) {
 /* --- a request ------------------------------------------------------------------------------------ */
 
 /* The name in the first frame of gRPC: a byte that says whether it is compressed, four of length. */
-static int name_in(const u8 *data, u32 size, u32 packed, const u8 **name, u32 *length) {
-  u32 start;
+static int name_in(const u8 *data, u32 size, const Waiting *one, const u8 **name, u32 *length) {
+  u32 start, packed = one->packed;
   int got;
   if (size < 5) return MORE;
   u64 whole = (u64)data[1] << 24 | (u64)data[2] << 16 | (u64)data[3] << 8 | data[4];
   u32 here = size - 5 < whole ? size - 5 : (u32)whole;
   const u8 *message = data + 5;
   if (data[0] == 0) {
-    got = field(message, here, whole, &start, length);
+    got = field(message, here, whole, one->number, &start, length);
   } else if (data[0] == 1 && packed != UNKNOWN && packed != PLAIN) {
     u32 at = body_at(message, here, packed);
     if (!at) return here < whole ? MORE : NONE;
     if (!inflate(message + at, here - at)) return NONE;
-    got = field(out, made, made < INFLATED_BYTES_MAX && here < whole ? ~0ull >> 1 : made, &start, length);
+    got = field(out, made, made < INFLATED_BYTES_MAX && here == whole ? made : ~0ull >> 1, one->number,
+                &start, length);
     message = out;
     if (got == MORE && made >= INFLATED_BYTES_MAX) return NONE;
   } else {
@@ -346,6 +349,12 @@ static int name_in(const u8 *data, u32 size, u32 packed, const u8 **name, u32 *l
   if (got == MORE && here == whole) return NONE;
   *name = message + start;
   return got;
+}
+
+static int begins(const u8 *text, u32 size, const char *word) {
+  u32 at = 0;
+  while (at < size && word[at] && text[at] == (u8)word[at]) at++;
+  return !word[at];
 }
 
 static int same(const u8 *text, u32 size, const char *word) {
@@ -363,6 +372,10 @@ EXPORT(proxy_on_request_headers) u32 proxy_on_request_headers(u32 id, u32 count,
   u8 *text = 0;
   u32 size = 0;
   one->packed = PLAIN;
+  one->number = 1;
+  if (proxy_get_header_map_value(REQUEST_HEADERS, ":path", 5, &text, &size) == 0 &&
+      begins(text, size, "/inference.GRPCInferenceService/RepositoryModel"))
+    one->number = 2;
   if (proxy_get_header_map_value(REQUEST_HEADERS, "grpc-encoding", 13, &text, &size) == 0 && size)
     one->packed = same(text, size, "gzip")       ? GZIP
                   : same(text, size, "deflate")  ? ZLIB
@@ -381,7 +394,7 @@ EXPORT(proxy_on_request_body) u32 proxy_on_request_body(u32 id, u32 size, u32 en
   u32 got = 0, length = 0, none = 0, most = size < LOOK_BYTES_MAX ? size : LOOK_BYTES_MAX;
   int found = MORE;
   if (most && proxy_get_buffer_bytes(REQUEST_BODY, 0, most, &data, &got) == 0)
-    found = name_in(data, got, one->packed, &name, &length);
+    found = name_in(data, got, one, &name, &length);
   if (found == MORE && !ended && size < LOOK_BYTES_MAX) return PAUSE;
   forget(id);
   if (found == FOUND) {
