@@ -112,7 +112,13 @@ class ReplicaStage:
             held[EXAMPLE] = example_bytes(example)
         bundle = bundles.push(self.blobs, folder).digest
         draft = Draft(
-            self.service.model, kind, signature, held, bundle=bundle, entry=entry, arguments=arguments or {}
+            self.service.model,
+            kind,
+            signature,
+            held,
+            bundle=bundle,
+            entry=entry,
+            arguments=arguments or {},
         )
         return self.registry.publish(draft)
 

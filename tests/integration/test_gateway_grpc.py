@@ -157,7 +157,14 @@ def test_a_call_goes_to_the_service_that_its_message_names(two: GatewayProcess) 
                 assert answered == [service, "1", "stable", str(len(message))]
     # A name may come after other fields, and twice; the first one counts for the way.
     assert call(two, b"\x10\x07\x1a\x03xyz" + named("two")).startswith("two-1")
-    unknown: list[bytes] = [b"", b"x", named("nobody"), named("o" * 120), b"\x0a\xff" * 9, bytes(99)]
+    unknown: list[bytes] = [
+        b"",
+        b"x",
+        named("nobody"),
+        named("o" * 120),
+        b"\x0a\xff" * 9,
+        bytes(99),
+    ]
     for message in unknown:
         with pytest.raises(grpc.RpcError) as failed:
             call(two, message)

@@ -245,4 +245,3 @@ def _header(name: str, value: str) -> Json:
         "header": {"key": name, "value": value},
         "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
     }
-

@@ -52,6 +52,7 @@ GRPC_INDEX: Final = GRPC_PREFIX + "RepositoryIndex"
 # Load and unload, for operators: over gRPC both begin so.
 GRPC_OPERATOR: Final = GRPC_PREFIX + "RepositoryModel"
 OPERATOR: Final = "/v2/repository/models"
+_POST: Final[Json] = {"name": ":method", "string_match": {"exact": "POST"}}
 OPENAPI: Final[Json] = {"path": "/openapi.json"}
 RATE_FILTER: Final = "envoy.filters.http.local_ratelimit"
 BODY_FILTER: Final = "envoy.filters.http.buffer"
@@ -84,7 +85,9 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
     calls = ({"prefix": prefix} for prefix in (GRPC_PREFIX, HEALTH_PREFIX))
     by_header = [
         _operator(known, front, _match({"prefix": GRPC_OPERATOR}, own), divided, GRPC),
-        _operator(known, front, _match({"path_separated_prefix": OPERATOR}, own), divided),
+        _operator(
+            known, front, _match({"path_separated_prefix": OPERATOR}, [_POST, *own]), divided
+        ),
         *(_service(known, front, _match(path, own), divided, GRPC) for path in calls),
         *(route for name in called for route in _named(known, front, name, own)),
         *(_service(known, front, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
@@ -109,7 +112,8 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
         name: (
             _service(known, front, {"prefix": f"/v1/models/{name}:"}, divided),
             _service(known, front, {"path": f"/v1/models/{name}"}, divided),
-            _operator(known, front, {"path_separated_prefix": f"{OPERATOR}/{name}"}, divided),
+            _operator(known, front, _match(_operated(name), [_POST]), divided),
+            _service(known, front, _operated(name), divided),  # which takes no other method
         )
         for name in called
     }
@@ -120,9 +124,11 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
         _service(known, front, OPENAPI, divided),
     )
     whole = tuple(_whole(known, front, divided)) if divided else ()
-    return ServiceRoutes(
-        tuple(by_header), by_name, by_message, rarely, alone, whole, bool(divided)
-    )
+    return ServiceRoutes(tuple(by_header), by_name, by_message, rarely, alone, whole, bool(divided))
+
+
+def _operated(name: str) -> Json:
+    return {"path_separated_prefix": f"{OPERATOR}/{name}"}
 
 
 def _whole(known: Known, front: Front, divided: tuple[Share, ...]) -> Iterator[Json]:

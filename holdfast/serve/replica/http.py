@@ -310,7 +310,9 @@ class App:
             record = self.engine.signature(None)
         except NotHere:
             record = None
-        _send(asked, openapi.document(record, model=service.model, names=(service.name,)))
+        names, gateway = (service.name,), _VERSION in asked.headers
+        found = openapi.document(record, model=service.model, names=names, gateway=gateway)
+        _send(asked, found)
 
     def _wrong_method(self, asked: Asked, route: Route) -> None:
         error = Usage(f"this takes {route.method} only", fix="GET /openapi.json")

@@ -76,16 +76,16 @@ def _columns(codec: Codec, instances: msgspec.Raw) -> dict[str, msgspec.Raw]:
     if not rows or bytes(memoryview(rows[0])[:1]) != b"{":
         return {_only(codec, "a row"): instances}
     columns: dict[str, _Rows] = {}
-    for place, row in enumerate(rows):
+    for row in rows:
         for name, value in _object.decode(row).items():
-            column = columns.setdefault(name, [])
-            if len(column) != place:
-                raise refused(
-                    f"row {place} has {name!r}, and a row before it has not",
-                    "all rows have the same inputs",
-                    codec.fitting.model,
-                )
-            column.append(value)
+            columns.setdefault(name, []).append(value)
+    for name, column in columns.items():
+        if len(column) != len(rows):
+            raise refused(
+                f"{len(column)} of {len(rows)} rows have {name!r}",
+                "all rows have the same inputs",
+                codec.fitting.model,
+            )
     return {name: _joined(column) for name, column in columns.items()}
 
 

@@ -46,8 +46,10 @@ def packed(protocol: str, packing: str | None) -> dict[str, Any]:
 
 def triton(protocol: str, address: str) -> dict[str, Any]:
     library = importlib.import_module(f"tritonclient.{protocol}")
-    client = library.InferenceServerClient(address, network_timeout=60.0) if protocol == "http" else (
-        library.InferenceServerClient(address)
+    client = (
+        library.InferenceServerClient(address, network_timeout=60.0)
+        if protocol == "http"
+        else (library.InferenceServerClient(address))
     )
     seen: dict[str, Any] = {
         "live": client.is_server_live(),
@@ -130,7 +132,13 @@ async def aio_stream(library: Any, client: Any) -> list[Any]:
 
 
 async def over_kserve(address: str) -> dict[str, Any]:
-    from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
+    from kserve import (
+        InferenceGRPCClient,
+        InferenceRESTClient,
+        InferInput,
+        InferRequest,
+        RESTConfig,
+    )
 
     def request(name: str, array: Any) -> Any:
         key, datatype = ("x", "FP32") if array is X else ("word", "BYTES")
