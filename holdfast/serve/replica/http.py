@@ -92,7 +92,7 @@ class App:
             # Of one that is packed nobody knows how long it is.
             length = None if _PACKED in asked.headers else asked.length
             if asked.length is not None and asked.length > most:
-                raise _too_large(most)  # noqa: TRY301
+                raise _too_large(most)
             if length is None or length > HTTP_SMALL_BODY_BYTES_MAX:
                 asked.room = self._room_for(length, most)
         except HoldfastError as error:
