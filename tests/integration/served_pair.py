@@ -1,4 +1,4 @@
-"""Two services at once behind a gateway, all of them real processes: `digits`, which doubles numbers,
+"""Two services behind a gateway, all of them real processes: `digits`, which doubles numbers,
 and `words`, of the model `shout`, which has texts in and out."""
 
 from __future__ import annotations

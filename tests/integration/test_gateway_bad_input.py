@@ -72,7 +72,7 @@ def no_http() -> Iterator[tuple[bytes, set[int]]]:
         b"POST /v2 HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999999999999999\r\n\r\n",
         b"POST /v2 HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
         b"POST /v2 HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n",
-        b"POST /v2/models/digits/infer HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /predict/digits HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"GET /v2/x\x7f HTTP/1.1\r\nhost: a\r\n\r\n",
     ):
         yield raw, {400}

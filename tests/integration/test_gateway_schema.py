@@ -1,4 +1,4 @@
-"""The REST surface as its OpenAPI document describes it, tried by schemathesis through a gateway."""
+"""The REST surface as its document describes it, tried by schemathesis through a gateway."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Nothing is unpacked beyond the limit of a body: what would be larger is refused when it gets there.
 An answer is packed for whoever asks for one of the two alone. Clients that name all they could read
-(`gzip, deflate, br`) have not asked for anything: packing costs more than it saves within a cluster.
+(`gzip, deflate, br`) have not asked for it: packing costs more than it saves within a cluster.
 """
 
 from __future__ import annotations
