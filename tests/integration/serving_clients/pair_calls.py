@@ -1,5 +1,5 @@
-"""Published clients before two services, `digits` and `words` (of the model `shout`),
-at one address and without a header of anybody's: `python pair_calls.py http|grpc|aio|kserve HOST:PORT`."""
+"""Published clients before two services, `digits` and `words` (of the model `shout`), at one
+address and without any header: `python pair_calls.py http|grpc|aio|kserve HOST:PORT`."""
 
 from __future__ import annotations
 
