@@ -110,7 +110,7 @@ def _waits(patience_s: float) -> dict[str, float]:
 
 def _down(cluster: Cluster, server_s: float) -> Path | None:
     """The folder of its embedded server, if that does not run. Looking must not start it. One that
-    has died is started by whoever had a session with it, if somebody is left: that is waited for."""
+    has died is started by whoever had a session with it, if somebody is left: that is awaited."""
     from holdfast.cluster import processes
     from holdfast.coordination import launch
     from holdfast.coordination.address import EmbeddedAddress, parse

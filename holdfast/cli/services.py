@@ -51,6 +51,8 @@ KEY_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast key add digits[/]             a new key, shown once
 
+  [cyan]holdfast key add digits --operator[/]  opens load and unload of Triton's clients, no more
+
   [cyan]holdfast key remove digits 5f21c9[/]   by the first letters of its SHA-256
 """
 # Of a service whose conductor is away.
@@ -211,11 +213,17 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
 
 
 @keys.command("add", epilog=KEY_EXAMPLES)
-def key_add(name: ServiceArgument, cluster: ClusterOption = None) -> None:
+def key_add(
+    name: ServiceArgument,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="For load and unload alone; requests need none.")
+    ] = False,
+    cluster: ClusterOption = None,
+) -> None:
     """Make a new API key. It is shown once; from now on requests need one."""
     with opened(cluster) as found:
         serving.service_in(found, name)
-        made = serving.services_of(found).add_key(name)
+        made = serving.services_of(found).add_key(name, operator=operator)
     serving.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
 
 
@@ -278,6 +286,7 @@ def document(sight: serving.Sight) -> dict[str, Any]:
             "breaker": documents.plain_of(service.breaker),
         },
         "keys": [key[:_KEY_LETTERS] for key in service.keys],
+        "operator_keys": [key[:_KEY_LETTERS] for key in service.operator_keys],
         "job": sight.doing,
     }
 
@@ -326,6 +335,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
             ("job", f"serve.{service.name} is {sight.doing}"),
             *service_settings.rows(service),
             ("keys", shown_keys),
+            ("operators", ", ".join(key[:_KEY_LETTERS] for key in service.operator_keys)),
         ]
     )
     for version, why in sorted(course.failed.items() if course else ()):

@@ -23,11 +23,11 @@ from holdfast.control.codec import Wish
 from holdfast.control.commands import Decision, Drain, HaltUpdate
 from holdfast.control.facts import Halt
 from holdfast.control.plans import JobPlan
-from holdfast.control.sentences import cause
 from holdfast.control.sight import Sight
 from holdfast.control.spans import lasts
 from holdfast.control.spec import JobSpec
 from holdfast.control.units import duration_of
+from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Refused
 from holdfast.wire.limits import UPDATE_FAILURES_MAX
 
@@ -139,7 +139,7 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
     ]
     if len(failed) >= UPDATE_FAILURES_MAX:
         last = failed[-1]
-        return f"{len(failed)} new replicas failed, the last with: {cause(last.reason)}"
+        return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason)}"
     within_s = job.spec.ready_within_s
     for worker in coming:
         if not lasts(sight.living[worker].since_s, within_s, now_s):

@@ -28,7 +28,7 @@ def check(service: Service) -> None:
         )
     if service.resources == Resources():
         raise Usage("a replica needs something: cpu, memory or gpu", fix="--cpu 1")
-    if len(service.keys) > SERVICE_KEYS_MAX:
+    if len(service.keys) + len(service.operator_keys) > SERVICE_KEYS_MAX:
         raise Full(
             f"{service.name} has {SERVICE_KEYS_MAX} API keys already",
             fix=f"remove one that nobody uses: holdfast key remove {service.name} KEY",

@@ -184,6 +184,7 @@ class Service:
     split: Mapping[int, int] = field(default_factory=dict)
     sticky_header: str = "x-user"
     keys: tuple[str, ...] = ()  # SHA-256 of API keys, hexadecimal; empty: none is asked for
+    operator_keys: tuple[str, ...] = ()  # of those who may load and unload; empty: nobody may
     cache_entries: int = 0  # answers kept in each replica; 0: none
     redis: str = ""  # redis://... of a cache that replicas share
     log_predictions: bool = False

@@ -217,16 +217,23 @@ class Services:
         most = "as its load asks" if replicas is None else str(replicas)
         return self._change(name, change, lambda _: f"scale to {most}")
 
-    def add_key(self, name: str) -> str:
-        """A new API key. It is told once: only its SHA-256 is kept."""
+    def add_key(self, name: str, *, operator: bool = False) -> str:
+        """A new API key. It is told once: only its SHA-256 is kept. `operator`: it opens load and
+        unload, and nothing else."""
         key = f"hf_{secrets.token_urlsafe(SERVICE_KEY_BYTES)}"
 
         def change(before: Service) -> Service:
-            after = replace(before, keys=(*before.keys, key_digest(key)))
+            digest = key_digest(key)
+            after = (
+                replace(before, operator_keys=(*before.operator_keys, digest))
+                if operator
+                else replace(before, keys=(*before.keys, digest))
+            )
             checked.check(after)
             return after
 
-        self._change(name, change, lambda _: "another API key")
+        kind = "another operator's key" if operator else "another API key"
+        self._change(name, change, lambda _: kind)
         return key
 
     def remove_key(self, name: str, key: str) -> Service:
@@ -234,13 +241,18 @@ class Services:
         digest = key_digest(key)
 
         def change(before: Service) -> Service:
-            gone = [one for one in before.keys if one == digest or one.startswith(key.lower())]
+            there = (*before.keys, *before.operator_keys)
+            gone = [one for one in there if one == digest or one.startswith(key.lower())]
             if len(gone) != 1 or not key:
                 raise Missing(
                     f"{name} has no such key" if not gone else f"{key} begins several keys",
                     fix=f"holdfast services {name} shows the first letters of each",
                 )
-            return replace(before, keys=tuple(one for one in before.keys if one not in gone))
+            return replace(
+                before,
+                keys=tuple(one for one in before.keys if one not in gone),
+                operator_keys=tuple(one for one in before.operator_keys if one not in gone),
+            )
 
         return self._change(name, change, lambda _: "one API key fewer")
 

@@ -59,25 +59,36 @@ TIMES = """
 
 
 class ReplicaStage:
-    """One service, `digits`, and whatever a test publishes for it."""
+    """One service, `digits` unless it is said, and whatever a test publishes for it. `address`: of
+    a plane that somebody else has."""
 
-    def __init__(self, folder: Path, **service: Any) -> None:
+    def __init__(
+        self, folder: Path, name: str = "digits", address: str = "", **service: Any
+    ) -> None:
         self.folder = folder
-        self.plane = EmbeddedPlane(folder / "plane")
+        self.name = name
+        self._own = None if address else EmbeddedPlane(folder / "plane")
+        self.address = address or self.plane.address()
         self.blobs = open_store(f"file:{folder / 'store'}")
-        self.session = connect(self.plane.address())
+        self.session = connect(self.address)
         self.registry = Registry(self.session, self.blobs, "test")
         self.facts = Facts(self.session)
-        self.service = Service("digits", "digits", "prod", **service)
+        self.service = Service(name, service.pop("model", name), "prod", **service)
         self.course = Course(0, Stage.STARTING)
         self.replicas: list[ReplicaProcess] = []
-        self._write(service_path("digits"), self.service)
+        self._write(service_path(name), self.service)
+
+    @property
+    def plane(self) -> EmbeddedPlane:
+        assert self._own is not None
+        return self._own
 
     def close(self) -> None:
         for replica in self.replicas:
             replica.kill()
         self.session.close()
-        self.plane.end()
+        if self._own is not None:
+            self._own.end()
 
     # --- versions --------------------------------------------------------------------------------
 
@@ -92,7 +103,7 @@ class ReplicaStage:
         files: Mapping[str, bytes] | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Version:
-        """A version of `digits` with this code as `model.py`."""
+        """A version with this code as `model.py`."""
         folder = self.folder / "code" / str(len(list((self.folder / "code").glob("*"))))
         folder.mkdir(parents=True)
         (folder / "model.py").write_text(textwrap.dedent(code))
@@ -101,7 +112,13 @@ class ReplicaStage:
             held[EXAMPLE] = example_bytes(example)
         bundle = bundles.push(self.blobs, folder).digest
         draft = Draft(
-            "digits", kind, signature, held, bundle=bundle, entry=entry, arguments=arguments or {}
+            self.service.model,
+            kind,
+            signature,
+            held,
+            bundle=bundle,
+            entry=entry,
+            arguments=arguments or {},
         )
         return self.registry.publish(draft)
 
@@ -127,12 +144,12 @@ class ReplicaStage:
             stable=chosen,
             wishes=wishes,
         )
-        self._write(course_path("digits"), self.course)
+        self._write(course_path(self.name), self.course)
         return self.course
 
     def change(self, **service: Any) -> None:
         self.service = replace(self.service, **service)
-        self._write(service_path("digits"), self.service)
+        self._write(service_path(self.name), self.service)
 
     def _write(self, path: str, value: Any) -> None:
         data = documents.to_bytes(value)
@@ -153,7 +170,7 @@ class ReplicaStage:
 
     def shown(self) -> dict[int, Replica]:
         """Replicas as others see them."""
-        members = Membership(self.session, replicas_path("digits")).members()
+        members = Membership(self.session, replicas_path(self.name)).members()
         return {
             int(name): documents.from_document(name, Replica, info.data)
             for name, info in members.items()
@@ -181,23 +198,23 @@ class ReplicaProcess:
     ) -> None:
         self.worker = worker
         self.http_port, self.grpc_port = free_port(), free_port()
-        self.folder = stage.folder / node / "workers" / f"{job_name('digits')}.{worker}"
+        self.folder = stage.folder / node / "workers" / f"{job_name(stage.name)}.{worker}"
         self.folder.mkdir(parents=True)
         equip(self.folder, SECRET)
         self.shelf = stage.folder / node / "serving"
         given = {
             talk.FOLDER_VARIABLE: str(self.folder),
-            talk.JOB_VARIABLE: job_name("digits"),
+            talk.JOB_VARIABLE: job_name(stage.name),
             talk.WORKER_VARIABLE: str(worker),
             talk.PORTS_VARIABLE: f"{self.http_port},{self.grpc_port}",
             talk.HOST_VARIABLE: "127.0.0.1",
             talk.STORE_VARIABLE: stage.blobs.address,
-            talk.COORDINATION_VARIABLE: stage.plane.address(),
+            talk.COORDINATION_VARIABLE: stage.address,
             talk.REGION_VARIABLE: "north",
         }
         with (self.folder / "output.log").open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.serve.replica", "digits"],
+                [sys.executable, "-m", "holdfast.serve.replica", stage.name],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,10 +16,12 @@ import pytest
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess, World
-from tests.servers import free_port
+from tests.servers import free_port, http2
 from tests.servers.envoy import envoy_missing
 
 CALL = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+HEALTH = "/grpc.health.v1.Health/Check"
 
 
 class Answering(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -25,8 +31,14 @@ class Answering(grpc.GenericRpcHandler):  # type: ignore[misc]
         self.name = name
         self.unavailable = False
 
-    def service(self, _: Any) -> Any:
+    def service(self, details: Any) -> Any:
+        if details.method == STREAM:
+            return grpc.stream_stream_rpc_method_handler(self.stream)
         return grpc.unary_unary_rpc_method_handler(self.answer)
+
+    def stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        for request in requests:
+            yield self.answer(request, context)
 
     def answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         if self.unavailable:
@@ -59,10 +71,19 @@ def replica(world: World, worker: int, service: str) -> Answering:
     return handler
 
 
-def call(gateway: GatewayProcess, body: bytes = b"x", **headers: str) -> str:
+def call(
+    gateway: GatewayProcess,
+    body: bytes = b"x",
+    *,
+    method: str = CALL,
+    compression: grpc.Compression | None = None,
+    **headers: str,
+) -> str:
     with grpc.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
         metadata = [(key.replace("_", "-"), text) for key, text in headers.items()]
-        return str(channel.unary_unary(CALL)(body, metadata=metadata, timeout=30).decode())
+        ask = channel.unary_unary(method)
+        answer = ask(body, metadata=metadata, timeout=30, compression=compression)
+        return str(answer.decode())
 
 
 def test_grpc_goes_to_the_only_service_or_by_the_header_and_is_tried_elsewhere(
@@ -93,12 +114,140 @@ def test_grpc_goes_to_the_only_service_or_by_the_header_and_is_tried_elsewhere(
     assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
     first.unavailable = second.unavailable = False
 
-    world.service("two")
+    world.service("two", model="mnist")
     replica(world, 3, "two")
     world.applied(world.course("two"), "two")
-    eventually(lambda: answered(x_holdfast_service="two") == "two-3 1 stable 1", "by its header")
+    eventually(lambda: answered(x_holdfast_service="two").startswith("two-3"), "by its header")
     assert call(gateway, x_holdfast_service="one").startswith("one-")
-    with pytest.raises(grpc.RpcError) as failed:
-        call(gateway)
-    assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "x-holdfast-service" in failed.value.details()
+
+
+def named(name: str, more: bytes = b"") -> bytes:
+    """A message with a model's name in field 1, as every call of the protocol has it."""
+    return b"\x0a" + bytes([len(name)]) + name.encode() + more
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    require_service(envoy_missing())
+    made = World(tmp_path_factory.mktemp("pair"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def two(pair: World) -> GatewayProcess:
+    """A gateway before two services, `one` and `two` (of the model `mnist`)."""
+    world = pair
+    for number, (name, model) in enumerate((("one", "one"), ("two", "mnist"))):
+        world.service(name, model=model)
+        replica(world, number, name)
+    courses = {name: world.course(name) for name in ("one", "two")}
+    gateway = world.gateway()
+    for name, course in courses.items():
+        world.applied(course, name)
+
+    def both() -> bool:
+        try:
+            return {call(gateway, named(name))[:3] for name in ("one", "two")} == {"one", "two"}
+        except grpc.RpcError:
+            return False
+
+    eventually(both, "both services answer")
+    return gateway
+
+
+def test_a_call_goes_to_the_service_that_its_message_names(two: GatewayProcess) -> None:
+    for packing in (None, grpc.Compression.Gzip, grpc.Compression.Deflate):
+        for name, service in (("one", "one-0"), ("two", "two-1"), ("mnist", "two-1")):
+            # Packed, the name is not where it was: as text, as something that repeats, as noise.
+            for more in (b"", b"\x32\x82\x08" + b"ab" * 513, b"\x3a\x80\x80\x40" + noise(1 << 20)):
+                message = named(name, more)
+                answered = call(two, message, compression=packing).split()
+                assert answered == [service, "1", "stable", str(len(message))]
+    # A name may come after other fields, and twice; the first one counts for the way.
+    assert call(two, b"\x10\x07\x1a\x03xyz" + named("two")).startswith("two-1")
+    unknown: list[bytes] = [
+        b"",
+        b"x",
+        named("nobody"),
+        named("o" * 120),
+        b"\x0a\xff" * 9,
+        bytes(99),
+    ]
+    for message in unknown:
+        with pytest.raises(grpc.RpcError) as failed:
+            call(two, message)
+        assert failed.value.code() is grpc.StatusCode.NOT_FOUND, message
+        assert "service" in failed.value.details()
+
+
+def noise(count: int) -> bytes:
+    return random.Random(count).randbytes(count)
+
+
+def test_a_stream_goes_where_its_first_message_goes(two: GatewayProcess) -> None:
+    for packing in (None, grpc.Compression.Gzip):
+        with grpc.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+            answers = channel.stream_stream(STREAM)(
+                iter((named("mnist"), named("mnist", b"\x10\x01"), named("one"))),
+                compression=packing,
+                timeout=30,
+            )
+            assert [one.split()[0] for one in answers] == [b"two-1"] * 3
+
+
+def test_the_first_answer_of_a_stream_comes_before_its_second_request(two: GatewayProcess) -> None:
+    ready = threading.Event()
+
+    def asked() -> Iterator[bytes]:
+        yield named("two")
+        assert ready.wait(30)
+        yield named("two")
+
+    with grpc.insecure_channel(f"127.0.0.1:{two.port}") as channel:
+        answers = channel.stream_stream(STREAM)(asked(), timeout=30)
+        assert next(answers).startswith(b"two-1")
+        ready.set()
+        assert [one[:5] for one in answers] == [b"two-1"]
+
+
+def test_a_name_that_comes_in_pieces_is_read(two: GatewayProcess) -> None:
+    """HTTP/2 by hand: each byte of the message in a frame of its own."""
+    message = named("mnist", b"\x10\x07")
+    body = bytes([0]) + len(message).to_bytes(4, "big") + message
+    with socket.create_connection(("127.0.0.1", two.port), timeout=30) as link:
+        link.sendall(http2.PREFACE + http2.settings() + http2.headers(1, CALL))
+        for place in range(len(body)):
+            link.sendall(http2.data(1, body[place : place + 1], ended=place == len(body) - 1))
+        assert http2.answered(link, 1) == b"two-1 1 stable %d" % len(message)
+
+
+def test_keys_hold_for_calls_that_are_routed_by_their_message(
+    pair: World, two: GatewayProcess
+) -> None:
+    world = pair
+    world.service("locked", keys=(hashlib.sha256(b"sesame").hexdigest(),))
+    replica(world, 7, "locked")
+    world.applied(world.course("locked"), "locked")
+
+    def answered(**how: Any) -> Any:
+        try:
+            return call(two, named("locked"), **how)
+        except grpc.RpcError as error:
+            return error.code()  # type: ignore[attr-defined]
+
+    eventually(lambda: "locked-7" in str(answered(x_api_key="sesame")), "the key opens it")
+    assert answered() is grpc.StatusCode.UNAUTHENTICATED
+    assert answered(x_api_key="other") is grpc.StatusCode.UNAUTHENTICATED
+    assert answered(x_holdfast_model="locked") is grpc.StatusCode.UNAUTHENTICATED
+    assert call(two, named("two")).startswith("two-1")
+
+
+def test_calls_for_no_model_are_answered_by_whoever_is_there(two: GatewayProcess) -> None:
+    for method in ("ServerLive", "ServerReady", "ServerMetadata"):
+        assert call(two, b"", method=f"/inference.GRPCInferenceService/{method}")
+    assert call(two, b"", method=HEALTH).split()[0] in ("one-0", "two-1", "locked-7")
+    for name in ("one", "two"):
+        assert call(two, named(name), method=HEALTH).startswith(name)

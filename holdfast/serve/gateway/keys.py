@@ -110,12 +110,32 @@ function envoy_on_request(handle)
       return
     end
   end
+  local service = handle:metadata():get("operator")
+  if service ~= nil then
+    handle:respond({[":status"] = "403"},
+                   "this needs a key of an operator\\nwhy: it would change what " .. service
+                   .. " has loaded\\nfix: holdfast key add " .. service
+                   .. " --operator makes one; send it as Authorization: Bearer KEY")
+    return
+  end
   handle:respond({[":status"] = "401", ["www-authenticate"] = "Bearer"},
-                 "an API key is needed: send it as Authorization: Bearer KEY")
+                 "an API key is needed\\nfix: send it as Authorization: Bearer KEY")
 end
 """
+
+
+def enabled() -> dict[str, Any]:
+    """On a route: that it asks for a key."""
+    kind = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.LuaPerRoute"
+    return {"@type": kind, "name": PROGRAM}
 
 
 def metadata(keys: Sequence[str]) -> dict[str, Any]:
     """What the program finds on a route: the digests of the keys that open it."""
     return {FILTER: {"keys": dict.fromkeys(sorted(keys), True)}}
+
+
+def operator_metadata(service: str, keys: Sequence[str]) -> dict[str, Any]:
+    """As `metadata`, of a route that is for operators alone: without any key it is locked."""
+    opened = dict.fromkeys(sorted(keys) or ["none"], True)
+    return {FILTER: {"keys": opened, "operator": service}}

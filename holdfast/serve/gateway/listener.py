@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.serve.gateway import local_replies, model_names
 from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
 from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
 from holdfast.serve.gateway.keys import LUA, PROGRAM
+from holdfast.serve.gateway.own_answers import INDEX_LUA, INDEX_PROGRAM
 from holdfast.serve.gateway.routes import BODY_FILTER, NAME, RATE_FILTER
 from holdfast.serve.gateway.state import Front, Tls
 from holdfast.wire.limits import (
@@ -101,13 +103,14 @@ def _connections(front: Front) -> Json:
         "codec_type": "AUTO",
         "rds": {"route_config_name": NAME, "config_source": file_source(ROUTES_FILE)},
         "http_filters": _filters(),
-        "local_reply_config": _errors(),
+        "local_reply_config": local_replies.config(),
         "server_name": "holdfast",
         # Whoever connects is outside: headers that would steer Envoy are taken away.
         "use_remote_address": True,
         # An id that nobody writes down is for nobody. What a client sends goes through.
         "generate_request_id": front.access_log,
         "preserve_external_request_id": True,
+        "always_set_request_id_in_response": True,
         "normalize_path": True,
         "merge_slashes": True,
         "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
@@ -122,11 +125,14 @@ def _connections(front: Front) -> Json:
 
 
 def _filters() -> list[Json]:
-    """Keys, then rates, then the body: nobody without a key uses up a service's rate."""
+    """Which service, then keys, then rates, then the body: nobody without a key uses up a service's
+    rate."""
     kind = TYPE + "envoy.extensions.filters.http."
-    lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": {PROGRAM: {"inline_string": LUA}}}
+    programs = {PROGRAM: {"inline_string": LUA}, INDEX_PROGRAM: {"inline_string": INDEX_LUA}}
+    lua: Json = {"@type": kind + "lua.v3.Lua", "source_codes": programs}
     return [
         # Disabled: only a route with settings of its own asks for them.
+        model_names.http_filter(),
         {"name": KEYS_FILTER, "typed_config": lua, "disabled": True},
         {
             "name": RATE_FILTER,
@@ -154,37 +160,6 @@ def _filters() -> list[Json]:
     ]
 
 
-def _errors() -> Json:
-    """Envoy's own errors look like those of the Open Inference Protocol. gRPC has its own way."""
-    busy = "the service's rate is used up: try again later"
-    return {
-        "mappers": [
-            _said("EQ", 429, busy),
-            _said("GE", 400, "%LOCAL_REPLY_BODY%"),
-        ]
-    }
-
-
-def _said(op: str, status: int, text: str) -> Json:
-    value = {"default_value": status, "runtime_key": "holdfast.never_set"}
-    grpc = {
-        "name": "content-type",
-        "string_match": {"prefix": "application/grpc"},
-        "treat_missing_header_as_empty": True,
-    }
-    filters = [
-        {"status_code_filter": {"comparison": {"op": op, "value": value}}},
-        {"header_filter": {"header": {**grpc, "invert_match": True}}},
-    ]
-    return {
-        "filter": {"and_filter": {"filters": filters}},
-        "body_format_override": {
-            "json_format": {"error": text},
-            "content_type": "application/json",
-        },
-    }
-
-
 def _access_log() -> Json:
     return {
         "name": "file",
@@ -196,6 +171,8 @@ def _access_log() -> Json:
                 "json_format": {
                     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
                     "id": "%REQ(X-REQUEST-ID)%",
+                    # For what was no request, and has no id.
+                    "connection": "%CONNECTION_ID%",
                     "service": "%ROUTE_NAME%",
                     "version": "%REQ(X-HOLDFAST-VERSION)%",
                     "arm": "%REQ(X-HOLDFAST-ARM)%",

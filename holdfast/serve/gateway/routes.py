@@ -1,20 +1,19 @@
 """The routes: which request is for which service, and which version of it. Pure.
 
 A service is found by the header `x-holdfast-service`, by its own name in the path, or by its
-model's name if no other service has either. gRPC has the model's name inside the message, where
-Envoy does not look: it goes by the header, or to the only service there is.
+model's name if no other service has either. gRPC has that name inside the message: where there are
+several services, a filter reads it (`model_names`) and says it as a header.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from holdfast.serve.gateway import keys
+from holdfast.serve.gateway import keys, local_replies, model_names
 from holdfast.serve.gateway.arms import Share, shares
 from holdfast.serve.gateway.clusters import (
     GRPC,
@@ -26,6 +25,7 @@ from holdfast.serve.gateway.clusters import (
     cluster_name,
     seconds,
 )
+from holdfast.serve.gateway.own_answers import direct, grpc_index, grpc_nowhere, own_answers
 from holdfast.serve.gateway.sane import literal
 from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.protocol import marks
@@ -45,6 +45,14 @@ SPILL_HEADER: Final = "x-holdfast-spill"
 # The arm of a request whose path names its version.
 NAMED: Final = "named"
 GRPC_PREFIX: Final = "/inference.GRPCInferenceService/"
+HEALTH_PREFIX: Final = "/grpc.health.v1.Health/"
+# Calls that are for no model: whoever is there answers them, and asks for no key.
+GRPC_WHOLE: Final = ("ServerLive", "ServerReady", "ServerMetadata")
+GRPC_INDEX: Final = GRPC_PREFIX + "RepositoryIndex"
+# Load and unload, for operators: over gRPC both begin so.
+GRPC_OPERATOR: Final = GRPC_PREFIX + "RepositoryModel"
+OPERATOR: Final = "/v2/repository/models"
+_POST: Final[Json] = {"name": ":method", "string_match": {"exact": "POST"}}
 OPENAPI: Final[Json] = {"path": "/openapi.json"}
 RATE_FILTER: Final = "envoy.filters.http.local_ratelimit"
 BODY_FILTER: Final = "envoy.filters.http.buffer"
@@ -60,12 +68,15 @@ _RETRIED: Final = (marks.NOT_HERE, marks.ELSEWHERE)
 
 @dataclass(frozen=True, slots=True)
 class ServiceRoutes:
-    """The routes of one service: those that need its header, those under each of its names, and
-    those that are its own while it is the only one."""
+    """The routes of one service: those that need its header, those under each of its names, those
+    that are its own while it is the only one, and those that one service answers for all."""
 
     by_header: tuple[Json, ...]
     by_name: Mapping[str, tuple[Json, ...]]
+    by_message: Mapping[str, tuple[Json, ...]]  # gRPC, under each of its names
+    rarely: Mapping[str, tuple[Json, ...]]  # as `by_name`, tried after those of all services
     alone: tuple[Json, ...]
+    whole: tuple[Json, ...]  # gRPC calls that any service may answer
     answers: bool
 
 
@@ -73,9 +84,14 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
     divided = shares(known)
     own = [_header_is(SERVICE_HEADER, known.name)]
     called = sorted({known.name, known.service.model})
-    anywhere = [{"path_separated_prefix": path} for path in ("/v2", "/predict")]
+    anywhere = [{"path_separated_prefix": path} for path in ("/v2", "/predict", "/v1")]
+    calls = ({"prefix": prefix} for prefix in (GRPC_PREFIX, HEALTH_PREFIX))
     by_header = [
-        _service(known, front, _match({"prefix": GRPC_PREFIX}, own), divided, GRPC),
+        _operator(known, front, _match({"prefix": GRPC_OPERATOR}, own), divided, GRPC),
+        _operator(
+            known, front, _match({"path_separated_prefix": OPERATOR}, [_POST, *own]), divided
+        ),
+        *(_service(known, front, _match(path, own), divided, GRPC) for path in calls),
         *(route for name in called for route in _named(known, front, name, own)),
         *(_service(known, front, _match(path, own), divided) for path in (*anywhere, OPENAPI)),
     ]
@@ -88,11 +104,70 @@ def service_routes(known: Known, front: Front) -> ServiceRoutes:
             *_named(known, front, name, []),
             *(_service(known, front, prefix, divided) for prefix in prefixes),
         )
+    by_message = {
+        name: (
+            _operator(known, front, model_names.match(name, GRPC_OPERATOR), divided, GRPC),
+            _service(known, front, model_names.match(name), divided, GRPC),
+        )
+        for name in called
+    }
+    rarely = {
+        name: (
+            _service(known, front, {"prefix": f"/v1/models/{name}:"}, divided),
+            _service(known, front, {"path": f"/v1/models/{name}"}, divided),
+            _operator(known, front, _match(_operated(name), [_POST]), divided),
+            _service(known, front, _operated(name), divided),  # which takes no other method
+        )
+        for name in called
+    }
     alone = (
+        _operator(known, front, {"prefix": GRPC_OPERATOR}, divided, GRPC),
+        _service(known, front, {"path": "/v2/models/stats"}, divided),
         _service(known, front, {"prefix": GRPC_PREFIX}, divided, GRPC),
         _service(known, front, OPENAPI, divided),
     )
-    return ServiceRoutes(tuple(by_header), by_name, alone, bool(divided))
+    whole = tuple(_whole(known, front, divided)) if divided else ()
+    return ServiceRoutes(tuple(by_header), by_name, by_message, rarely, alone, whole, bool(divided))
+
+
+def _operated(name: str) -> Json:
+    return {"path_separated_prefix": f"{OPERATOR}/{name}"}
+
+
+def _whole(known: Known, front: Front, divided: tuple[Share, ...]) -> Iterator[Json]:
+    """What this service answers for all. Whether somebody is there is no secret: without keys, and
+    beside the rate."""
+    free = replace(
+        known,
+        service=replace(known.service, keys=(), limits=replace(known.service.limits, rate_per_s=0)),
+    )
+    for path in (*(GRPC_PREFIX + name for name in GRPC_WHOLE), GRPC_INDEX):
+        yield _route(free, front, {"path": path}, divided, GRPC)
+    yield _unending(_route(free, front, {"prefix": HEALTH_PREFIX}, divided, GRPC))
+
+
+def _unending(route: Json) -> Json:
+    """Whoever watches health hears of it for as long as he likes."""
+    return {**route, "route": {**route["route"], "timeout": "0s", "idle_timeout": "0s"}}
+
+
+def _operator(
+    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str = HTTP
+) -> Json:
+    """Like any route of the service, and a key of an operator opens it."""
+    made = _service(known, front, match, divided, protocol)
+    if not divided:
+        return made
+    facts = made.get("metadata", {}).get("filter_metadata", {})
+    own = keys.operator_metadata(known.name, known.service.operator_keys)
+    return {
+        **made,
+        "metadata": {"filter_metadata": {**facts, **own}},
+        "typed_per_filter_config": {
+            **made.get("typed_per_filter_config", {}),
+            keys.FILTER: keys.enabled(),
+        },
+    }
 
 
 def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
@@ -142,15 +217,58 @@ def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
         yield from made[known.name].by_header
     for name, known in names(state).items():
         yield from made[known.name].by_name[name]
-    if len(state.services) == 1:
+    several = len(state.services) > 1
+    if several:
+        for name, known in names(state).items():
+            yield from made[known.name].by_message[name]
+    index = _index(state, made)
+    yield from _any_whole(state, made, index)
+    if several:
+        yield _named_inside(grpc_nowhere(GRPC_PREFIX, SERVICE_HEADER))
+    elif state.services:
         yield from made[state.services[0].name].alone
     else:
-        yield _grpc_nowhere(bool(state.services))
-    yield from _own_answers(state, any(one.answers for one in made.values()))
+        yield grpc_nowhere(GRPC_PREFIX, SERVICE_HEADER)
+    for name, known in names(state).items():
+        yield from made[known.name].rarely[name]
+    answering = any(one.answers for one in made.values())
+    yield from own_answers(index, state.front.release, answering=answering)
+
+
+def _index(state: State, made: Mapping[str, ServiceRoutes]) -> list[tuple[str, int]]:
+    """What is served, by name and version. A service with keys does not tell those without one."""
+    return [
+        (known.name, version)
+        for known in state.services
+        if made[known.name].answers and not known.service.keys
+        for version in sorted({share.version for share in shares(known)})
+    ]
+
+
+def _any_whole(
+    state: State, made: Mapping[str, ServiceRoutes], index: list[tuple[str, int]]
+) -> Iterator[Json]:
+    """What one service answers for all: the first that has somebody to do it."""
+    able = [known for known in state.services if made[known.name].whole]
+    there = [one for one in able if any(seen.lost_s is None for seen in one.replicas)]
+    for route in next((made[known.name].whole for known in (*there, *able)), ()):
+        if route["match"] == {"path": GRPC_INDEX}:
+            yield grpc_index(route, index)
+        elif len(state.services) > 1 and "prefix" in route["match"]:
+            yield _named_inside(route)  # health may be asked for by name
+        else:
+            yield route
+
+
+def _named_inside(route: Json) -> Json:
+    """The route, for requests whose message says where they go. It names each filter that one of
+    those routes may need: a request's filters are chosen before its message has come."""
+    own = {model_names.FILTER: model_names.enabled(), keys.FILTER: keys.enabled()}
+    return {**route, "typed_per_filter_config": {**route.get("typed_per_filter_config", {}), **own}}
 
 
 def names(state: State) -> dict[str, Known]:
-    """Services by what they may be called in a path."""
+    """Services by what they may be called in a path or a message."""
     found = {known.name: known for known in state.services}
     by_model: dict[str, list[Known]] = {}
     for known in state.services:
@@ -178,8 +296,11 @@ def _service(
 
 
 def _not_yet(known: Known, match: Json) -> Json:
-    text = f"service {known.name} has no version to answer with yet"
-    return _direct(match, 503, text, {"retry-after": "1"})
+    text = local_replies.text(
+        f"service {known.name} has no version to answer with yet",
+        fix=f"try again; holdfast services {known.name} says what it waits for",
+    )
+    return direct(match, 503, text)
 
 
 def _route(
@@ -207,10 +328,7 @@ def _route(
     facts: Json = {}
     if known.service.keys:
         facts |= keys.metadata(known.service.keys)
-        own[keys.FILTER] = {
-            "@type": TYPE + "envoy.extensions.filters.http.lua.v3.LuaPerRoute",
-            "name": keys.PROGRAM,
-        }
+        own[keys.FILTER] = keys.enabled()
     if limits.rate_per_s > 0:
         facts |= {METADATA: {LIMITED: known.name}}
     if facts:
@@ -334,46 +452,6 @@ def _limited() -> Json:
 
 def _always() -> Json:
     return {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
-
-
-# --- what the gateway answers itself -------------------------------------------------------------
-
-
-def _own_answers(state: State, answering: bool) -> Iterator[Json]:
-    yield _answer("/v2", 200, _about(state.front.release))
-    yield _answer("/v2/health/live", 200, '{"live":true}')
-    if answering:
-        yield _answer("/v2/health/ready", 200, '{"ready":true}')
-    else:
-        yield _direct({"path": "/v2/health/ready"}, 503, "no service has a version to answer", {})
-    yield _direct({"prefix": "/"}, 404, "no service has this name or path here", {})
-
-
-@lru_cache(maxsize=4)
-def _about(release: str) -> str:
-    return json.dumps({"name": marks.NAME, "version": release, "extensions": marks.EXTENSIONS})
-
-
-def _answer(path: str, status: int, body: str) -> Json:
-    return {
-        "match": {"path": path},
-        "direct_response": {"status": status, "body": {"inline_string": body}},
-        "response_headers_to_add": [_header("content-type", "application/json")],
-    }
-
-
-def _direct(match: Json, status: int, text: str, headers: dict[str, str]) -> Json:
-    """An error of ours; the listener makes JSON of the text."""
-    return {
-        "match": match,
-        "direct_response": {"status": status, "body": {"inline_string": text}},
-        "response_headers_to_add": [_header(name, value) for name, value in headers.items()],
-    }
-
-
-def _grpc_nowhere(several: bool) -> Json:
-    text = f"say which service: {SERVICE_HEADER}: NAME" if several else "there is no service"
-    return _direct(_match({"prefix": GRPC_PREFIX}, []), 404, text, {})
 
 
 # --- small things --------------------------------------------------------------------------------

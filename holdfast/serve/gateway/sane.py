@@ -32,6 +32,7 @@ def sane(service: Service) -> Service | None:
         sticky_header=service.sticky_header if _HEADER.fullmatch(service.sticky_header) else "",
         # A key that no digest can be stays a lock that nothing opens.
         keys=tuple(one for one in service.keys if _DIGEST.fullmatch(one)) or service.keys[:1],
+        operator_keys=tuple(one for one in service.operator_keys if _DIGEST.fullmatch(one)),
         limits=replace(
             limits,
             timeout_s=_within(limits.timeout_s, 0.001, _DAY_S, Limits().timeout_s),

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from holdfast.models.records import TensorSpec, Version
 from holdfast.serve.guard import Guard, unknown
 from holdfast.serve.protocol.errors import code_of, sentence, too_large
+from holdfast.serve.protocol.grpc_management import HEALTH, Management
 from holdfast.serve.protocol.marks import (
     ARM,
     ATTEMPT,
@@ -50,7 +51,12 @@ from holdfast.wire.limits import (
 from holdfast.wire.proto import inference_pb2 as pb
 
 SERVICE: Final = "inference.GRPCInferenceService"
-_PUBLIC: Final = (f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady")
+_PUBLIC: Final = (
+    f"/{SERVICE}/ServerLive",
+    f"/{SERVICE}/ServerReady",
+    f"/{HEALTH}/Check",
+    f"/{HEALTH}/Watch",
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Pairs = list[tuple[str, str]]
@@ -113,7 +119,7 @@ async def serve_grpc(
         interceptors=(_Guarding(engine),),
         maximum_concurrent_rpcs=GRPC_CALLS_MAX,
     )
-    server.add_generic_rpc_handlers((_handlers(Servicer(engine)),))
+    server.add_generic_rpc_handlers(_handlers(Servicer(engine)))
     try:
         where = f"{host}:{port}"
         if credentials is None:
@@ -150,8 +156,13 @@ async def _refuse(_requests: AsyncIterator[bytes], context: Context) -> None:
     await context.abort(code_of(error), sentence(error))
 
 
-def _handlers(servicer: Servicer) -> grpc.GenericRpcHandler[Any, Any]:
+def _handlers(servicer: Servicer) -> tuple[grpc.GenericRpcHandler[Any, Any], ...]:
     """Messages are read by us: a malformed one then gets an answer that says so."""
+
+    def of_engine(asked: str, version: str, context: Context) -> Version:
+        return servicer.held(asked, version, context).record
+
+    others = Management(servicer.engine, _read, of_engine)
     unary = {
         "ServerLive": servicer.server_live,
         "ServerReady": servicer.server_ready,
@@ -159,13 +170,21 @@ def _handlers(servicer: Servicer) -> grpc.GenericRpcHandler[Any, Any]:
         "ServerMetadata": servicer.server_metadata,
         "ModelMetadata": servicer.model_metadata,
         "ModelInfer": servicer.model_infer,
+        **others.calls(),
     }
     methods: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(_guarded(engine_call, servicer))
         for name, engine_call in unary.items()
     }
     methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(servicer.stream)
-    return grpc.method_handlers_generic_handler(SERVICE, methods)
+    health: dict[str, Any] = {
+        "Check": grpc.unary_unary_rpc_method_handler(_guarded(others.check, servicer)),
+        "Watch": grpc.unary_stream_rpc_method_handler(_guarded_stream(others.watch, servicer)),
+    }
+    return (
+        grpc.method_handlers_generic_handler(SERVICE, methods),
+        grpc.method_handlers_generic_handler(HEALTH, health),
+    )
 
 
 def _guarded(
@@ -175,6 +194,19 @@ def _guarded(
         try:
             return (await call(raw, context)).SerializeToString()
         except Exception as error:  # everything becomes a status: a bare UNKNOWN tells nobody
+            await servicer.fail(context, error)
+
+    return guarded
+
+
+def _guarded_stream(
+    call: Callable[[bytes, Context], AsyncIterator[bytes]], servicer: Servicer
+) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+    async def guarded(raw: bytes, context: Context) -> AsyncIterator[bytes]:
+        try:
+            async for answer in call(raw, context):
+                yield answer
+        except Exception as error:
             await servicer.fail(context, error)
 
     return guarded
@@ -206,7 +238,7 @@ class Servicer:
 
     async def model_metadata(self, raw: bytes, context: Context) -> Message:
         asked = _read(pb.ModelMetadataRequest, raw)
-        record = self._held(asked.name, asked.version, _metadata(context)).record
+        record = self.held(asked.name, asked.version, context).record
         return pb.ModelMetadataResponse(
             name=record.model,
             versions=[str(number) for number in sorted(self.engine.versions)],
@@ -265,6 +297,10 @@ class Servicer:
                 why=f"this replica serves {self.engine.service.model}",
                 fix=f"ask for {self.engine.service.model}",
             )
+
+    def held(self, model: str, version: str, context: Context) -> Held:
+        """The version that a call asks for."""
+        return self._held(model, version, _metadata(context))
 
     def _held(self, model: str, version: str, metadata: dict[str, str]) -> Held:
         """The version that is to answer: as over REST."""

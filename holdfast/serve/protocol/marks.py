@@ -23,7 +23,12 @@ INSTEAD: Final = "x-holdfast-instead"  # the version that may answer where the f
 DIRECT: Final = "direct"  # the arm of a request that no gateway sent
 
 NAME: Final = "holdfast"
-EXTENSIONS: Final = ("binary_tensor_data",)
+EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "model_configuration",
+    "statistics",
+    "model_repository",
+)
 _DIGITS_MAX: Final = 9
 
 

@@ -26,18 +26,25 @@ _PARAMETERS: Final[Schema] = {
 _VERSION_NUMBER: Final[Schema] = {"type": "string", "pattern": "^[0-9]{1,9}$"}
 
 
-def document(record: Version | None, *, model: str, names: tuple[str, ...] = ()) -> Schema:
+def document(
+    record: Version | None, *, model: str, names: tuple[str, ...] = (), gateway: bool = False
+) -> Schema:
     """The surface for a model. `record`: the version whose signature is described; None: none is
-    loaded yet, and any tensors are. `names`: what the model may be called besides."""
+    loaded yet, and any tensors are. `names`: what the model may be called besides. `gateway`: it is
+    asked for through one, which passes not everything on."""
     known = sorted({model, *names})
     paths: dict[str, Schema] = {
         "/v2": {"get": _get("What this server is.", "ServerMetadata")},
         "/v2/health/live": {"get": _health("Whether the process works.", "live")},
         "/v2/health/ready": {"get": _health("Whether it answers requests.", "ready")},
-        "/holdfast/stats": {"get": _get("What was counted.", None)},
-        "/metrics": {"get": _text("What was counted, for Prometheus.")},
         "/openapi.json": {"get": _get("This document.", None)},
+        "/v2/models/stats": {"get": _get("What was counted of each version.", "Statistics")},
+        "/v2/repository/index": {"post": _get("What is loaded.", "Index")},
+        "/v1/models": {"get": _get("What is served, by KServe's protocol v1.", "V1Models")},
     }
+    if not gateway:
+        paths["/holdfast/stats"] = {"get": _get("What was counted.", None)}
+        paths["/metrics"] = {"get": _text("What was counted, for Prometheus.")}
     for path, version in (
         ("/v2/models/{model}", False),
         ("/v2/models/{model}/versions/{version}", True),
@@ -52,6 +59,16 @@ def document(record: Version | None, *, model: str, names: tuple[str, ...] = ())
             "get": _health("Whether this model answers.", "ready", missing=True),
         }
         paths[f"{path}/infer"] = {"parameters": given, "post": _infer(record)}
+        paths[f"{path}/config"] = {
+            "parameters": given,
+            "get": _of_model("What the model is, as Triton describes it.", "ModelConfig"),
+        }
+        paths[f"{path}/stats"] = {
+            "parameters": given,
+            "get": _of_model("What was counted of it.", "Statistics"),
+        }
+    paths |= _by_operators(known)
+    paths |= _v1(known, record)
     for path, version in (
         ("/predict/{model}", False),
         ("/predict/{model}/versions/{version}", True),
@@ -80,6 +97,38 @@ def _given(models: list[str], record: Version | None, version: bool) -> list[Sch
         if record is not None:
             parameters[-1]["example"] = str(record.number)
     return parameters
+
+
+def _by_operators(known: list[str]) -> dict[str, Schema]:
+    """Through a gateway these need an operator's key."""
+    parameters = [_path("model", {"type": "string", "enum": known})]
+    load = _of_model("Say that the model is loaded; what is not served is not loaded so.", "Empty")
+    unload = _of_model("Refused: services decide what is loaded.", "Empty")
+    unload["responses"]["400"] = _error("What ends a service instead.")
+    for operation in (load, unload):
+        operation["responses"]["403"] = _error("It needs an operator's key.")
+    return {
+        "/v2/repository/models/{model}/load": {"parameters": parameters, "post": load},
+        "/v2/repository/models/{model}/unload": {"parameters": parameters, "post": unload},
+    }
+
+
+def _v1(known: list[str], record: Version | None) -> dict[str, Schema]:
+    """KServe's protocol v1."""
+    parameters = [_path("model", {"type": "string", "enum": known})]
+    ready = _of_model("Whether the model answers.", "V1Model")
+    ready["responses"]["503"] = {"description": "No.", "content": _json(_ref("V1Model"))}
+    rows = _plain_example(record)
+    example = None if rows is None else {"inputs": rows}
+    predict: Schema = {
+        "summary": "Compute: rows (`instances`) or whole tensors (`inputs`).",
+        "requestBody": _body("V1Request", example),
+        "responses": _answered(_json(_ref("V1Response"))),
+    }
+    return {
+        "/v1/models/{model}": {"parameters": parameters, "get": ready},
+        "/v1/models/{model}:predict": {"parameters": parameters, "post": predict},
+    }
 
 
 def _path(name: str, schema: Schema) -> Schema:
@@ -140,7 +189,8 @@ def _answered(content: Schema) -> Schema:
             "content": content,
         },
         "400": _error("The request does not fit the model; the sentence says where."),
-        "413": _error("The body is larger than the service takes."),
+        "413": _error("The body is larger than the service takes, packed or unpacked."),
+        "415": _error("The body is packed in a way that is not known."),
         **_no_model(),
         "500": _error("The model failed on this request."),
         "504": _error("The answer, or the body, did not come in time."),
@@ -258,9 +308,45 @@ def _schemas(record: Version | None) -> Schema:
             {**answer, "outputs": _list(_object(tensor, ["name", "datatype", "shape"]))},
             ["model_name", "model_version", "outputs"],
         ),
+        **_other_schemas(),
         "Plain": _object(
             {spec.name: {"type": "array"} for spec in inputs}, [i.name for i in inputs]
         ),
+    }
+
+
+def _other_schemas() -> Schema:
+    """Those of Triton's extensions and of the protocol v1."""
+    text, number = {"type": "string"}, {"type": "integer"}
+    tensor = _object(
+        {"name": text, "data_type": text, "dims": _list(number)}, ["name", "data_type", "dims"]
+    )
+    counted = _object({"name": text, "version": text, "inference_count": number}, ["name"])
+    entry = _object({"name": text, "version": text, "state": text}, ["name", "version", "state"])
+    return {
+        "Empty": {"type": "object", "maxProperties": 0},
+        "ModelConfig": _object(
+            {
+                "name": text,
+                "platform": text,
+                "backend": text,
+                "max_batch_size": number,
+                "input": _list(tensor),
+                "output": _list(tensor),
+            },
+            ["name", "platform", "input", "output"],
+        ),
+        "Statistics": _object({"model_stats": _list(counted)}, ["model_stats"]),
+        "Index": _list(entry),
+        "V1Models": _object({"models": _list(text)}, ["models"]),
+        "V1Model": _object({"name": text, "ready": {"type": "boolean"}}, ["name", "ready"]),
+        "V1Request": {
+            "oneOf": [
+                _object({"instances": {"type": "array", "minItems": 1}}, ["instances"]),
+                _object({"inputs": {"type": ["array", "object"]}}, ["inputs"]),
+            ]
+        },
+        "V1Response": _object({"predictions": {"type": ["array", "object"]}}, ["predictions"]),
     }
 
 

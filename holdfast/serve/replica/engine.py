@@ -46,7 +46,7 @@ class Held:
     """A version that is loaded, and what was counted of it. `chosen`: so many requests are on
     their way to it; it is not unloaded before them."""
 
-    __slots__ = ("batcher", "buckets", "chosen", "codec", "errors", "record", "requests")
+    __slots__ = ("batcher", "buckets", "chosen", "codec", "errors", "record", "requests", "took_s")
 
     def __init__(self, record: Version, batcher: Batcher) -> None:
         self.record = record
@@ -55,11 +55,13 @@ class Held:
         self.chosen = 0
         self.requests = 0
         self.errors = 0
+        self.took_s = 0.0  # all of them together
         self.buckets = [0] * (len(_BOUNDS_S) + 1)
 
     def counted(self, took_s: float, *, failed: bool = False) -> None:
         self.requests += 1
         self.errors += failed
+        self.took_s += took_s
         self.buckets[bisect_left(_BOUNDS_S, took_s)] += 1
 
     def counts(self) -> Counts:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.serve import settings
 from holdfast.serve.guard import unknown
-from holdfast.serve.protocol import openapi
+from holdfast.serve.protocol import management, openapi
 from holdfast.serve.protocol.errors import body_of, status_of, too_large
 from holdfast.serve.protocol.marks import (
     ARM,
@@ -32,7 +32,7 @@ from holdfast.serve.protocol.marks import (
 )
 from holdfast.serve.protocol.rest import HEADER_LENGTH, header_length_of
 from holdfast.serve.protocol.values import Answer, Request
-from holdfast.serve.replica import describing, plain
+from holdfast.serve.replica import compression, describing, plain, v1
 from holdfast.serve.replica.asking import Asked
 from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.engine import Engine, Held
@@ -59,6 +59,10 @@ _VERSION: Final = VERSION.encode()
 _ATTEMPT: Final = ATTEMPT.encode()
 # What anybody may ask: whether it is there, and numbers without names.
 _PUBLIC: Final = (Place.LIVE, Place.READY, Place.METRICS)
+_COMPUTING: Final = (Place.INFER, Place.PREDICT, Place.V1_PREDICT)
+_PACKED: Final = b"content-encoding"
+_WISH: Final = b"accept-encoding"
+_UNKNOWN_PACKING: Final = 415
 
 log = logs.get(__name__)
 
@@ -82,17 +86,19 @@ class App:
         if (route is None or route.place not in _PUBLIC) and not self.engine.guard.admits(shown):
             asked.refused, asked.most = unknown(), 0
             return
-        if route is None or route.method != "POST" or asked.method != b"POST":
+        if route is None or route.place not in _COMPUTING or asked.method != b"POST":
             return
         try:
             version = asked.header(_VERSION)
             held = self._held(route, version, None if version is None else asked.header(_INSTEAD))
             self.engine.check_room(held)
             most = self.engine.service.limits.body_bytes_max
-            if asked.length is None or asked.length > HTTP_SMALL_BODY_BYTES_MAX:
-                asked.room = self._room_for(asked.length, most)
-            elif asked.length > most:
+            # Of one that is packed nobody knows how long it is.
+            length = None if _PACKED in asked.headers else asked.length
+            if asked.length is not None and asked.length > most:
                 raise self._too_large(asked.length)
+            if length is None or length > HTTP_SMALL_BODY_BYTES_MAX:
+                asked.room = self._room_for(length, most)
         except HoldfastError as error:
             asked.refused = error
             return
@@ -133,9 +139,17 @@ class App:
             raise self._too_large(asked.length)
         route, body = asked.route, bytes(asked.body)
         assert route is not None
+        encoding = asked.headers.get(_PACKED)
+        if encoding is not None:
+            try:
+                body = compression.unpacked(body, encoding, asked.most)
+            except TooLarge as error:
+                raise self._too_large(None) from error
         row: bool | None = None
         if route.place is Place.PREDICT:
             request, row = plain.decode(held.codec, body)
+        elif route.place is Place.V1_PREDICT:
+            request, row = v1.decode(held.codec, body)
         else:
             request = held.codec.decode(body, header_length_of(asked.header(_HEADER_LENGTH)))
         record = held.record
@@ -159,20 +173,24 @@ class App:
         row: bool | None,
         found: Answer | BaseException,
     ) -> None:
-        """The engine has answered. `row`: how it was asked by `/predict`; None: by the protocol."""
+        """The engine has answered. `row`: how it was asked by `/predict` or by the protocol v1;
+        None: by the protocol v2."""
         try:
             if isinstance(found, BaseException):
                 self._fail(asked, found)
             elif row is not None:
                 head = self._marked(found.version, request.arm, _JSON[1])
-                asked.reply(head, plain.encode(held.codec, found, row=row))
+                if asked.route is not None and asked.route.place is Place.V1_PREDICT:
+                    _reply(asked, head, v1.encode(held.codec, found, by_row=row))
+                else:
+                    _reply(asked, head, plain.encode(held.codec, found, row=row))
             else:
                 written, described = held.codec.encode(found, request)
                 head = self._marked(found.version, request.arm, described["content-type"])
                 length = described.get(HEADER_LENGTH)
                 if length is not None:
                     head += f"{HEADER_LENGTH}: {length}\r\n".encode()
-                asked.reply(head, written)
+                _reply(asked, head, written)
         except Exception as error:
             self._fail(asked, error)
 
@@ -268,6 +286,22 @@ class App:
                 found = describing.model(engine, held.record)
                 marks = self._marked(held.record.number, DIRECT, _JSON[1])
                 asked.reply(marks, msgspec.json.encode(found))
+            case Place.CONFIG:
+                held = self._held(route, asked.header(_VERSION))
+                _send(asked, management.config(held.record))
+            case Place.STATISTICS:
+                _send(asked, management.statistics(engine, route.model, route.version or ""))
+            case Place.INDEX:
+                _send(asked, management.index(engine))
+            case Place.LOAD:
+                management.load(engine, route.model)
+                _send(asked, {})
+            case Place.UNLOAD:
+                management.unload(engine, route.model)
+            case Place.V1_MODELS:
+                _send(asked, {"models": [engine.service.model]})
+            case Place.V1_MODEL:
+                self._tell_v1(asked, route)
             case Place.SERVER:
                 _send(asked, describing.server())
             case Place.STATS:
@@ -277,13 +311,21 @@ class App:
             case _:
                 self._send_description(asked)
 
+    def _tell_v1(self, asked: Asked, route: Route) -> None:
+        self._known(route.model)
+        ready = self.engine.ready()
+        head = _PLAIN if ready else head_of(503, [_JSON])
+        asked.reply(head, msgspec.json.encode({"name": route.model, "ready": ready}))
+
     def _send_description(self, asked: Asked) -> None:
         service = self.engine.service
         try:
             record = self.engine.signature(None)
         except NotHere:
             record = None
-        _send(asked, openapi.document(record, model=service.model, names=(service.name,)))
+        names, gateway = (service.name,), _VERSION in asked.headers
+        found = openapi.document(record, model=service.model, names=names, gateway=gateway)
+        _send(asked, found)
 
     def _wrong_method(self, asked: Asked, route: Route) -> None:
         error = Usage(f"this takes {route.method} only", fix="GET /openapi.json")
@@ -291,6 +333,8 @@ class App:
 
     def _fail(self, asked: Asked, error: BaseException) -> None:
         status = asked.status or status_of(error)
+        if isinstance(error, compression.Unknown):
+            status = _UNKNOWN_PACKING
         headers = [_JSON, *self._who()]
         if isinstance(error, NotHere):
             headers.append((NOT_HERE, "1"))
@@ -312,6 +356,16 @@ class App:
             if len(target) <= HTTP_REMEMBERED_BYTES_MAX:
                 self._routes[target] = found
             return found
+
+
+def _reply(asked: Asked, head: bytes, body: bytes) -> None:
+    """A model's answer, packed if it is wanted so."""
+    wish = asked.headers.get(_WISH)
+    if wish is not None:
+        body, name = compression.packed(body, wish)
+        if name:
+            head += b"content-encoding: %b\r\nvary: accept-encoding\r\n" % name
+    asked.reply(head, body)
 
 
 def _send(asked: Asked, value: Any) -> None:

@@ -24,8 +24,12 @@ _DEPTH_MAX: Final = 32
 
 def decode(codec: Codec, body: bytes) -> tuple[Request, bool]:
     """The request, and whether it is a row without its batch; `Usage` says what does not fit."""
+    return request_of(codec, _inputs(codec, body))
+
+
+def request_of(codec: Codec, found: dict[str, msgspec.Raw]) -> tuple[Request, bool]:
+    """As `decode`, of inputs by name."""
     fitting = codec.fitting
-    found = _inputs(codec, body)
     inputs: dict[str, Array] = {}
     rows = []
     for name, data in found.items():
@@ -47,12 +51,17 @@ def decode(codec: Codec, body: bytes) -> tuple[Request, bool]:
 
 def encode(codec: Codec, answer: Answer, *, row: bool) -> bytes:
     """The outputs by name, nested as their shapes are."""
+    return _encode(nested(codec, answer, row=row))
+
+
+def nested(codec: Codec, answer: Answer, *, row: bool) -> dict[str, Any]:
+    """The outputs as lists."""
     outputs: dict[str, Any] = {}
     for name, array in answer.outputs.items():
         flat = to_list(name, array, codec.fitting.outputs[name].datatype)
         shape = array.shape[1:] if row and array.ndim and array.shape[0] == 1 else array.shape
         outputs[name] = _nested(flat, shape)
-    return _encode(outputs)
+    return outputs
 
 
 def _inputs(codec: Codec, body: bytes) -> dict[str, msgspec.Raw]:

@@ -46,6 +46,10 @@ HTTP_UNSENT_BYTES_SLOW: Final = 256 * 1024
 HTTP_CONNECTIONS_MAX: Final = 16_384
 # A body of which no more is announced is small: nobody counts it.
 HTTP_SMALL_BODY_BYTES_MAX: Final = 10_000
+# A shorter answer is not packed: the head of gzip and a packet's worth outweigh what is saved.
+PACKED_BYTES_MIN: Final = 256
+# How hard it is tried, of 9: on numbers more effort saves little and takes several times as long.
+PACKING_LEVEL: Final = 1
 # Bodies that a replica has in its hands at once; one more that is not small gets 503.
 BODIES_BYTES_MAX: Final = 1024 * 1024 * 1024
 # Connections that wait to be accepted: gateways connect again all at once after a restart.

@@ -326,6 +326,8 @@ GRPC_PORT_S: Final = 10.0
 GRPC_AGAIN_S: Final = 0.005
 # Calls of one replica at once, queues included; the rest is refused at once.
 GRPC_CALLS_MAX: Final = 4_096
+# Whoever watches a replica's health by gRPC hears of a change after this at the latest.
+HEALTH_WATCH_S: Final = 0.5
 # The sentence of an error travels in a header: all headers together have eight kilobytes.
 GRPC_ERROR_CHARACTERS_MAX: Final = 2_000
 # Answers that a replica keeps, in bytes, however few entries they are: memory is the model's.

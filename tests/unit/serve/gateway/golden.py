@@ -41,7 +41,7 @@ def content(one: State) -> dict[str, Any]:
     kept["cds/clusters.json"] = kept["cds/clusters.json"][:3:2]
     (config,) = kept["rds/routes.json"]
     (host,) = config["virtual_hosts"]
-    host["routes"] = [route for route in host["routes"] if _is_shown(route["match"])]
+    host["routes"] = [route for route in host["routes"] if _is_shown(route)]
     return kept
 
 
@@ -49,12 +49,12 @@ def _shown(name: str) -> bool:
     return not name.startswith("lds/")
 
 
-def _is_shown(match: dict[str, Any]) -> bool:
+def _is_shown(route: dict[str, Any]) -> bool:
     """One way to the service, a version that the path names, and what the gateway says itself."""
-    path = match.get("path_separated_prefix", "")
-    return path in ("/v2/models/digits", "/v2/models/digits/versions/2") or not (
-        path or "headers" in match or "grpc" in str(match).lower()
-    )
+    path = route["match"].get("path_separated_prefix", "")
+    if path in ("/v2/models/digits", "/v2/models/digits/versions/2"):
+        return "headers" not in route["match"]
+    return "direct_response" in route and "grpc" not in str(route["match"]).lower()
 
 
 def spelled(one: State) -> str:
