@@ -60,6 +60,22 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=standing.EXAMPLES)(standing.standby)
 
 
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="trusted",
+        help="With --listen: nobody else has access to the network, so the embedded server needs "
+        "no TLS.",
+    ),
+]
+ForegroundOption = Annotated[
+    bool, typer.Option("--foreground", help="Stay here while the cluster is up.")
+]
+SystemdOption = Annotated[
+    bool, typer.Option("--systemd", help="Print a systemd unit that does it, and do nothing.")
+]
+
+
 def up(
     cluster: ClusterOption = None,
     name: Annotated[str | None, typer.Option(help="A new cluster's name.")] = None,
@@ -73,14 +89,7 @@ def up(
         str | None,
         typer.Option(help="This machine's address, so that others may join; otherwise loopback."),
     ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="trusted",
-            help="With --listen: nobody else has access to the network, so the embedded server "
-            "needs no TLS.",
-        ),
-    ] = None,
+    network: NetworkOption = None,
     coordinators: Annotated[int, typer.Option(help="How many; one leads.", min=1, max=9)] = 1,
     agents: Annotated[int, typer.Option(help="How many nodes on this machine.", min=0, max=10)] = 1,
     cpu: CpuOption = None,
@@ -88,12 +97,8 @@ def up(
     gpu: GpuOption = None,
     gpu_share: GpuShareOption = None,
     region: RegionOption = None,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay here while the cluster is up.")
-    ] = False,
-    systemd: Annotated[
-        bool, typer.Option("--systemd", help="Print a systemd unit that does it, and do nothing.")
-    ] = False,
+    foreground: ForegroundOption = False,
+    systemd: SystemdOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.

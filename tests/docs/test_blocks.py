@@ -28,11 +28,10 @@ NOT_RUN: dict[str, dict[str, int]] = {
         "other machines; tests/integration/test_cluster_join.py and test_standby.py": 1,
         "an ensemble and a bucket": 1,
         "another machine": 2,
-        "a part of a unit of systemd": 1,
+        "another machine, and its systemd": 1,
     },
     "docs/models.md": {
         "a line of main; README.md has a whole program": 1,
-        "a file of yours; tests/integration/test_models.py publishes one": 1,
     },
     "docs/modes.md": {"a part of a job file": 1},
     "docs/preemption.md": {
@@ -40,7 +39,10 @@ NOT_RUN: dict[str, dict[str, int]] = {
     },
     "docs/replicas.md": {"it stays; tests/integration/test_replica.py runs it": 1},
     "docs/scale.md": {"a checkout, and minutes": 1},
-    "docs/serving.md": {"web.py is yours": 1},
+    "docs/programs.md": {
+        "parts of a job file": 1,
+        "nginx and Redis; tests/integration/test_programs.py runs both": 2,
+    },
     "docs/training.md": {
         "JOB is any job": 1,
         "a part of main; run by tests/unit/train_torch/test_data_docs.py": 6,
