@@ -20,6 +20,8 @@ from tests.proofs.chaos import disks, network
 from tests.proofs.chaos.plan import Plan
 from tests.proofs.control.processes import start_ticks
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).parents[1]
 # Much more than it takes: its own waits are bounded, and the machine may be busy.
 PATIENCE_S = 840

@@ -15,6 +15,8 @@ from tests.proofs.control import breakages, checks, events, specimen
 from tests.proofs.control.campaign import Campaign, Plan
 from tests.proofs.control.faults import KILLS, strikes
 
+pytestmark = pytest.mark.engines
+
 SHORT = 12
 SEED = 12  # kills nearly everything there is, and once all of it
 

@@ -16,6 +16,8 @@ from tests.proofs.crash.audit import Auditor
 from tests.proofs.crash.model import Asker, Node, State, Stream, Violation
 from tests.proofs.crash.torture import Torture
 
+pytestmark = pytest.mark.engines
+
 KILLS = 12
 SEED = 1
 

@@ -21,6 +21,8 @@ from tests.proofs.differential.run import (
 )
 from tests.proofs.linearizability.broken import Honest, Proxy, Seen
 
+pytestmark = pytest.mark.engines
+
 CLIENTS = 4
 
 

@@ -12,6 +12,8 @@ from tests.proofs.fuzz.campaign import fuzz
 from tests.proofs.fuzz.guard import Guard, Harmed
 from tests.servers import EmbeddedServer
 
+pytestmark = pytest.mark.engines
+
 BYTES = 300_000
 
 

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import require_service
 from tests.proofs.kazoo_suite.__main__ import describe, run
 from tests.proofs.kazoo_suite.known import judge, reasons
 from tests.proofs.kazoo_suite.suite import Outcome
 from tests.proofs.kazoo_suite.workshop import WorkshopMissing, workshop_python
+
+pytestmark = pytest.mark.engines
 
 # Most of the client's tests and the recipes'; without those that wait for a time-out of seconds, or
 # want a server to be back within five.

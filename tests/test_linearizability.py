@@ -15,6 +15,8 @@ from tests.proofs.linearizability.invent import FAULTS, invent
 from tests.proofs.linearizability.run import watch_registers
 from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperServer
 
+pytestmark = pytest.mark.engines
+
 SEED = 20_240_117
 CLIENTS = 6
 

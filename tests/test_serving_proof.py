@@ -8,6 +8,8 @@ import pytest
 
 from tests.proofs.serving.campaign import Campaign, Plan
 
+pytestmark = pytest.mark.engines
+
 
 def test_no_request_fails_while_replicas_die_and_versions_come_and_go(tmp_path: Path) -> None:
     kinds = ("server", "gateway", "supervisor")

@@ -16,6 +16,8 @@ from tests.proofs.training.campaign import Campaign, Plan
 from tests.proofs.training.judging import Consumed, Violation
 from tests.proofs.training.schedules import KINDS, MODELS, schedule
 
+pytestmark = pytest.mark.engines
+
 SHORT = 2
 SEED = 1
 

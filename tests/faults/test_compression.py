@@ -11,6 +11,8 @@ import pytest
 from holdfast.control.views import assign
 from tests.faults.training_stage import Host, TrainingStage, hosted
 
+pytestmark = pytest.mark.engines
+
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:

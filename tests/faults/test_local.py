@@ -14,6 +14,8 @@ import pytest
 from holdfast.control.views import assign
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
 
+pytestmark = pytest.mark.engines
+
 SETTINGS = {"local_steps": "3", "outer_lr": "0.8", "outer_momentum": "0.5"}
 EPOCHS = 30
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from holdfast.control.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.proofs.control import checks
@@ -15,6 +17,8 @@ from tests.proofs.control.counting import Counting, finish, words_of
 from tests.proofs.control.events import Event, Freed, Process, Status, View
 from tests.proofs.control.scene import Scene, played
 from tests.proofs.control.stage import Stage
+
+pytestmark = pytest.mark.engines
 
 ROOMS = {"a": 5.0, "b": 5.0}
 EXPERIMENT = Counting("experiment", 20, (2, 10), 2_000, 20, 3, every_steps=100)
