@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator, Sized
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 from torch.utils.data._utils import worker as loading
 
 from holdfast.train.chance import drawn, seed_everything
@@ -72,7 +78,7 @@ class Fetcher:
 
     def get(self, ticket: Ticket) -> Any:
         if self._loader is None:
-            return self._collate(fetch(self._data, ticket))
+            return self._whole(ticket) or self._collate(fetch(self._data, ticket))
         if next(self._expected, None) != ticket:
             self._plan.tickets = lambda: self._upcoming(ticket)
             self._expected = self._upcoming(ticket)
@@ -81,6 +87,18 @@ class Fetcher:
         found, data = next(self._ahead)
         assert found == ticket, f"{found} was fetched where {ticket} was due"
         return data
+
+    def _whole(self, ticket: Ticket) -> list[torch.Tensor] | None:
+        """The batch in one go, where the samples are rows of tensors and are put together as ever:
+        the same values as one by one, without a call for each."""
+        if type(self._data) is not TensorDataset or self._collate is not default_collate:
+            return None
+        tensors = self._data.tensors
+        if any(tensor.layout != torch.strided for tensor in tensors):
+            return None
+        seed_everything(ticket.seed)
+        rows = torch.tensor(ticket.samples)
+        return [tensor.index_select(0, rows.to(tensor.device)) for tensor in tensors]
 
     def drawn_twice(self, ticket: Ticket) -> tuple[bytes, bytes] | tuple[()]:
         """Where the generators stand after each of two fetches in this process. Nothing if the data

@@ -12,10 +12,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset, default_collate
 
 from holdfast import train
 from holdfast.train import Run, Sharded, WeightedSampler, checked, digests_of
 from holdfast.train.data.digests import Damaged, sample_digest
+from holdfast.train.data.fetching import Fetcher
+from holdfast.train.data.order import Ticket
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
@@ -237,3 +240,12 @@ def test_a_second_argument_with_a_default_is_not_taken_for_the_start(folder: lis
 
     data = Sharded(folder, read=read)
     assert len(list(data.enter(0, 1, 0, 0, at=25, mark=(2, 20)))) == 15
+
+
+def test_rows_of_tensors_are_fetched_in_one_go_with_the_values_that_they_have_one_by_one() -> None:
+    data = TensorDataset(torch.randn(9, 3), torch.arange(9), torch.randn(9, 2, 2).double())
+    ticket = Ticket(0, 0, 0, 0, (7, 2, 2, 8), seed=1)
+    whole = Fetcher(data, lambda first: iter((first,))).get(ticket)
+    singly = default_collate([data[sample] for sample in ticket.samples])
+    assert [each.dtype for each in whole] == [each.dtype for each in singly]
+    assert all(map(torch.equal, whole, singly))
