@@ -39,7 +39,6 @@ from holdfast.wire.probes import variable_of, with_ports
 
 _NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
-SERVING_NAME: Final = "serving"  # where replicas of this machine share what they have fetched
 
 log = logs.get(__name__)
 
@@ -208,9 +207,8 @@ class Launcher:
     ) -> dict[str, Any]:
         """The same for a worker with a user of its own: of what is root's it sees what it needs."""
         python = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
+        # Nothing else: what replicas of other queues load from `serving/` would be theirs to change.
         shared = [Path(one) for one in self._place.stores]
-        if serves(order):
-            shared.append(self._folders.home / SERVING_NAME)
         for path in shared:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mapped = [os.path.realpath(path) for path in shared]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
 from holdfast.wire import disk
 from holdfast.wire.certificates import Authority, checked_name
-from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
+from holdfast.wire.errors import Corrupt, Missing, Occupied, Refused, Usage
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
 
 CLUSTER_VARIABLE: Final = "HOLDFAST_CLUSTER"
@@ -204,6 +205,7 @@ def create(folder: Path, **given: str) -> Cluster:
     own folder.
     """
     made = described(folder, **given)
+    _check_owner(made.folder)
     for part in (made.folder, made.run_folder, made.logs_folder, made.nodes_folder):
         disk.make_folder(part, 0o700)
         part.chmod(0o700)  # it may have been there before
@@ -260,6 +262,7 @@ def opened(folder: Path) -> Cluster:
     """The cluster of that folder; `Missing` if it is none."""
     folder = folder.expanduser().absolute()
     path = folder / _FILE
+    _check_owner(folder)
     try:
         fields = json.loads(path.read_text())
         if not isinstance(fields, dict) or not set(fields) >= set(_KEYS):
@@ -277,6 +280,25 @@ def opened(folder: Path) -> Cluster:
         raise Corrupt(
             f"{path} cannot be read", why=str(error), fix="restore it from a backup"
         ) from error
+
+
+def _check_owner(folder: Path) -> None:
+    """What a folder says is wanted is started, with our rights: so it must be ours, or root's."""
+    try:
+        owner = folder.stat().st_uid
+    except OSError:
+        return  # it is not there, or nobody may look: whoever reads it says so
+    if owner in (0, os.geteuid()):
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    raise Refused(
+        f"{folder} belongs to another user, {name}",
+        why="whoever can write to a cluster's folder decides which programs run, with your rights",
+        fix=f"run it as {name}, or choose another folder: --cluster FOLDER",
+    )
 
 
 def find(folder: Path | None = None) -> Cluster:

@@ -80,6 +80,13 @@ def _by_hand(given: argparse.Namespace) -> Options:
     )
 
 
+def _shelf(folder: Path) -> Path:
+    """Where versions' files are kept: replicas of the agent's user share it. One with a user of its
+    own has its own, since what is in there is run."""
+    shared = folder.stat().st_uid == os.geteuid()
+    return (_home(folder) if shared else folder / "work") / _SHELF
+
+
 def _by_agent(service: str, environment: os._Environ[str]) -> Options:
     try:
         folder = Path(environment[talk.FOLDER_VARIABLE])
@@ -90,7 +97,7 @@ def _by_agent(service: str, environment: os._Environ[str]) -> Options:
             service=service,
             coordination=environment[talk.COORDINATION_VARIABLE],
             store=environment[talk.STORE_VARIABLE],
-            shelf=_home(folder) / _SHELF,
+            shelf=_shelf(folder),
             logs=_home(folder) / "logs" / folder.name,
             worker=int(environment[talk.WORKER_VARIABLE]),
             host=environment.get(talk.HOST_VARIABLE, "127.0.0.1"),
