@@ -207,7 +207,7 @@ class Launcher:
     ) -> dict[str, Any]:
         """The same for a worker with a user of its own: of what is root's it sees what it needs."""
         python = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
-        # Nothing else: what replicas of other queues load from `serving/` would be theirs to change.
+        # Not `serving/`: what replicas of other queues load from there would be theirs to change.
         shared = [Path(one) for one in self._place.stores]
         for path in shared:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)

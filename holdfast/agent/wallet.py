@@ -73,8 +73,8 @@ class Wallet:
         return self.papers.identity.peer.renewal_s()
 
     def store(self, papers: Papers) -> None:
-        for folder in (self._path.parent.parent, self._path.parent):
-            make_folder(folder, 0o700)
+        make_folder(self._path.parent, 0o700)
+        self._path.parent.parent.chmod(0o700)  # made on the way, for whoever that is
         identity = papers.identity
         body = {key: base64.b64encode(getattr(identity, key)).decode() for key in _KEYS}
         write_private(self._path, json.dumps(body | {"token": papers.token}).encode())

@@ -1,4 +1,4 @@
-"""A cluster's folder of another user is not used: what it says is wanted would run with our rights."""
+"""A folder of another user is not used: what it says is wanted would run with our rights."""
 
 from __future__ import annotations
 
