@@ -34,7 +34,7 @@ from holdfast.wire.limits import UPDATE_FAILURES_MAX
 # Room, shares and what lies between machines are counted for the whole job, not for each replica.
 _KEPT = ("name", "queue", "mode", "resources", "lanes", "network")
 # What is decided anew at each look; no replica is started by it.
-_AT_ONCE = ("workers_min", "workers_max", "priority", "restart", "deadline_s", "notify")
+_AT_ONCE = ("workers_min", "workers_max", "priority", "restart", "deadline_s")
 _CHECKPOINTS = ("checkpoint",)
 
 

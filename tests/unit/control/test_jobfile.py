@@ -48,7 +48,6 @@ settings:
 deadline: 2h
 silence: 90s
 network: trusted
-notify: [ops@example.org]
 ports: {http: 8080, admin: free}
 live: {http: /alive, every: 1s, timeout: 500ms, failures: 4}
 """
@@ -72,7 +71,6 @@ def test_every_key_is_read() -> None:
         deadline_s=7_200.0,
         silence_s=90.0,
         network=Network.TRUSTED,
-        notify=("ops@example.org",),
         ports={"http": 8080, "admin": 0},
         live=Probe(ProbeKind.HTTP, "http", "/alive", (), 1.0, 0.5, 4),
     )
@@ -108,7 +106,7 @@ MISTAKES = {
     "resources:\n  mem: 4GiB": ("line 4", "`resources.mem`", "did you mean `memory`?"),
     "resources:\n  gpus: 1": ("line 4", "did you mean `gpu`?"),
     "checkpoint: {evry: 5m}": ("did you mean `every`?",),
-    "xyzzy: 1": ("line 3", "known here: name, queue"),
+    "xyzzy: 1": ("line 3", "known here: name, command"),
     "name: b": ("line 3", "`name` is given twice", "line 1", "remove one"),
     "resources: {cpu: 1, cpu: 2}": ("`resources.cpu` is given twice",),
     "settings: {lr: 1, lr: 2}": ("`settings.lr` is given twice",),
@@ -143,7 +141,7 @@ MISTAKES = {
     "settings: [1]": ("`settings` should be a mapping",),
     "settings: {lr: [1]}": ("`settings.lr` should be a single value",),
     "settings: {'a b': 1}": ("`settings.a b` should be named by letters",),
-    "notify: ops": ("`notify` should be a list",),
+    "notify: [ops]": ("`notify` is not a key of a job file",),
     "? [a]\n: 1": ("a key must be a plain word",),
     "<<: {priority: 1}": ("`<<` is not a key",),
     "queue: 'a": ("this is not YAML",),
@@ -234,7 +232,6 @@ def specs(draw: st.DrawFn) -> JobSpec:
         deadline_s=draw(st.none() | seconds),
         silence_s=draw(st.none() | seconds),
         network=draw(st.sampled_from(Network)),
-        notify=tuple(draw(st.lists(words, max_size=3))),
     )
 
 
