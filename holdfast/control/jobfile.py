@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from holdfast.control import jobfile_probes, units
+from holdfast.control import jobfile_environment, jobfile_probes, units
 from holdfast.control.jobfile_tree import (
     COMMAND_SCHEMA,
     NAME,
@@ -378,6 +378,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "network: trusted",
         _words(Network),
     ),
+    **jobfile_environment.KEYS,
     **jobfile_probes.KEYS,
 }
 
@@ -399,7 +400,8 @@ def parse(text: str, source: str) -> JobSpec:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise usage(source, root, "there are fewer lanes than workers", why, fix)
-    jobfile_probes.check(found, lambda what, why, fix: usage(source, root, what, why, fix))
+    for part in (jobfile_probes, jobfile_environment):
+        part.check(found, lambda what, why, fix: usage(source, root, what, why, fix))
     for key in ("deadline", "silence"):
         if key in found:
             found[f"{key}_s"] = found.pop(key)
@@ -408,7 +410,7 @@ def parse(text: str, source: str) -> JobSpec:
 
 def dump(spec: JobSpec) -> str:
     """The file that `parse` reads as this job."""
-    texts = (*spec.command, spec.bundle, *spec.settings.values())
+    texts = (*spec.command, spec.bundle, *spec.settings.values(), *spec.env.values())
     # Unusual line breaks would be folded into spaces; escaped they stay what they are.
     readable = all(text.isprintable() for text in texts)
     return yaml.safe_dump(_plain(spec), sort_keys=False, allow_unicode=readable)
@@ -452,5 +454,5 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["silence"] = units.duration_of(spec.silence_s)
     if spec.network is not Network.ENCRYPTED:
         plain["network"] = spec.network.value
-    plain |= jobfile_probes.plain(spec)
+    plain |= jobfile_probes.plain(spec) | jobfile_environment.plain(spec)
     return plain

@@ -74,6 +74,8 @@ class JobSpec:
     ports: Mapping[str, int] = field(default_factory=dict)  # 0: the agent chooses one
     ready: Probe | None = None
     live: Probe | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)  # variable -> name of a secret
 
     @property
     def fixed_ports(self) -> frozenset[int]:

@@ -45,6 +45,8 @@ SPEC = JobSpec(
     silence_s=90.0,
     ports={"http": 8080, "admin": 0},
     ready=Probe(ProbeKind.HTTP, "http", "/healthz", every_s=1.0, within_s=30.0),
+    env={"STAGE": "test"},
+    secrets={"TOKEN": "hub-token"},
     live=Probe(ProbeKind.EXEC, command=("true", "{port.admin}"), failures=5),
 )
 JOB = Job(

@@ -83,6 +83,9 @@ def test_what_the_parser_writes_is_taken_by_the_schema(spec: JobSpec) -> None:
         "live: link",
         "ports: {http: 99999}",
         "settings: {lr: [1]}",
+        "env: {HOLDFAST_MODE: x}",
+        "env: {TMPDIR: x}",
+        "secrets: {A: 'b c'}",
     ],
 )
 def test_what_is_wrong_is_refused_by_the_parser_and_by_the_schema(added: str) -> None:
