@@ -139,7 +139,7 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
     ]
     if len(failed) >= UPDATE_FAILURES_MAX:
         last = failed[-1]
-        return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason)}"
+        return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason).text}"
     within_s = job.spec.ready_within_s
     for worker in coming:
         if not lasts(sight.living[worker].since_s, within_s, now_s):
