@@ -4,6 +4,7 @@ refused; a field that is not known is passed over, since a newer agent may have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.agent.events import (
@@ -34,6 +35,8 @@ def encode(entry: Entry) -> dict[str, Any]:
         case TermSeen(term):
             return {"kind": "term", "term": term}
         case Accepted(order, slots):
+            # Values of secrets stay in memory: a journal outlives the worker, and is copied.
+            order = replace(order, secrets={})
             return {"kind": "accepted", "order": plain_of(order), "slots": slots._asdict()}
         case Started(key, identity):
             return {"kind": "started", "key": list(key), "identity": list(identity)}

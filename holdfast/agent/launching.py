@@ -112,6 +112,14 @@ class Launcher:
 
     def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
         """Make the worker's folder. Whether it can be warm."""
+        unknown = sorted(order.references.keys() - order.secrets.keys())
+        if unknown:
+            raise Refused(
+                f"the agent was started again before this worker was, and does not know"
+                f" {', '.join(unknown)} any more",
+                why="secrets are kept in no journal",
+                fix="nothing: another worker is started in its place",
+            )
         command = with_ports(order.command, named_ports(order, slots))
         order = replace(order, command=command)
         folder = self._folders.worker(key)
@@ -238,6 +246,7 @@ class Launcher:
         return {
             **ours,
             **order.environment,
+            **order.secrets,
             **{variable_of(name): str(number) for name, number in named.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, sorted(set(slots.gpus)))),
             talk.JOB_VARIABLE: key.job,

@@ -173,6 +173,8 @@ def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[s
         "command": list(spec.command),
         "revision": wanted.revision,
         "settings": dict(spec.settings),
+        "env": dict(spec.env),
+        "secrets": dict(spec.secrets),
         "changed_settings": [
             {"name": each.name, "value": each.value, "at_step": each.at_step, "taken": each.taken}
             for each in given_settings(wanted, working)
@@ -260,6 +262,7 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
             ]
         ),
         ("settings", ", ".join(settings)),
+        *_environment(spec),
         ("command", _shown(spec.command)),
         ("bundle", spec.bundle),
         ("failures", len(wanted.failures) or ""),
@@ -267,6 +270,14 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         ("slowest", _slowest(wanted, working)),
         *(phrases.cause_rows(status.reason) if status.phase.value == "failed" else []),
     ]
+
+
+def _environment(spec: JobSpec) -> list[tuple[str, object]]:
+    """What its workers are told, and which secrets they get: never a secret's value."""
+    told = [f"{name}={value}" for name, value in sorted(spec.env.items())]
+    kept = [f"{name} is {secret}" for name, secret in sorted(spec.secrets.items())]
+    rows = (("env", ", ".join(told)), ("secrets", ", ".join(kept)))
+    return [row for row in rows if row[1]]
 
 
 def _probes(spec: JobSpec) -> str:

@@ -27,6 +27,8 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast submit job.yaml --bundle trainer@3 --wait[/]
 
+  [cyan]holdfast submit --schema > job.schema.json[/]   for editors; docs/job-files.md has all keys
+
 
 [bold]A job file[/]
 
@@ -51,6 +53,25 @@ _UPDATE_S = 3_600.0
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.ASCII | re.DOTALL)
 
 
+def _print_schema(wanted: bool) -> None:
+    if wanted:
+        from holdfast.control.jobfile_schema import json_schema
+
+        output.show_json(json_schema())
+        raise typer.Exit
+
+
+SchemaOption = Annotated[
+    bool,
+    typer.Option(
+        "--schema",
+        help="Print the JSON Schema of job files, for editors.",
+        callback=_print_schema,
+        is_eager=True,
+    ),
+]
+
+
 def submit(
     file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file; - is stdin.")],
     name: Annotated[str | None, typer.Option(help="Another name than the file's.")] = None,
@@ -67,12 +88,14 @@ def submit(
             "--wait", help="Follow it, and end with 0 if it does; if it serves, until it is ready."
         ),
     ] = False,
+    schema: SchemaOption = False,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Submit a job: its code is pushed and pinned, and it starts when there is room."""
     from holdfast.cli import following
 
+    _ = schema  # it is printed already
     spec = _spec(file, name, settings or [])
     base = Path.cwd() if bundle is not None or str(file) == "-" else file.absolute().parent
     with opened(cluster) as found:

@@ -16,6 +16,7 @@ from holdfast.cli import (
     nodes,
     predict,
     queues,
+    secrets,
     serve,
     services,
     sharing,
@@ -54,8 +55,12 @@ _MACHINES: Final[Sequence[_Command]] = (
     (nodes.drain, "drain", nodes.DRAIN_EXAMPLES),
     (nodes.undrain, "undrain", nodes.DRAIN_EXAMPLES),
     (queues.queues, "queues", queues.QUEUES_EXAMPLES),
+    (secrets.secrets, "secrets", secrets.EXAMPLES),
     (sharing.locks, "locks", sharing.LOCKS_EXAMPLES),
 )
+
+
+_GROUPS: Final = ((queues.app, "queue"), (secrets.app, "secret"), (sharing.app, "config"))
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +68,7 @@ def register(app: typer.Typer) -> None:
     for panel, commands, groups in (
         ("Jobs", _JOBS, ((bundle.app, "bundle"),)),
         ("Serving", _SERVING, ((services.keys, "key"),)),
-        ("Machines and queues", _MACHINES, ((queues.app, "queue"), (sharing.app, "config"))),
+        ("Machines and queues", _MACHINES, _GROUPS),
     ):
         for command, name, examples in commands:
             app.command(name, epilog=examples, rich_help_panel=panel)(command)

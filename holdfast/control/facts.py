@@ -180,6 +180,11 @@ class Job:
         return self.before_revision if self.is_halted and self.before else self.revision
 
     @property
+    def wanted_spec(self) -> JobSpec:
+        """What new workers are started by."""
+        return self.before if self.is_halted and self.before else self.spec
+
+    @property
     def is_updating(self) -> bool:
         """Whether some of its replicas are still of another revision, and are to be replaced."""
         if self.is_halted or self.before is None or self.intent is not Intent.RUN:
@@ -227,6 +232,7 @@ class Desired:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     queues: Mapping[str, Queue] = field(default_factory=dict)
     draining_nodes: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()  # their names: nothing is decided by a value
 
 
 @dataclass(frozen=True, slots=True)

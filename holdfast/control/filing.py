@@ -13,13 +13,14 @@ from holdfast.coordination import Fact, Facts, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
-from holdfast.wire.places import JOBS_PATH, QUEUES_PATH
+from holdfast.wire.places import JOBS_PATH, QUEUES_PATH, SECRETS_PATH
 
 ROOT: Final = "/holdfast"
 LEADER: Final = f"{ROOT}/leader"
 NODES: Final = f"{ROOT}/nodes"
 QUEUES: Final = QUEUES_PATH
 DRAINING: Final = f"{ROOT}/draining"
+SECRETS: Final = SECRETS_PATH
 JOBS: Final = JOBS_PATH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -76,6 +77,10 @@ def asked_path(job: str) -> str:
 
 def queue_path(queue: str) -> str:
     return f"{QUEUES}/{queue}"
+
+
+def secret_path(secret: str) -> str:
+    return f"{SECRETS}/{secret}"
 
 
 def check_name(what: str, name: str) -> str:

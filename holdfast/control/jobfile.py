@@ -1,22 +1,28 @@
-"""Job files: YAML in, a checked `JobSpec` out, and back.
-
-The YAML is read as a tree with line numbers, not as Python objects: so a mistake is shown with its
-line, a key that is given twice is seen, and a setting keeps the text that its user wrote.
-`KEYS` is the whole schema.
-"""
+"""Job files: YAML in, a checked `JobSpec` out, and back. `KEYS` is the whole schema: the parser
+reads by it, and `jobfile_schema` makes the page and the schema for editors from it."""
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
 import yaml
 
-from holdfast.control import jobfile_probes, units
+from holdfast.control import jobfile_environment, jobfile_probes, units
+from holdfast.control.jobfile_tree import (
+    COMMAND_SCHEMA,
+    NAME,
+    VALUE_SCHEMA,
+    At,
+    Key,
+    compose,
+    digits,
+    nearest,
+    usage,
+    words_of,
+)
 from holdfast.control.spec import (
     CheckpointPolicy,
     JobSpec,
@@ -25,140 +31,25 @@ from holdfast.control.spec import (
     Resources,
     RestartPolicy,
 )
-from holdfast.wire.errors import Usage
 from holdfast.wire.limits import (
-    JOB_FILE_BYTES_MAX,
     JOB_LANES_MAX,
     JOB_NAME_CHARACTERS_MAX,
     JOB_PRIORITY_MAX,
     JOB_WORKERS_MAX,
 )
 
-# A name becomes a node's, a folder's and a pod's: no slash, no leading dot, nothing to be quoted.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 E = TypeVar("E", bound=Enum)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
-_DURATION_S_MAX: Final = 10 * 365 * 86_400.0
-
-
-class _At:
-    """A value of the file: where it stands, and how it is read. Every reader says what it expected
-    if it finds something else."""
-
-    def __init__(self, source: str, path: str, node: yaml.Node) -> None:
-        self.source = source
-        self.path = path
-        self.node = node
-
-    def wrong(self, expected: str, fix: str = "") -> Usage:
-        return _usage(
-            self.source, self.node, f"`{self.path}` should be {expected}", self._is(), fix
-        )
-
-    def _is(self) -> str:
-        if isinstance(self.node, yaml.MappingNode):
-            return "it is a mapping"
-        if isinstance(self.node, yaml.SequenceNode):
-            return "it is a list"
-        return f"it is {self.node.value!r}" if self.node.value else "it is empty"
-
-    def fields(self, readers: Mapping[str, Callable[[_At], Any]]) -> dict[str, Any]:
-        """Each key through its reader; an unknown or doubled key is an error."""
-        if not isinstance(self.node, yaml.MappingNode):
-            raise self.wrong(f"a mapping with some of: {', '.join(readers)}")
-        found: dict[str, Any] = {}
-        for key, value in self.pairs():
-            if key.node.value not in readers:
-                raise _unknown(self.source, key.node, key.path, readers)
-            found[key.node.value] = readers[key.node.value](value)
-        return found
-
-    def pairs(self) -> list[tuple[_At, _At]]:
-        if not isinstance(self.node, yaml.MappingNode):
-            raise self.wrong("a mapping")
-        pairs: list[tuple[_At, _At]] = []
-        seen: dict[str, int] = {}
-        for key, value in self.node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise _usage(self.source, key, "a key must be a plain word", "", "")
-            path = f"{self.path}.{key.value}" if self.path else key.value
-            if key.value in seen:
-                why = f"it is also in line {seen[key.value]}"
-                raise _usage(
-                    self.source, key, f"`{path}` is given twice", why, "remove one of them"
-                )
-            seen[key.value] = key.start_mark.line + 1
-            pairs.append((_At(self.source, path, key), _At(self.source, path, value)))
-        return pairs
-
-    def items(self, expected: str) -> list[_At]:
-        if not isinstance(self.node, yaml.SequenceNode):
-            raise self.wrong(expected)
-        return [
-            _At(self.source, f"{self.path}[{index}]", item)
-            for index, item in enumerate(self.node.value)
-        ]
-
-    def scalar(self, expected: str) -> str:
-        """The text of a single value, whatever YAML takes it for."""
-        if not isinstance(self.node, yaml.ScalarNode) or self.node.tag.endswith(":null"):
-            raise self.wrong(expected)
-        return str(self.node.value)
-
-    def text(self) -> str:
-        value = self.scalar("text")
-        if not self.node.tag.endswith(":str"):
-            raise self.wrong("text", f"put it in quotes: {self.path}: '{value}'")
-        return value
-
-    def whole(self, least: int, most: int) -> int:
-        expected = f"a whole number from {least} to {most}"
-        value = self.scalar(expected)
-        if not re.fullmatch(r"-?[0-9]{1,15}", value) or not least <= int(value) <= most:
-            raise self.wrong(expected)
-        return int(value)
-
-    def seconds(self, *, zero: bool = False) -> float:
-        found = units.seconds_of(self.scalar(units.DURATION_EXAMPLE))
-        if found is None:
-            fix = f"say the unit: {self.path}: {self.node.value}s" if _digits(self.node) else ""
-            raise self.wrong(units.DURATION_EXAMPLE, fix)
-        if found > _DURATION_S_MAX or (found < 0.001 and not (zero and found == 0)):
-            raise self.wrong("a duration from 1ms to 3650d")
-        return found
-
-    def name(self) -> str:
-        value = self.text()
-        if not _NAME.fullmatch(value) or len(value) > JOB_NAME_CHARACTERS_MAX:
-            raise self.wrong(
-                f"a name of at most {JOB_NAME_CHARACTERS_MAX} letters, digits, dots, dashes and"
-                " underscores that begins with a letter or digit"
-            )
-        return value
 
 
 # --- the readers of single keys ---------------------------------------------------------------
 
 
-def _command(at: _At) -> tuple[str, ...]:
-    expected = "a command line, or a list of words"
-    if isinstance(at.node, yaml.SequenceNode):
-        words = tuple(item.scalar("a word") for item in at.items(expected))
-    else:
-        try:
-            words = tuple(shlex.split(at.scalar(expected)))
-        except ValueError as error:
-            raise at.wrong(f"{expected}: {error}") from error
-    if not words or not words[0]:
-        raise at.wrong(expected)
-    return words
-
-
-def _workers(at: _At) -> tuple[int, int]:
+def _workers(at: At) -> tuple[int, int]:
     if isinstance(at.node, yaml.ScalarNode):
         count = at.whole(1, JOB_WORKERS_MAX)
         return count, count
-    found = at.fields({"min": _worker_count, "max": _worker_count})
+    found = at.fields(WORKERS)
     least = found.get("min", 1)
     most = found.get("max", least)
     if most < least:
@@ -166,19 +57,19 @@ def _workers(at: _At) -> tuple[int, int]:
     return least, most
 
 
-def _worker_count(at: _At) -> int:
+def _worker_count(at: At) -> int:
     return at.whole(1, JOB_WORKERS_MAX)
 
 
-def _resources(at: _At) -> Resources:
-    found = at.fields({"cpu": _cpu, "memory": _memory, "gpu": lambda gpu: gpu.whole(0, 1_024)})
+def _resources(at: At) -> Resources:
+    found = at.fields(RESOURCES)
     room = Resources(found.get("cpu", 1.0), found.get("memory", 0), found.get("gpu", 0))
     if room == Resources():
         raise at.wrong("something that a worker needs: cpu, memory or gpu")
     return room
 
 
-def _cpu(at: _At) -> float:
+def _cpu(at: At) -> float:
     expected = "a number of cores from 0 to 4096, in thousandths at the finest, such as 2 or 0.5"
     value = at.scalar(expected)
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3}0*)?", value, re.ASCII) or float(value) > 4_096:
@@ -186,34 +77,28 @@ def _cpu(at: _At) -> float:
     return float(value)
 
 
-def _memory(at: _At) -> int:
+def _memory(at: At) -> int:
     found = units.bytes_of(at.scalar(units.SIZE_EXAMPLE))
     if found is None:
-        fix = f"say the unit: {at.path}: {at.node.value}GiB" if _digits(at.node) else ""
+        fix = f"say the unit: {at.path}: {at.node.value}GiB" if digits(at.node) else ""
         raise at.wrong(units.SIZE_EXAMPLE, fix)
     return found
 
 
-def _one_of(kind: type[E]) -> Callable[[_At], E]:
+def _one_of(kind: type[E]) -> Callable[[At], E]:
     known = [each.value for each in kind]
 
-    def read(at: _At) -> E:
+    def read(at: At) -> E:
         value = at.scalar(f"one of {', '.join(known)}")
         if value not in known:
-            raise at.wrong(f"one of {', '.join(known)}", _nearest(value, known))
+            raise at.wrong(f"one of {', '.join(known)}", nearest(value, known))
         return kind(value)
 
     return read
 
 
-def _checkpoint(at: _At) -> CheckpointPolicy:
-    found = at.fields(
-        {
-            "every_steps": lambda steps: steps.whole(1, 10**12),
-            "every": lambda every: None if every.node.value == "never" else every.seconds(),
-            "keep": lambda keep: keep.whole(1, 1_000),
-        }
-    )
+def _checkpoint(at: At) -> CheckpointPolicy:
+    found = at.fields(CHECKPOINT)
     if "every" in found:
         found["every_s"] = found.pop("every")
     elif "every_steps" in found:
@@ -221,21 +106,14 @@ def _checkpoint(at: _At) -> CheckpointPolicy:
     return CheckpointPolicy(**found)
 
 
-def _restart(at: _At) -> RestartPolicy:
-    found = at.fields(
-        {
-            "failures_max": lambda count: count.whole(0, 1_000),
-            "backoff": lambda pause: pause.seconds(zero=True),
-            "backoff_max": lambda pause: pause.seconds(zero=True),
-            "forgiven_after": lambda after: after.seconds(),
-        }
-    )
+def _restart(at: At) -> RestartPolicy:
+    found = at.fields(RESTART)
     names = {"backoff": "backoff_s", "backoff_max": "backoff_s_max"}
     names["forgiven_after"] = "forgiven_after_s"
     return RestartPolicy(**{names.get(key, key): value for key, value in found.items()})
 
 
-def _settings(at: _At) -> dict[str, str]:
+def _settings(at: At) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in at.pairs():
         if not _SETTING.fullmatch(key.node.value):
@@ -244,48 +122,286 @@ def _settings(at: _At) -> dict[str, str]:
     return found
 
 
-def _notify(at: _At) -> tuple[str, ...]:
-    return tuple(item.text() for item in at.items("a list of addresses"))
+# --- the keys -----------------------------------------------------------------------------------
 
 
-KEYS: Final[Mapping[str, Callable[[_At], Any]]] = {
-    "name": _At.name,
-    "queue": _At.name,
-    "priority": lambda at: at.whole(-JOB_PRIORITY_MAX, JOB_PRIORITY_MAX),
-    "bundle": _At.text,
-    "command": _command,
-    "lanes": lambda at: at.whole(1, JOB_LANES_MAX),
-    "workers": _workers,
-    "resources": _resources,
-    "mode": _one_of(Mode),
-    "checkpoint": _checkpoint,
-    "restart": _restart,
-    "settings": _settings,
-    "deadline": _At.seconds,
-    "silence": _At.seconds,
-    "notify": _notify,
-    "network": _one_of(Network),
-    "ports": jobfile_probes.ports,
-    "ready": jobfile_probes.ready,
-    "live": jobfile_probes.live,
+def _whole(least: int, most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _words(kind: type[Enum]) -> dict[str, Any]:
+    return {"enum": [each.value for each in kind]}
+
+
+_NAMED: Final = {
+    "type": "string",
+    "pattern": f"^{NAME.pattern}$",
+    "maxLength": JOB_NAME_CHARACTERS_MAX,
 }
+_COUNT: Final = _whole(1, JOB_WORKERS_MAX)
+_CHECKPOINT: Final = CheckpointPolicy()
+_RESTART: Final = RestartPolicy()
+
+WORKERS: Final[Mapping[str, Key]] = {
+    "min": Key(
+        lambda at: at.whole(1, JOB_WORKERS_MAX),
+        "whole number",
+        "1",
+        "It does not start with fewer.",
+        "workers: {min: 2, max: 8}",
+        _COUNT,
+    ),
+    "max": Key(
+        lambda at: at.whole(1, JOB_WORKERS_MAX),
+        "whole number",
+        "`min`",
+        "It has so many while there is room.",
+        "workers: {min: 2, max: 8}",
+        _COUNT,
+    ),
+}
+RESOURCES: Final[Mapping[str, Key]] = {
+    "cpu": Key(
+        _cpu,
+        "number",
+        "1",
+        "Cores, in thousandths at the finest.",
+        "resources: {cpu: 0.5}",
+        {"type": "number", "minimum": 0, "maximum": 4_096},
+    ),
+    "memory": Key(
+        _memory,
+        "size",
+        "no bound",
+        "A worker that takes more is ended.",
+        "resources: {memory: 4GiB}",
+        {"type": "string", "pattern": units.SIZE_PATTERN},
+    ),
+    "gpu": Key(
+        lambda at: at.whole(0, 1_024),
+        "whole number",
+        "0",
+        "GPUs of its own; others are hidden from it.",
+        "resources: {gpu: 1}",
+        _whole(0, 1_024),
+    ),
+}
+CHECKPOINT: Final[Mapping[str, Key]] = {
+    "every_steps": Key(
+        lambda at: at.whole(1, 10**12),
+        "whole number",
+        "none",
+        "One each so many steps. Alone it means: none by time.",
+        "checkpoint: {every_steps: 500}",
+        _whole(1, 10**12),
+    ),
+    "every": Key(
+        lambda at: None if at.node.value == "never" else at.seconds(),
+        "duration, or `never`",
+        units.duration_of(_CHECKPOINT.every_s or 0.0),
+        "One after so much time. With `every_steps`: whichever comes first.",
+        "checkpoint: {every: 10m}",
+        {"type": "string", "pattern": f"{units.DURATION_PATTERN}|^never$"},
+    ),
+    "keep": Key(
+        lambda at: at.whole(1, 1_000),
+        "whole number",
+        f"{_CHECKPOINT.keep}",
+        "How many of the newest stay.",
+        "checkpoint: {keep: 5}",
+        _whole(1, 1_000),
+    ),
+}
+RESTART: Final[Mapping[str, Key]] = {
+    "failures_max": Key(
+        lambda at: at.whole(0, 1_000),
+        "whole number",
+        f"{_RESTART.failures_max}",
+        "So many failures in a row end the job. A killed process or a lost machine is none.",
+        "restart: {failures_max: 5}",
+        _whole(0, 1_000),
+    ),
+    "backoff": Key(
+        lambda at: at.seconds(zero=True),
+        "duration",
+        units.duration_of(_RESTART.backoff_s),
+        "The pause after the first failure; it doubles with each.",
+        "restart: {backoff: 2s}",
+        units.DURATION_SCHEMA,
+    ),
+    "backoff_max": Key(
+        lambda at: at.seconds(zero=True),
+        "duration",
+        units.duration_of(_RESTART.backoff_s_max),
+        "The longest pause.",
+        "restart: {backoff_max: 5m}",
+        units.DURATION_SCHEMA,
+    ),
+    "forgiven_after": Key(
+        At.seconds,
+        "duration",
+        units.duration_of(_RESTART.forgiven_after_s),
+        "After so long without a failure, and with progress, counting begins anew.",
+        "restart: {forgiven_after: 1h}",
+        units.DURATION_SCHEMA,
+    ),
+}
+KEYS: Final[Mapping[str, Key]] = {
+    "name": Key(
+        At.name,
+        "name",
+        "must be there",
+        "What commands call it. It is free again when the job has ended and was removed.",
+        "name: mnist",
+        _NAMED,
+    ),
+    "command": Key(
+        words_of,
+        "text, or list of words",
+        "must be there",
+        "What each worker runs: split into words as a shell does, but run without one. "
+        "`{port.NAME}` is the number of a port.",
+        "command: python train.py --epochs 3",
+        COMMAND_SCHEMA,
+    ),
+    "bundle": Key(
+        At.text,
+        "text",
+        "none: an empty folder",
+        "The code: a folder beside the job file, or a bundle `NAME`, `NAME@3` or `sha256:…`.",
+        "bundle: .",
+        {"type": "string"},
+    ),
+    "mode": Key(
+        _one_of(Mode),
+        "one of " + ", ".join(f"`{each.value}`" for each in Mode),
+        "`sync`",
+        "How workers of a training combine their work ([modes](modes.md)); `serve`: each worker is "
+        "a replica, kept alive for itself ([programs](programs.md)).",
+        "mode: serve",
+        _words(Mode),
+    ),
+    "workers": Key(
+        _workers,
+        "whole number, or mapping",
+        "1",
+        "How many processes. One number is both bounds.",
+        "workers: {min: 1, max: 4}",
+        _COUNT,
+        WORKERS,
+    ),
+    "lanes": Key(
+        lambda at: at.whole(1, JOB_LANES_MAX),
+        "whole number",
+        "as many as `workers` may be; 1 if it serves",
+        "The parts that a step is computed in, whoever holds them; at least one for each worker.",
+        "lanes: 16",
+        _whole(1, JOB_LANES_MAX),
+    ),
+    "resources": Key(
+        _resources,
+        "mapping",
+        "one core",
+        "What each worker needs, and is held to.",
+        "resources: {cpu: 2, memory: 4GiB, gpu: 1}",
+        {},
+        RESOURCES,
+    ),
+    "queue": Key(
+        At.name,
+        "name",
+        "`default`",
+        "Whose share of the machines it takes: `holdfast queues`.",
+        "queue: research",
+        _NAMED,
+    ),
+    "priority": Key(
+        lambda at: at.whole(-JOB_PRIORITY_MAX, JOB_PRIORITY_MAX),
+        "whole number",
+        "0",
+        "Higher goes first, and may take room from lower ones of its queue.",
+        "priority: 5",
+        _whole(-JOB_PRIORITY_MAX, JOB_PRIORITY_MAX),
+    ),
+    "settings": Key(
+        _settings,
+        "mapping of single values",
+        "none",
+        "What a training reads as its settings; `holdfast set` changes them while it runs.",
+        "settings: {lr: 0.01}",
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{_SETTING.pattern}$"},
+            "additionalProperties": VALUE_SCHEMA,
+        },
+    ),
+    "checkpoint": Key(
+        _checkpoint,
+        "mapping",
+        "every 5 minutes",
+        "When a training is saved.",
+        "checkpoint: {every: 10m, keep: 5}",
+        {},
+        CHECKPOINT,
+    ),
+    "restart": Key(
+        _restart,
+        "mapping",
+        "three failures in a row end it",
+        "What happens when its own code fails.",
+        "restart: {failures_max: 5, backoff: 2s}",
+        {},
+        RESTART,
+    ),
+    "deadline": Key(
+        At.seconds,
+        "duration",
+        "none",
+        "Not done so long after it was submitted, it is ended as failed.",
+        "deadline: 12h",
+        units.DURATION_SCHEMA,
+    ),
+    "silence": Key(
+        At.seconds,
+        "duration",
+        "half an hour",
+        "A worker that told of its progress once, and then not for so long, has hung: it is ended "
+        "and started again ([programs](programs.md)).",
+        "silence: 90s",
+        units.DURATION_SCHEMA,
+    ),
+    "network": Key(
+        _one_of(Network),
+        "one of " + ", ".join(f"`{each.value}`" for each in Network),
+        "`encrypted`",
+        "`trusted`: workers of a training speak without TLS between machines.",
+        "network: trusted",
+        _words(Network),
+    ),
+    **jobfile_environment.KEYS,
+    **jobfile_probes.KEYS,
+}
+
+
+REQUIRED: Final = ("name", "command")
 
 
 def parse(text: str, source: str) -> JobSpec:
     """The job that a file describes. `Usage`, with the line, for whatever is wrong with it."""
-    root = _compose(text, source)
-    found = _At(source, "", root).fields(KEYS)
-    for key in ("name", "command"):
+    root = compose(text, source)
+    found = At(source, "", root).fields(KEYS)
+    for key in REQUIRED:
         if key not in found:
             why = "every job needs a name and a command"
-            raise _usage(source, root, f"`{key}` is missing", why, f"add a line: {key}: ...")
+            raise usage(source, root, f"`{key}` is missing", why, f"add a line: {key}: ...")
     least, most = found.pop("workers", (1, 1))
     lanes = found.pop("lanes", most if found.get("mode") is not Mode.SERVE else 1)
     if lanes < most and found.get("mode") is not Mode.SERVE:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
-        raise _usage(source, root, "there are fewer lanes than workers", why, fix)
-    jobfile_probes.check(found, lambda what, why, fix: _usage(source, root, what, why, fix))
+        raise usage(source, root, "there are fewer lanes than workers", why, fix)
+    for part in (jobfile_probes, jobfile_environment):
+        part.check(found, lambda what, why, fix: usage(source, root, what, why, fix))
     for key in ("deadline", "silence"):
         if key in found:
             found[f"{key}_s"] = found.pop(key)
@@ -294,7 +410,7 @@ def parse(text: str, source: str) -> JobSpec:
 
 def dump(spec: JobSpec) -> str:
     """The file that `parse` reads as this job."""
-    texts = (*spec.command, spec.bundle, *spec.settings.values(), *spec.notify)
+    texts = (*spec.command, spec.bundle, *spec.settings.values(), *spec.env.values())
     # Unusual line breaks would be folded into spaces; escaped they stay what they are.
     readable = all(text.isprintable() for text in texts)
     return yaml.safe_dump(_plain(spec), sort_keys=False, allow_unicode=readable)
@@ -329,7 +445,6 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
             "forgiven_after": units.duration_of(restart.forgiven_after_s),
         },
         "settings": dict(spec.settings),
-        "notify": list(spec.notify),
     }
     if checkpoint.every_steps is None:
         del plain["checkpoint"]["every_steps"]
@@ -339,50 +454,5 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["silence"] = units.duration_of(spec.silence_s)
     if spec.network is not Network.ENCRYPTED:
         plain["network"] = spec.network.value
-    plain |= jobfile_probes.plain(spec)
+    plain |= jobfile_probes.plain(spec) | jobfile_environment.plain(spec)
     return plain
-
-
-# --- the tree and its mistakes ----------------------------------------------------------------
-
-
-def _compose(text: str, source: str) -> yaml.Node:
-    if len(text.encode(errors="replace")) > JOB_FILE_BYTES_MAX:
-        raise Usage(
-            f"{source} is too large for a job file",
-            why=f"it has more than {JOB_FILE_BYTES_MAX} bytes",
-            fix="put data into the bundle, and name it in the command",
-        )
-    try:
-        root: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}, line {mark.line + 1}" if mark else source
-        problem = getattr(error, "problem", None) or type(error).__name__
-        raise Usage(f"{where}: this is not YAML", why=str(problem), fix=_YAML_FIX) from error
-    if root is None:
-        raise Usage(f"{source} is empty", why="a job needs a name and a command", fix=_YAML_FIX)
-    return root
-
-
-_YAML_FIX: Final = "a job file has lines such as `name: my-job` and `command: python train.py`"
-
-
-def _usage(source: str, node: yaml.Node, what: str, why: str, fix: str) -> Usage:
-    return Usage(f"{source}, line {node.start_mark.line + 1}: {what}", why=why, fix=fix)
-
-
-def _unknown(source: str, node: yaml.Node, path: str, known: Mapping[str, object]) -> Usage:
-    what = f"`{path}` is not a key of a job file"
-    return _usage(
-        source, node, what, f"known here: {', '.join(known)}", _nearest(node.value, known)
-    )
-
-
-def _nearest(word: str, known: Mapping[str, object] | list[str]) -> str:
-    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f"did you mean `{near[0]}`?" if near else ""
-
-
-def _digits(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.value.replace(".", "", 1).isdigit()

@@ -4,28 +4,29 @@ and `live`. `jobfile` reads the rest."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from holdfast.control import units
+from holdfast.control.jobfile_tree import COMMAND_SCHEMA, At, Key, words_of
 from holdfast.control.spec import JobSpec, Mode
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import (
     JOB_PORTS_MAX,
+    PROBE_EVERY_S,
     PROBE_EVERY_S_MAX,
     PROBE_EVERY_S_MIN,
+    PROBE_FAILURES,
     PROBE_FAILURES_MAX,
+    PROBE_TIMEOUT_S,
     PROBE_TIMEOUT_S_MAX,
     PROBE_TIMEOUT_S_MIN,
+    REPLICA_READY_S,
 )
 from holdfast.wire.probes import Probe, ProbeKind, ports_in, variable_of
-
-if TYPE_CHECKING:
-    from holdfast.control.jobfile import _At as At
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
 _FREE: Final = "free"
@@ -73,29 +74,18 @@ def ready(at: At) -> Probe:
     """When a replica is ready; `link`: it says so itself."""
     if isinstance(at.node, yaml.ScalarNode) and at.node.value == ProbeKind.LINK.value:
         return Probe(ProbeKind.LINK)
-    return _probe(at, {"within": lambda within: within.seconds()})
+    return _probe(at, READY)
 
 
 def live(at: At) -> Probe:
     """Whether a worker still does its work."""
-    return _probe(at, {})
+    return _probe(at, PROBE)
 
 
-def _probe(at: At, more: Mapping[str, Callable[[At], Any]]) -> Probe:
+def _probe(at: At, keys: Mapping[str, Key]) -> Probe:
     if not isinstance(at.node, yaml.MappingNode):
         raise at.wrong(_FORM)
-    found = at.fields(
-        {
-            "http": _path,
-            "tcp": _port,
-            "exec": _words,
-            "port": _port,
-            "every": lambda every: _seconds(every, PROBE_EVERY_S_MIN, PROBE_EVERY_S_MAX),
-            "timeout": lambda most: _seconds(most, PROBE_TIMEOUT_S_MIN, PROBE_TIMEOUT_S_MAX),
-            "failures": lambda count: count.whole(1, PROBE_FAILURES_MAX),
-            **more,
-        }
-    )
+    found = at.fields(keys)
     kinds = [kind for kind in _KINDS if kind in found]
     if len(kinds) != 1:
         raise at.wrong(_FORM)
@@ -127,25 +117,134 @@ def _port(at: At) -> str:
     return str(at.whole(1, 65_535))
 
 
-def _words(at: At) -> tuple[str, ...]:
-    expected = "a command line, or a list of words"
-    if isinstance(at.node, yaml.SequenceNode):
-        words = tuple(item.scalar("a word") for item in at.items(expected))
-    else:
-        try:
-            words = tuple(shlex.split(at.scalar(expected)))
-        except ValueError as error:
-            raise at.wrong(f"{expected}: {error}") from error
-    if not words or not words[0]:
-        raise at.wrong(expected)
-    return words
-
-
 def _seconds(at: At, least: float, most: float) -> float:
     found = at.seconds()
     if not least <= found <= most:
         raise at.wrong(f"from {units.duration_of(least)} to {units.duration_of(most)}")
     return found
+
+
+# --- the keys -----------------------------------------------------------------------------------
+
+_NUMBER_SCHEMA: Final = {"type": "integer", "minimum": 1, "maximum": 65_535}
+_NAME_SCHEMA: Final = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
+_PORT_SCHEMA: Final = {"anyOf": [_NAME_SCHEMA, _NUMBER_SCHEMA]}
+
+PROBE: Final[Mapping[str, Key]] = {
+    "http": Key(
+        _path,
+        "path",
+        "one of `http`, `tcp`, `exec`",
+        "GET: a status from 200 to 399 passes.",
+        "live: {http: /healthz}",
+        {"type": "string", "pattern": "^/[!-~]*$"},
+    ),
+    "tcp": Key(
+        _port,
+        "port",
+        "one of `http`, `tcp`, `exec`",
+        "A connection that is accepted passes.",
+        "live: {tcp: redis}",
+        _PORT_SCHEMA,
+    ),
+    "exec": Key(
+        words_of,
+        "text, or list of words",
+        "one of `http`, `tcp`, `exec`",
+        "A command that ends with status 0 passes; it runs beside the worker.",
+        "live: {exec: test -e ready}",
+        COMMAND_SCHEMA,
+    ),
+    "port": Key(
+        _port,
+        "port",
+        "the one called `http`, or the only one",
+        "Where `http` asks: the name of a port, or a number.",
+        "live: {http: /healthz, port: admin}",
+        _PORT_SCHEMA,
+    ),
+    "every": Key(
+        lambda at: _seconds(at, PROBE_EVERY_S_MIN, PROBE_EVERY_S_MAX),
+        "duration",
+        units.duration_of(PROBE_EVERY_S),
+        "How often it is asked.",
+        "live: {http: /healthz, every: 10s}",
+        units.DURATION_SCHEMA,
+    ),
+    "timeout": Key(
+        lambda at: _seconds(at, PROBE_TIMEOUT_S_MIN, PROBE_TIMEOUT_S_MAX),
+        "duration",
+        units.duration_of(PROBE_TIMEOUT_S),
+        "No answer within this is a failure.",
+        "live: {http: /healthz, timeout: 500ms}",
+        units.DURATION_SCHEMA,
+    ),
+    "failures": Key(
+        lambda at: at.whole(1, PROBE_FAILURES_MAX),
+        "whole number",
+        f"{PROBE_FAILURES}",
+        "So many in a row mean no.",
+        "live: {http: /healthz, failures: 5}",
+        {"type": "integer", "minimum": 1, "maximum": PROBE_FAILURES_MAX},
+    ),
+}
+READY: Final[Mapping[str, Key]] = {
+    **PROBE,
+    "within": Key(
+        At.seconds,
+        "duration",
+        units.duration_of(REPLICA_READY_S),
+        "An update waits so long for a new replica, then it stops.",
+        "ready: {http: /healthz, within: 2m}",
+        units.DURATION_SCHEMA,
+    ),
+}
+KEYS: Final[Mapping[str, Key]] = {
+    "ports": Key(
+        ports,
+        "list of names, or mapping of names to numbers",
+        "none",
+        "Ports that it listens at. A name alone, or with `free`: each worker gets a free one, in "
+        "`HOLDFAST_PORT_NAME` and `{port.NAME}`. With a number a machine holds one worker.",
+        "ports: {http: 8080, admin: free}",
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": _NAME_SCHEMA,
+                    "uniqueItems": True,
+                    "maxItems": JOB_PORTS_MAX,
+                },
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{_NAME.pattern}$"},
+                    "additionalProperties": {"anyOf": [{"const": _FREE}, _NUMBER_SCHEMA]},
+                    "maxProperties": JOB_PORTS_MAX,
+                },
+            ]
+        },
+    ),
+    "ready": Key(
+        ready,
+        "mapping, or `link`",
+        "when `live` passes; without that, when it says so itself, or has run for three seconds",
+        "When a replica is ready. For `mode: serve`.",
+        "ready: {http: /healthz, within: 2m}",
+        {"const": ProbeKind.LINK.value},
+        READY,
+        _KINDS,
+    ),
+    "live": Key(
+        live,
+        "mapping",
+        "none",
+        "Whether a worker still works: when the answer is no it is ended, and replaced.",
+        "live: {http: /healthz, every: 10s, failures: 3}",
+        {},
+        PROBE,
+        _KINDS,
+    ),
+}
 
 
 def check(found: dict[str, Any], wrong: Callable[[str, str, str], Usage]) -> None:

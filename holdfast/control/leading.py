@@ -15,6 +15,7 @@ from holdfast.control.facts import Desired, Observed
 from holdfast.control.ledger import Ledger
 from holdfast.control.manifests import ManifestWriter
 from holdfast.control.outstanding import Outstanding
+from holdfast.control.plans import Plan
 from holdfast.control.reconcile import node_rooms, reconcile
 from holdfast.control.schedule import plan
 from holdfast.coordination import Leadership
@@ -30,10 +31,27 @@ _log = logs.get(__name__)
 def decide(desired: Desired, observed: Observed, now_s: float) -> list[Decision]:
     """What to do next: plan the room, then reconcile. Pure."""
     rooms = node_rooms(desired, observed)
-    planned = plan(list(desired.jobs.values()), rooms, desired.queues, now_s)
+    held = _held(desired)
+    jobs = [job for job in desired.jobs.values() if job.placements or job.name not in held]
+    planned = plan(jobs, rooms, desired.queues, now_s)
+    if held:
+        waiting = {name: replace(planned.of(name), held=held[name]) for name in held}
+        planned = Plan({**planned.jobs, **waiting})
     decisions = reconcile(desired, observed, now_s, planned)
     users = {queue.name: queue.user for queue in desired.queues.values() if queue.user}
     return [_as_its_user(decision, users) for decision in decisions] if users else decisions
+
+
+def _held(desired: Desired) -> dict[str, str]:
+    """The jobs that cannot start a worker now, whatever room there is, and why. Those that have no
+    worker keep no room from others meanwhile."""
+    found = {}
+    for name, job in desired.jobs.items():
+        missing = sorted(set(job.wanted_spec.secrets.values()) - desired.secrets)
+        if missing and not job.status.phase.final:
+            which = " and ".join(missing)
+            found[name] = f"waits for secret {which}: `holdfast secret set {missing[0]}`"
+    return found
 
 
 def _as_its_user(decision: Decision, users: Mapping[str, str]) -> Decision:
@@ -98,12 +116,29 @@ class Term:
                 continue
             if not self._leadership.acting:
                 break
+            sendable = self._with_secrets(decision)
+            if sendable is None:
+                continue  # `_held` says what it waits for
             if self._outstanding.is_new(order):
                 told.setdefault(order.job, []).append(decision)
                 self._log("order", decision)
-            self._agents.order(self._leadership.term, decision)
+            self._agents.order(self._leadership.term, sendable)
             self._outstanding.sent(order, connection, now_s)
         return told
+
+    def _with_secrets(self, decision: Decision) -> Decision | None:
+        """The order with the values that it names, which no log and no history gets to see; None:
+        one of them is gone."""
+        order = decision.command
+        if not isinstance(order, StartWorker) or not order.references:
+            return decision
+        found: dict[str, str] = {}
+        for variable, name in order.references.items():
+            value = self._ledger.secret(name)
+            if value is None:
+                return None
+            found[variable] = value
+        return replace(decision, command=replace(order, secrets=found))
 
     # --- records ----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from holdfast.control.facts import Desired, Job, Queue
 from holdfast.control.filing import Filed
 from holdfast.control.history import Ring
 from holdfast.control.records import apply_record
+from holdfast.control.secret_store import value_from
 from holdfast.coordination import Config, Doubts, Facts, Leadership, Session, Transaction, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.wire import logs
@@ -44,6 +45,7 @@ class Ledger:
         self._filed: dict[str, Filed] = {}
         self._queues: dict[str, Queue] = {}
         self._draining: frozenset[str] = frozenset()
+        self._secrets: dict[str, str] = {}
         self._rings: dict[str, Ring] = {}
         self.unreadable: dict[str, HoldfastError] = {}
 
@@ -51,15 +53,20 @@ class Ledger:
     def desired(self) -> Desired:
         """The snapshot, as a value that does not change."""
         jobs = {name: filed.job for name, filed in sorted(self._filed.items())}
-        return Desired(jobs, dict(self._queues), self._draining)
+        return Desired(jobs, dict(self._queues), self._draining, frozenset(self._secrets))
+
+    def secret(self, name: str) -> str | None:
+        """The value of a secret, for the order that starts a worker."""
+        return self._secrets.get(name)
 
     # --- reading ----------------------------------------------------------------------------
 
     def read(self) -> Desired:
         """Everything anew."""
-        self._doubts.begin((filing.JOBS, filing.QUEUES, filing.DRAINING))
+        self._doubts.begin((filing.JOBS, filing.QUEUES, filing.DRAINING, filing.SECRETS))
         self._filed.clear()
         self._queues.clear()
+        self._secrets.clear()
         self._rings.clear()
         self.unreadable.clear()
         return self.refresh()
@@ -106,6 +113,22 @@ class Ledger:
             )
             plain = stamps.decoded(filing.DRAINING, fact.data).value if fact else None
             self._draining = codec.names_from(filing.DRAINING, plain) if fact else frozenset()
+        self._reread_secrets(dirty)
+
+    def _reread_secrets(self, dirty: set[str]) -> None:
+        top = filing.SECRETS
+        names = {path.split("/")[3] for path in dirty if path.startswith(f"{top}/")}
+        if top in dirty:
+            names |= set(self._facts.names(top, self._doubts.watch(top), fresh=True))
+            names |= set(self._secrets)
+        paths = {filing.secret_path(name): name for name in sorted(names)}
+        found = self._facts.read_all(
+            list(paths), {path: self._doubts.watch(path) for path in paths}
+        )
+        for path, name in paths.items():
+            self._secrets.pop(name, None)
+            if path in found:
+                self._secrets[name] = value_from(path, filing.plain(path, found))
 
     def _read_job(self, name: str) -> Filed | Corrupt | None:
         try:

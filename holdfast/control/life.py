@@ -204,6 +204,8 @@ def may_leave(sight: Sight, cause: Departure, now_s: float) -> tuple[bool, str]:
 def status_of(sight: Sight, plan: JobPlan, cause: Departure | None, now_s: float) -> Status:
     """What people are told. The same situation gives the same sentence: no times, no steps."""
     job = sight.job
+    if plan.held:
+        plan = replace(plan, add=(), waits=plan.held)
     if cause is None:
         tell = serving.going if job.spec.serves else _going
         phase, reason = tell(sight, plan, now_s)

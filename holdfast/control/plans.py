@@ -49,12 +49,14 @@ class JobPlan:
     `workers` is how many it has (without draining ones) once `add` and `drain` are done. `waits`
     says what it waits for: never empty if a job that wants to run has none; also set if it has
     fewer than it wants. It holds no times, so that it changes only when the cause does.
+    `held`: why nothing of `add` is placed, though there is room.
     """
 
     workers: int = 0
     add: tuple[Add, ...] = ()
     drain: tuple[Leave, ...] = ()
     waits: str = ""
+    held: str = ""
 
 
 NOTHING = JobPlan()

@@ -201,7 +201,7 @@ def _place_and_drain(
                 reason = f"worker {worker} leaves: {cause.reason} ({why})"
                 yield Decision(Drain(job.name, worker, cause.reason), reason)
         return
-    if sight.last_step is None:
+    if sight.last_step is None and not plan.held:
         worker = job.next_worker
         for add in plan.add[: life.may_start(job, len(plan.add), now_s)]:
             if add.node in observed.nodes:
@@ -209,7 +209,7 @@ def _place_and_drain(
                 placed = Placement(worker, add.node, since_s=now_s, revision=revision)
                 yield Decision(Place(job.name, placed), f"worker {worker}: {add.reason}")
                 worker += 1
-    if job.is_updating:
+    if job.is_updating and not plan.held:
         yield from updating.steps(sight, plan, now_s)
     for out in plan.drain:
         found = sight.living.get(out.worker)
@@ -245,12 +245,14 @@ def _starts(sight: Sight) -> Iterator[Decision]:
             ports=spec.ports,
             ready=spec.ready,
             live=spec.live,
+            references=spec.secrets,
         )
         yield Decision(order, f"worker {worker} is placed on {placement.node}, not reported there")
 
 
 def _environment(spec: JobSpec) -> Mapping[str, str]:
     first = {
+        **spec.env,
         talk.LANES_VARIABLE: str(spec.lanes),
         talk.MODE_VARIABLE: spec.mode.value,
     }

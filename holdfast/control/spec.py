@@ -70,11 +70,12 @@ class JobSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
     deadline_s: float | None = None
     silence_s: float | None = None  # a worker without progress for so long has hung; None: ours
-    notify: tuple[str, ...] = ()
     network: Network = Network.ENCRYPTED
     ports: Mapping[str, int] = field(default_factory=dict)  # 0: the agent chooses one
     ready: Probe | None = None
     live: Probe | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)  # variable -> name of a secret
 
     @property
     def fixed_ports(self) -> frozenset[int]:

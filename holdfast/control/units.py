@@ -18,11 +18,15 @@ _SIZES: Final = {
     "KB": 10**3,
     "B": 1,
 }
-_NUMBER = r"\d{1,18}(?:\.\d{1,22})?"
+_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,22})?"
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|[dhms])", re.ASCII)
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|[dhms]))+", re.ASCII)
 _SIZE = re.compile(rf"({_NUMBER}) ?({'|'.join(_SIZES)})", re.ASCII)
 
+# The same, for the schema of a job file.
+DURATION_PATTERN: Final = f"^{_DURATION.pattern}$"
+DURATION_SCHEMA: Final = {"type": "string", "pattern": DURATION_PATTERN}
+SIZE_PATTERN: Final = f"^{_SIZE.pattern}$"
 DURATION_EXAMPLE: Final = "a duration, such as 90s, 5m or 1h30m"
 SIZE_EXAMPLE: Final = "a size, such as 512MiB or 4GiB"
 

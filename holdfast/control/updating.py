@@ -34,7 +34,7 @@ from holdfast.wire.limits import UPDATE_FAILURES_MAX
 # Room, shares and what lies between machines are counted for the whole job, not for each replica.
 _KEPT = ("name", "queue", "mode", "resources", "lanes", "network")
 # What is decided anew at each look; no replica is started by it.
-_AT_ONCE = ("workers_min", "workers_max", "priority", "restart", "deadline_s", "notify")
+_AT_ONCE = ("workers_min", "workers_max", "priority", "restart", "deadline_s")
 _CHECKPOINTS = ("checkpoint",)
 
 
@@ -139,7 +139,7 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
     ]
     if len(failed) >= UPDATE_FAILURES_MAX:
         last = failed[-1]
-        return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason)}"
+        return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason).text}"
     within_s = job.spec.ready_within_s
     for worker in coming:
         if not lasts(sight.living[worker].since_s, within_s, now_s):

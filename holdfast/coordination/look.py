@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.coordination.session import Session
 from holdfast.wire import limits
 from holdfast.wire.errors import TerminalError, Usage
+from holdfast.wire.places import SECRETS_PATH
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]
                 node.czxid,
                 bool(node.owner),
                 len(node.data),
-                _text(node.data),
+                "(hidden)" if f"{SECRETS_PATH}/" in here else _text(node.data),
             )
         )
         if level < depth:

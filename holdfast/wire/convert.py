@@ -201,6 +201,8 @@ def _start_message(order: StartWorker) -> pb.Start:
         ports=dict(order.ports),
         ready=_probe_message(order.ready),
         live=_probe_message(order.live),
+        references=dict(order.references),
+        secrets=dict(order.secrets),
     )
 
 
@@ -269,6 +271,8 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         ports=dict(start.ports),
         ready=_probe_from(start.ready) if start.HasField("ready") else None,
         live=_probe_from(start.live) if start.HasField("live") else None,
+        references=dict(start.references),
+        secrets=dict(start.secrets),
     )
 
 

@@ -48,7 +48,8 @@ class StartWorker:
     agent's own bound. `secret` is the job's: nothing decides by it, so it is put in when the order
     is sent. `queue`: whose locks and values it may share; empty: none. `user`: whom it runs as;
     empty: as the agent does. `ports`: by name, the number that it listens at; 0: the agent chooses
-    one."""
+    one. `references`: variables of its environment, and the secret that each is; `secrets` has the
+    values, also put in when the order is sent, and kept in no journal."""
 
     node: str
     job: str
@@ -64,6 +65,8 @@ class StartWorker:
     ports: Mapping[str, int] = field(default_factory=dict)
     ready: Probe | None = None
     live: Probe | None = None
+    references: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ LEADER_PATH: Final = "/holdfast/leader"
 CONTACT_PATH: Final = f"{LEADER_PATH}/contact"
 JOBS_PATH: Final = "/holdfast/jobs"
 QUEUES_PATH: Final = "/holdfast/queues"
+SECRETS_PATH: Final = "/holdfast/secrets"
 NODES_PATH: Final = "/holdfast/nodes"
 GATEWAYS_PATH: Final = "/holdfast/gateways"
 # Below these a worker may read and write with its own, lesser credential: what it publishes, and

@@ -42,6 +42,12 @@ JOB_PRIORITY_MAX: Final = 1_000
 # What one view can list within a frame of the coordination plane.
 JOB_WORKERS_MAX: Final = 10_000
 JOB_LANES_MAX: Final = 65_536
+# Each start of a worker carries its environment, and a job's node holds it.
+JOB_ENVIRONMENT_MAX: Final = 64
+JOB_ENVIRONMENT_BYTES_MAX: Final = 16 * 1024
+# A key or a certificate with its chain; a leader holds all of them in memory.
+SECRET_BYTES_MAX: Final = 16 * 1024
+SECRETS_MAX: Final = 1_000
 
 # --- `holdfast run` --------------------------------------------------------------------------
 

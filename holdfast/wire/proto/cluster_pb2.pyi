@@ -198,7 +198,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user", "ports", "ready", "live")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user", "ports", "ready", "live", "references", "secrets")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +213,20 @@ class Start(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ReferencesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SecretsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +238,8 @@ class Start(_message.Message):
     PORTS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
@@ -235,7 +251,9 @@ class Start(_message.Message):
     ports: _containers.ScalarMap[str, int]
     ready: Probe
     live: Probe
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ..., ports: _Optional[_Mapping[str, int]] = ..., ready: _Optional[_Union[Probe, _Mapping]] = ..., live: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
+    references: _containers.ScalarMap[str, str]
+    secrets: _containers.ScalarMap[str, str]
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ..., ports: _Optional[_Mapping[str, int]] = ..., ready: _Optional[_Union[Probe, _Mapping]] = ..., live: _Optional[_Union[Probe, _Mapping]] = ..., references: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("kind", "port", "path", "command", "every_s", "timeout_s", "failures", "within_s")

@@ -43,9 +43,10 @@ SPEC = JobSpec(
     settings={"lr": "0.1", "ß": ""},
     deadline_s=1.7e9,
     silence_s=90.0,
-    notify=("mailto:me@example.org",),
     ports={"http": 8080, "admin": 0},
     ready=Probe(ProbeKind.HTTP, "http", "/healthz", every_s=1.0, within_s=30.0),
+    env={"STAGE": "test"},
+    secrets={"TOKEN": "hub-token"},
     live=Probe(ProbeKind.EXEC, command=("true", "{port.admin}"), failures=5),
 )
 JOB = Job(

@@ -48,9 +48,10 @@ settings:
 deadline: 2h
 silence: 90s
 network: trusted
-notify: [ops@example.org]
 ports: {http: 8080, admin: free}
 live: {http: /alive, every: 1s, timeout: 500ms, failures: 4}
+env: {STAGE: test, LEVEL: 010}
+secrets: {TOKEN: hub-token}
 """
 
 
@@ -72,9 +73,10 @@ def test_every_key_is_read() -> None:
         deadline_s=7_200.0,
         silence_s=90.0,
         network=Network.TRUSTED,
-        notify=("ops@example.org",),
         ports={"http": 8080, "admin": 0},
         live=Probe(ProbeKind.HTTP, "http", "/alive", (), 1.0, 0.5, 4),
+        env={"STAGE": "test", "LEVEL": "010"},
+        secrets={"TOKEN": "hub-token"},
     )
 
 
@@ -108,7 +110,7 @@ MISTAKES = {
     "resources:\n  mem: 4GiB": ("line 4", "`resources.mem`", "did you mean `memory`?"),
     "resources:\n  gpus: 1": ("line 4", "did you mean `gpu`?"),
     "checkpoint: {evry: 5m}": ("did you mean `every`?",),
-    "xyzzy: 1": ("line 3", "known here: name, queue"),
+    "xyzzy: 1": ("line 3", "known here: name, command"),
     "name: b": ("line 3", "`name` is given twice", "line 1", "remove one"),
     "resources: {cpu: 1, cpu: 2}": ("`resources.cpu` is given twice",),
     "settings: {lr: 1, lr: 2}": ("`settings.lr` is given twice",),
@@ -143,7 +145,17 @@ MISTAKES = {
     "settings: [1]": ("`settings` should be a mapping",),
     "settings: {lr: [1]}": ("`settings.lr` should be a single value",),
     "settings: {'a b': 1}": ("`settings.a b` should be named by letters",),
-    "notify: ops": ("`notify` should be a list",),
+    "env: [A]": ("`env` should be a mapping",),
+    "env: {HOLDFAST_MODE: x}": ("`env.HOLDFAST_MODE` should be another", "set by Holdfast"),
+    "env: {TMPDIR: x}": ("set by Holdfast",),
+    "env: {a-b: x}": ("`env.a-b` should be named as an environment variable",),
+    "env: {A: [1]}": ("`env.A` should be a single value",),
+    'env: {A: "\\0"}': ("`env.A` should be text that a process can be given",),
+    f"env: {{A: {'x' * 17_000}}}": ("at most 64 variables with 16384 bytes",),
+    "secrets: {A: 'b c'}": ("`secrets.A` should be a name",),
+    "secrets: {HOLDFAST_A: b}": ("set by Holdfast",),
+    "env: {A: x}\nsecrets: {A: b}": ("A is in `env` and in `secrets`", "remove one"),
+    "notify: [ops]": ("`notify` is not a key of a job file",),
     "? [a]\n: 1": ("a key must be a plain word",),
     "<<: {priority: 1}": ("`<<` is not a key",),
     "queue: 'a": ("this is not YAML",),
@@ -197,7 +209,13 @@ def test_no_text_gives_anything_but_a_job_or_a_usage_error(text: str) -> None:
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+variables = st.from_regex(r"[A-Za-z0-9_]{0,9}", fullmatch=True)
 seconds = st.floats(0.001, 1e8) | st.integers(1, 10**7).map(float)
+
+
+def _may_be(text: str) -> bool:
+    """Whether a process can have it in its environment."""
+    return "\0" not in text
 
 
 @st.composite
@@ -234,7 +252,10 @@ def specs(draw: st.DrawFn) -> JobSpec:
         deadline_s=draw(st.none() | seconds),
         silence_s=draw(st.none() | seconds),
         network=draw(st.sampled_from(Network)),
-        notify=tuple(draw(st.lists(words, max_size=3))),
+        env=draw(st.dictionaries(variables.map("E{}".format), words.filter(_may_be), max_size=3)),
+        secrets=draw(
+            st.dictionaries(variables.map("S{}".format), names.filter(_is_text), max_size=3)
+        ),
     )
 
 

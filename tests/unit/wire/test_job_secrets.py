@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent import entries
+from holdfast.agent.events import Accepted, Slots
 from holdfast.wire import convert, talk
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Usage
@@ -52,3 +55,25 @@ def test_an_order_carries_the_secret_and_does_not_print_it() -> None:
     assert isinstance(found, StartWorker)
     assert found == order and found.secret == order.secret
     assert "5e5e" not in repr(order)
+
+
+def test_values_of_secrets_travel_in_an_order_and_are_in_no_text_and_no_journal() -> None:
+    order = StartWorker(
+        "n1",
+        "job",
+        1,
+        "",
+        ("true",),
+        Resources(1.0),
+        references={"TOKEN": "hub"},
+        secrets={"TOKEN": "xyzzy"},
+    )
+    found = convert.order_from(convert.order_message(order))
+    assert isinstance(found, StartWorker)
+    assert found == order and found.secrets == {"TOKEN": "xyzzy"}
+    assert "xyzzy" not in repr(order)
+    kept = entries.encode(Accepted(order, Slots()))
+    assert "xyzzy" not in json.dumps(kept)
+    again = entries.decode(json.loads(json.dumps(kept)))
+    assert isinstance(again, Accepted)
+    assert again.order.references == {"TOKEN": "hub"} and again.order.secrets == {}
