@@ -61,9 +61,15 @@ class Loop(Iterator[Batch]):
 
     def _give(self, ticket: Ticket | Read) -> Batch:
         rounds, update = self._rounds, self._rounds.position.update
+        rehearses = rounds.rehearses(ticket)
+        if rehearses and ticket.lane and (first := self._source.first(rounds.position)):
+            self._parts.appendleft(ticket)
+            rounds.rehearses_first_lane()
+            batch = self._source.get(first, update)
+            rounds.before_batch(first)
+            return batch
         batch = self._kept or self._source.get(ticket, update)
         self._kept = None
-        rehearses = rounds.rehearses(ticket)
         rounds.after_fetch(ticket, self._source)
         if rehearses:
             mine = batch if self._source.repeats else batch.copied()

@@ -162,6 +162,14 @@ class Source:
         self._place = (epoch, index, at)
         return list(self._numbered(epoch, index, at, lane, size))
 
+    def first(self, position: Position) -> Ticket | None:
+        """The first batch of lane 0 in the position's step, for any worker to compute; None: it has
+        none, or samples cannot be had for the asking."""
+        if not self.repeats or self._order is None:
+            return None
+        place = position.epoch, position.index, self._at(position), 0, self._sizes()
+        return next(self._numbered(*place), None)
+
     def _numbered(self, epoch: int, index: int, at: int, lane: int, size: Size) -> Iterator[Ticket]:
         order, step = self._order, self.taken // self._together
         assert order is not None

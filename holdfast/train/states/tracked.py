@@ -255,7 +255,11 @@ def _parameters_of(optimizer: Optimizer) -> Iterable[nn.Parameter]:
 
 def _set_optimizer(optimizer: Optimizer, value: Mapping[str, Any]) -> None:
     """In place where the tensors are there already. Not `load_state_dict`: that would round what an
-    optimizer keeps in a wider type than its parameter's."""
+    optimizer keeps in a wider type than its parameter's. One that says in words of its own what
+    there is to keep (Lookahead, with the optimizer that it wraps) also reads them itself."""
+    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
+        optimizer.load_state_dict(dict(value))
+        return
     pairs = [(group, each) for group in optimizer.param_groups for each in group["params"]]
     for index, (group, parameter) in enumerate(pairs):
         kept = optimizer.state[parameter]
