@@ -32,11 +32,13 @@ class Loop(Iterator[Batch]):
         rounds = self._rounds
         if not self._entered:
             self._entered = True
-            counting.check(sys._getframe(1))
+            frame = sys._getframe(1)
+            counting.check(frame)
             rounds.outlook, rounds.updates = self._outlook, self._source.updates
             rounds.enter(self._number, self._epochs)
             if rounds.position.loop == self._number:
                 going_on.check(rounds, {"seed": rounds.seed, **self._source.facts})
+                rounds.watch_hooks(counting.names_read(frame), self._source.data)
         rounds.between_batches()
         while not self._left and not self._over():
             if self._parts:

@@ -49,6 +49,7 @@ class Source:
         batch_sampler: Any = None,
     ) -> None:
         kinds.check(data, sampler=sampler, batch_sampler=batch_sampler)
+        self.data = data
         self.updates = updates  # how often each batch is given, one update after the other
         self._update = 0  # the one that batches are given for now
         self._sizes = sizes  # what a step takes now: it may change from one to the next

@@ -19,6 +19,7 @@ from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
 from holdfast.train.hook_reads import HookReads
+from holdfast.train.hook_writes import HookWrites
 from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
@@ -229,6 +230,11 @@ class Rounds:
             self._hook_reads = HookReads([hook for _, hook, _ in self.hooks])
             self._after_meeting()
 
+    def watch_hooks(self, read: frozenset[str], data: object) -> None:
+        """The loop's body reads these names, and its samples come from this."""
+        if self.member.is_shared and self.hooks:
+            self._hook_reads.writes = HookWrites(read, data, self.tracked)
+
     def _new_stepping(self) -> Stepping:
         found = Stepping(self.tracked, self.lanes, self.member, self._code)
         found.on_stray = self._body.stray_gradient
@@ -410,10 +416,12 @@ class Rounds:
         self._body.after_backward()
         if awaits:
             each = range(len(stepping.parameters))
-            self._rehearsal.compare([stepping.printed(number) for number in each], self._names())
+            self._rehearsal.compare(
+                [stepping.printed(number) for number in each], self._trained_names()
+            )
             stepping.prints = None
 
-    def _names(self) -> list[str]:
+    def _trained_names(self) -> list[str]:
         """Those of the parameters that are trained."""
         names = self.tracked.parameter_names()
         return [names[id(parameter)] for parameter in self._at_step().parameters]
@@ -433,7 +441,7 @@ class Rounds:
         if len(step.digests) > 1:
             self.member.diverge()
         if len(step.prints) > 1:
-            rehearsal.agree(step.prints, self._names())
+            rehearsal.agree(step.prints, self._trained_names())
         if not step.count:
             raise Usage("the data has no samples", fix="look at what its files hold")
         self._moved = True
