@@ -4,11 +4,13 @@ A temperature in a global that a hook anneals, labels that a hook writes anew: e
 the hook, so they agree. But it is in no state. Who joins, or begins again after a restart, has the
 value that the script began with, and computes its lanes with that. So where others can join, what a
 hook changes is looked at as often as it runs: of its variables those that the body names, too, and
-of the data set the tensors that the hook names. What is tracked travels, and may be changed.
+of the data set the tensors that the hook names. What is tracked travels, and may be changed; so do
+plain numbers in modules, if a hook sets an attribute of that name (the rate of a dropout).
 """
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
@@ -77,6 +79,17 @@ class HookWrites:
         models = tracked.models.values()
         tensors = [it for m in models for it in (*m.parameters(), *m.buffers())]
         return any(value is it for it in (*groups, *tensors))
+
+
+def stored_by(hook: Any) -> set[str]:
+    """The names of attributes that a hook sets, of whatever it may be."""
+    codes = [each.__code__ for each in _functions(hook)]
+    return {
+        str(each.argval)
+        for code in codes
+        for each in dis.get_instructions(code)
+        if each.opname == "STORE_ATTR"
+    }
 
 
 def _refused(what: str, fix: str) -> Usage:

@@ -19,7 +19,7 @@ from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
 from holdfast.train.hook_reads import HookReads
-from holdfast.train.hook_writes import HookWrites
+from holdfast.train.hook_writes import HookWrites, stored_by
 from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
@@ -228,6 +228,8 @@ class Rounds:
             self._body.open()
             self._rehearsal = Rehearsal()
             self._hook_reads = HookReads([hook for _, hook, _ in self.hooks])
+            for _, hook, _ in self.hooks:
+                self.tracked.carry(stored_by(hook))
             self._after_meeting()
 
     def watch_hooks(self, read: frozenset[str], data: object) -> None:

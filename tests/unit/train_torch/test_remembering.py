@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from holdfast.train import Run, Sharded, counting, rehearsal
 from holdfast.train.hook_reads import HookReads, _print
-from holdfast.train.hook_writes import HookWrites
+from holdfast.train.hook_writes import HookWrites, stored_by
 from holdfast.train.rehearsal import Rehearsal
 from holdfast.train.states import divergence
 from holdfast.train.states.memory import entry, fill
@@ -385,6 +385,24 @@ def test_an_optimizer_with_a_state_dict_of_its_own_is_handed_over_with_it() -> N
     other.adopt(State.of(0, entries), skeletons)
     assert optimizer.slow.tolist() == [3.0, 3.0]
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_the_rate_of_a_dropout_that_a_hook_sets_is_handed_over() -> None:
+    def tracked(rate: float) -> tuple[Tracked, nn.Dropout]:
+        model = nn.Sequential(nn.Linear(2, 1), nn.Dropout(rate))
+        found = Tracked()
+        found.add("model", model)
+
+        def relax(_run: object) -> None:
+            model[1].p = 0.1
+
+        found.carry(stored_by(relax))
+        return found, model[1]  # type: ignore[return-value]
+
+    (one, _), (other, dropout) = tracked(0.3), tracked(0.5)
+    entries, skeletons = one.entries()
+    other.adopt(State.of(0, entries), skeletons)
+    assert dropout.p == 0.3
 
 
 def test_a_parameter_of_no_elements_is_handed_over() -> None:
