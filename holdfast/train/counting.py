@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from types import FrameType
+from types import FrameType, FunctionType
 
 from holdfast.wire.errors import Usage
 
@@ -45,6 +45,43 @@ def check(frame: FrameType) -> None:
             why="it counts the batches of this worker, so it depends on the number of workers",
             fix="use run.completed: the steps that are made, the same everywhere",
         )
+
+
+def names_read(frame: FrameType) -> frozenset[str]:
+    """The variables that the `for` at which this frame is reads for a loss: in its body up to
+    `run.step`, and in functions of the script that it calls there. What it only fills or shows is
+    left out."""
+    loop = _loop_at(frame)
+    if loop is None:
+        return frozenset()
+    found: set[str] = set()
+    for statement in loop.body:
+        if not _is_shown(statement):
+            found |= _loaded(statement)
+        if any(_is_step(node) for node in ast.walk(statement)):
+            break
+    for name in list(found):
+        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        if isinstance(value, FunctionType) and value.__globals__ is frame.f_globals:
+            found |= {*value.__code__.co_names, *value.__code__.co_freevars}
+    return frozenset(found)
+
+
+def _loaded(statement: ast.stmt) -> set[str]:
+    """The names whose values the statement uses. `kept.append(x)` and `kept[i] = x` fill `kept`."""
+    filled: set[int] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+                filled.add(id(called.value))
+        elif isinstance(node, (ast.Assign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                    filled.add(id(target.value))
+    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return {it.id for it in names if isinstance(it.ctx, ast.Load) and id(it) not in filled}
 
 
 def _loop_at(frame: FrameType) -> ast.For | None:

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from holdfast.train.hook_writes import HookWrites
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
 
@@ -36,6 +37,7 @@ class HookReads:
         self._hooks = list(hooks)
         self._before: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # by the hook's number, a variable
+        self.writes: HookWrites | None = None  # what a hook must not change, where others may join
 
     def before(self) -> None:
         """The body is about to run."""
@@ -54,10 +56,10 @@ class HookReads:
         """Run the hook. Raise `Usage` if it has trained by what a body wrote."""
         variable = self._written.get(number)
         if variable is None:
-            hook(given)
+            self._call(hook, given)
             return
         before = _versions(tracked)
-        hook(given)
+        self._call(hook, given)
         if _versions(tracked) != before:
             raise Usage(
                 f"the hook {getattr(hook, '__qualname__', hook)} changes what is trained, and it "
@@ -66,6 +68,12 @@ class HookReads:
                 fix="gather it with run.log(name, value), whose mean over all lanes is in "
                 "run.metrics, or compute it in the hook with run.evaluate",
             )
+
+    def _call(self, hook: Hook, given: Any) -> None:
+        if self.writes is None:
+            hook(given)
+        else:
+            self.writes.run(hook, given, _print)
 
 
 def _versions(tracked: Tracked) -> list[int]:
@@ -112,6 +120,8 @@ def _print(value: Any, depth: int = 0) -> Any:
         return id(value), value._version
     if isinstance(value, nn.Module | Optimizer | ModuleType | type) or callable(value):
         return None
+    if type(value).__module__.startswith("holdfast."):
+        return None  # a run, whose counts are the same everywhere
     if depth >= _DEPTH_MAX:
         return len(value) if isinstance(value, list | deque | dict | set) else None
     if isinstance(value, list | deque | tuple):

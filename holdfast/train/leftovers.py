@@ -53,6 +53,8 @@ class Body:
         self._new = False  # whether it was taken when the step before was complete, just now
         self._names: dict[int, str] = {}  # of parameters, by their identity
         self._parameters: list[nn.Parameter] = []
+        self._tables: list[dict[str, nn.Parameter | None]] = []  # in which modules keep them
+        self._held: list[int] = []  # the parameters of those, by their identity
         self._attributes = Attributes()
         self._buffers = Uncounted()
         self._batches = 0
@@ -73,6 +75,9 @@ class Body:
                 found.setdefault(id(parameter), (f"{title}/{name}", parameter))
         self._names = {each: name for each, (name, _) in found.items()}
         self._parameters = [parameter for _, parameter in found.values()]
+        models = self._tracked.models.values()
+        self._tables = [module._parameters for model in models for module in model.modules()]
+        self._held = self._held_now()
         self._attributes = Attributes(self._tracked.models)
         self._buffers = Uncounted(self._tracked.models)
         for name, thing in self._tracked.objects.items():
@@ -115,6 +120,8 @@ class Body:
         if last or self.looks_closely:
             self._compare()
         if self.looks_closely:
+            if self._held_now() != self._held:
+                self._refuse_other_weights()
             self._attributes.after()
             self._buffers.after()
             if (now := self._where_weights_lie()) != self._addresses:
@@ -183,6 +190,21 @@ class Body:
             why="the body runs once a lane, so each worker would change it another number of times",
             fix="change weights in a hook, run.every(1, hook), or in run.before_update(hook); "
             "nn.functional.embedding(max_norm=...) changes them, too",
+        )
+
+    def _held_now(self) -> list[int]:
+        return [id(each) for table in self._tables for each in table.values()]
+
+    def _refuse_other_weights(self) -> None:
+        models = self._tracked.models.items()
+        now = [(f"{title}/{name}", it) for title, m in models for name, it in m.named_parameters()]
+        other = [name for name, each in now if id(each) not in self._names]
+        raise Usage(
+            f"the loop's body put another tensor into the place of the weight "
+            f"{other[0] if other else 'of a model'}{_at(calling_line(), 'before ')}",
+            why="the optimizer holds the one that was there, so the new one is not trained",
+            fix="compute what the forward pass needs from the weight, or change it in a hook: with "
+            "torch.no_grad(): weight.copy_(...)",
         )
 
     def _refuse_freezing(self) -> None:

@@ -32,11 +32,13 @@ class Loop(Iterator[Batch]):
         rounds = self._rounds
         if not self._entered:
             self._entered = True
-            counting.check(sys._getframe(1))
+            frame = sys._getframe(1)
+            counting.check(frame)
             rounds.outlook, rounds.updates = self._outlook, self._source.updates
             rounds.enter(self._number, self._epochs)
             if rounds.position.loop == self._number:
                 going_on.check(rounds, {"seed": rounds.seed, **self._source.facts})
+                rounds.watch_hooks(counting.names_read(frame), self._source.data)
         rounds.between_batches()
         while not self._left and not self._over():
             if self._parts:
@@ -61,9 +63,15 @@ class Loop(Iterator[Batch]):
 
     def _give(self, ticket: Ticket | Read) -> Batch:
         rounds, update = self._rounds, self._rounds.position.update
+        rehearses = rounds.rehearses(ticket)
+        if rehearses and ticket.lane and (first := self._source.first(rounds.position)):
+            self._parts.appendleft(ticket)
+            rounds.rehearses_first_lane()
+            batch = self._source.get(first, update)
+            rounds.before_batch(first)
+            return batch
         batch = self._kept or self._source.get(ticket, update)
         self._kept = None
-        rehearses = rounds.rehearses(ticket)
         rounds.after_fetch(ticket, self._source)
         if rehearses:
             mine = batch if self._source.repeats else batch.copied()

@@ -5,15 +5,23 @@ time, a cache that the first batch fills) makes a lane's gradient depend on what
 before. All workers still agree on the sum, so no comparison of states shows it: the weights are
 only not those that another number of workers would have come to.
 
-So each worker of a job gives its first batch of a loop twice, and then one of every `EVERY_STEPS`
-steps: the same samples, the same random numbers, buffers as they were. The first time counts for
-nothing. Gradients are compared by two sums each, which are exact and need no room.
+So in the first step of a loop (for each of its updates), and then in one of every `EVERY_STEPS`,
+all workers of a job compute the first batch of lane 0: the same samples, the same random numbers,
+buffers as they were. It counts for nothing. Whoever has the lane does it again for the step, and
+must come to the same; and what each has come to it says with the words of the step, so that all
+find out when it was not the same: a process id, a host name, what this worker computed before.
+Gradients are compared by two sums each, which need no room: exactly in one process, and between
+workers so that another kind of processor, which rounds otherwise, passes.
+
+Data that is read in order, or by loader processes, is not asked for what is another's: there each
+worker gives a batch of its own twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -21,6 +29,8 @@ from torch import nn
 from holdfast.wire.errors import Usage
 
 EVERY_STEPS: Final = 512
+# Of all gradients: how far those of two workers may be from each other, for another rounding.
+_ROUNDING: Final = 0.01
 
 Print = tuple[float, float] | None
 
@@ -31,19 +41,30 @@ class Rehearsal:
     def __init__(self) -> None:
         self.under_way = False  # the body has a batch that counts for nothing
         self._last: int | None = None  # the step of the last one
+        self._updates: set[int] = set()  # of those of a batch, the ones that had theirs
+        self._again = True  # whether the batch comes a second time here
+        self._said: tuple[int, list[Print]] | None = None  # the step, and what lane 0 came to
         self._expected: list[Print] | None = None
         self._fetched: bytes | None = None  # where the generators stood when the batch was there
 
-    def is_due(self, step: int) -> bool:
-        return self._last is None or (step % EVERY_STEPS == 0 and step != self._last)
+    def is_due(self, step: int, update: int = 0) -> bool:
+        return update not in self._updates or (step % EVERY_STEPS == 0 and step != self._last)
 
-    def begin(self, step: int) -> None:
-        self.under_way, self._last = True, step
+    def begin(self, step: int, update: int = 0) -> None:
+        self.under_way, self._last, self._again = True, step, True
+        self._updates.add(update)
 
-    def take(self, parameters: Sequence[nn.Parameter]) -> None:
-        """The gradients are there; they are dropped."""
+    def for_another(self) -> None:
+        """The batch is of lane 0, which is another's, or computed already."""
+        self._again = False
+
+    def take(self, parameters: Sequence[nn.Parameter], *, lane: int) -> None:
+        """The gradients of a batch of this lane are there; they are dropped."""
         self.under_way = False
-        self._expected = [printed(parameter.grad) for parameter in parameters]
+        found = [printed(parameter.grad) for parameter in parameters]
+        self._expected = found if self._again else None
+        if lane == 0 and self._last is not None:
+            self._said = self._last, found
         for parameter in parameters:
             parameter.grad = None
 
@@ -62,6 +83,14 @@ class Rehearsal:
                 "who has asked for it before",
                 fix="cache what is read, and draw anew each time that a sample is asked for",
             )
+
+    def said(self, step: int) -> list[Print] | None:
+        """What lane 0's first batch came to here, for the others; None: it was not computed."""
+        return self._said[1] if self._said is not None and self._said[0] == step else None
+
+    def forget(self) -> None:
+        """What was computed in this step is of no use any more."""
+        self._said = None
 
     @property
     def awaits(self) -> bool:
@@ -82,6 +111,23 @@ class Rehearsal:
                     fix="let it depend on the batch, tracked objects, run.settings and "
                     "run.completed alone; count in a buffer, draw with torch.rand and the like",
                 )
+
+
+def agree(said: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+    """Raise `Usage` if workers came to something else for the same batch."""
+    for other in said[1:]:
+        rows = [(one or (0.0, 0.0), two or (0.0, 0.0)) for one, two in zip(said[0], other)]  # noqa: B905
+        apart = [abs(one[0] - two[0]) + abs(one[1] - two[1]) for one, two in rows]
+        whole = sum(max(one[1], two[1]) for one, two in rows)
+        if math.isfinite(whole) and sum(apart) > _ROUNDING * whole:
+            name = names[apart.index(max(apart))]
+            raise Usage(
+                f"the workers came to different gradients of {name} for one and the same batch",
+                why="the loop's body depends on something that each worker has for itself: its "
+                "process id, its host, an environment variable, what it computed or kept before",
+                fix="let it depend on the batch, tracked objects, run.settings and run.completed "
+                "alone; for chance draw with torch.rand and the like",
+            )
 
 
 def printed(gradient: torch.Tensor | None) -> Print:

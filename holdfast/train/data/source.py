@@ -49,6 +49,7 @@ class Source:
         batch_sampler: Any = None,
     ) -> None:
         kinds.check(data, sampler=sampler, batch_sampler=batch_sampler)
+        self.data = data
         self.updates = updates  # how often each batch is given, one update after the other
         self._update = 0  # the one that batches are given for now
         self._sizes = sizes  # what a step takes now: it may change from one to the next
@@ -161,6 +162,14 @@ class Source:
             return found.reads
         self._place = (epoch, index, at)
         return list(self._numbered(epoch, index, at, lane, size))
+
+    def first(self, position: Position) -> Ticket | None:
+        """The first batch of lane 0 in the position's step, for any worker to compute; None: it has
+        none, or samples cannot be had for the asking."""
+        if not self.repeats or self._order is None:
+            return None
+        place = position.epoch, position.index, self._at(position), 0, self._sizes()
+        return next(self._numbered(*place), None)
 
     def _numbered(self, epoch: int, index: int, at: int, lane: int, size: Size) -> Iterator[Ticket]:
         order, step = self._order, self.taken // self._together

@@ -125,8 +125,8 @@ class Streams:
                 "than when it is read up to there",
                 why="a lane whose worker dies goes on elsewhere, from its position: what is drawn "
                 "or shuffled must not depend on what was read before",
-                fix="draw from random.Random(f'{epoch} {lane} {at}') for each sample or block of "
-                "samples, and let start(lane, lanes, epoch, at) skip to exactly that sample",
+                fix="draw in collate, before which all generators are seeded, or in start(lane, "
+                "lanes, epoch, at) from random.Random(f'{epoch} {lane} {at}') for each sample",
             )
 
     def keep(self, lanes: set[int]) -> None:

@@ -236,7 +236,8 @@ class Mesh:
         return BugError(
             f"worker {peer} sent message {found[0]} of {found[1]} bytes",
             why=f"worker {self.worker} expected message {expected[0]} of {expected[1]} bytes",
-            fix="run all workers of a job with the same code",
+            fix="run all workers of a job with the same code; call run.once, run.evaluate, "
+            "run.publish and the like on every worker, not below `if run.first:`",
         )
 
     def _lost(self, peer: int, why: str) -> PeerLost:

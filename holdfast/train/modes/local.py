@@ -109,8 +109,10 @@ class LaneState(Buffers):
 
     def take(self, spelled: bytes) -> None:
         size = int.from_bytes(spelled[:_SIZE_BYTES], "little")
+        # Nothing is spelled where one worker has all lanes: it kept what lane 0 left.
+        inner = spelled[_SIZE_BYTES + size :] or self._kept
         super().take(spelled[_SIZE_BYTES : _SIZE_BYTES + size])
-        self._adopt_inner(spelled[_SIZE_BYTES + size :])
+        self._adopt_inner(inner)
         self._begun, self._kept = False, b""
 
     def _spelled_inner(self) -> bytes:

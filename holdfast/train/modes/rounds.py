@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from holdfast.train import refusals
+from holdfast.train import refusals, rehearsal
 from holdfast.train.chance import drawn, random_numbers_kept, seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
 from holdfast.train.hook_reads import HookReads
+from holdfast.train.hook_writes import HookWrites, stored_by
 from holdfast.train.leftovers import Body
 from holdfast.train.members.conversation import END, Conversation, known
 from holdfast.train.members.membership import Membership
@@ -92,7 +93,7 @@ class Rounds:
         self._stepping: Stepping | None = None
         self._talk: Conversation | None = None
         self._lane: words.Lane | None = None  # the one whose batches are given out
-        self._lane_number = 0
+        self._lane_number = self._given_lane = 0  # the second: of the batch that is with the user
         self._left = 0  # parts of it that are to come
         self._count = 0  # samples of the batch that is with the user; 0: none is
         self._source: Source | None = None
@@ -227,7 +228,14 @@ class Rounds:
             self._body.open()
             self._rehearsal = Rehearsal()
             self._hook_reads = HookReads([hook for _, hook, _ in self.hooks])
+            for _, hook, _ in self.hooks:
+                self.tracked.carry(stored_by(hook))
             self._after_meeting()
+
+    def watch_hooks(self, read: frozenset[str], data: object) -> None:
+        """The loop's body reads these names, and its samples come from this."""
+        if self.member.is_shared and self.hooks:
+            self._hook_reads.writes = HookWrites(read, data, self.tracked)
 
     def _new_stepping(self) -> Stepping:
         found = Stepping(self.tracked, self.lanes, self.member, self._code)
@@ -259,6 +267,7 @@ class Rounds:
         stale = self.member.renew()
         if stale and self._stepping is not None:
             self._stepping.clear()
+            self._rehearsal.forget()
         self._after_meeting()
 
     def _after_meeting(self) -> None:
@@ -325,9 +334,14 @@ class Rounds:
     def rehearses(self, ticket: Ticket | Read) -> bool:
         """Whether this batch is to be given twice; see `rehearsal`."""
         due = self.mode == "sync" and not self.member.is_alone and not ticket.part
-        if due and not self._rehearsal.awaits and self._rehearsal.is_due(self.member.step):
-            self._rehearsal.begin(self.member.step)
+        place = self.member.step, self.position.update
+        if due and not self._rehearsal.awaits and self._rehearsal.is_due(*place):
+            self._rehearsal.begin(*place)
         return self._rehearsal.under_way
+
+    def rehearses_first_lane(self) -> None:
+        """The batch is one of lane 0, which this worker does not compute now."""
+        self._rehearsal.for_another()
 
     def after_fetch(self, ticket: Ticket | Read, source: Source) -> None:
         """The batch is here. If it is given twice, look whether its data is a function of it."""
@@ -350,7 +364,7 @@ class Rounds:
             self._hook_reads.before()
         else:
             self._log.note(step + 1, ticket)
-        self._count = ticket.count
+        self._count, self._given_lane = ticket.count, ticket.lane
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
         self._body.give(ticket.part)
 
@@ -371,8 +385,9 @@ class Rounds:
             )
         if self._rehearsal.under_way:
             self._scaled(loss, count).backward()  # type: ignore[no-untyped-call]
+            self._body.after_backward()
             self._hook_reads.after()
-            self._rehearsal.take(self._at_step().parameters)
+            self._rehearsal.take(self._at_step().parameters, lane=self._given_lane)
             self._at_step().buffers.before_lane()
             self._body.resume()
             return
@@ -402,13 +417,16 @@ class Rounds:
         stepping.backward(lane, loss, final=final, step=step, notes=self._known())
         self._body.after_backward()
         if awaits:
-            names = self.tracked.parameter_names()
             each = range(len(stepping.parameters))
             self._rehearsal.compare(
-                [stepping.printed(number) for number in each],
-                [names[id(parameter)] for parameter in stepping.parameters],
+                [stepping.printed(number) for number in each], self._trained_names()
             )
             stepping.prints = None
+
+    def _trained_names(self) -> list[str]:
+        """Those of the parameters that are trained."""
+        names = self.tracked.parameter_names()
+        return [names[id(parameter)] for parameter in self._at_step().parameters]
 
     def complete(self, source: Source) -> None:
         """All lanes of this worker are there: wait for the sum, and update."""
@@ -417,12 +435,15 @@ class Rounds:
         stepping.read()
         self._pace.end()
         try:
-            step = stepping.complete(self.member.step, self._known())
+            said = self._rehearsal.said(self.member.step)
+            step = stepping.complete(self.member.step, self._known(), said)
         except PeerLost:
             self._renew()
             return
         if len(step.digests) > 1:
             self.member.diverge()
+        if len(step.prints) > 1:
+            rehearsal.agree(step.prints, self._trained_names())
         if not step.count:
             raise Usage("the data has no samples", fix="look at what its files hold")
         self._moved = True

@@ -19,6 +19,9 @@ from holdfast.wire.limits import HASH_BYTES, HASH_STEPS
 
 DIGEST_BYTES: Final = 16
 NOTES: Final = "the notes"
+# What a hook makes of the time, or of its host, shows when it has run for the first time; later
+# there may be nobody left to compare with.
+_EARLY_STEPS: Final = (1, 2, 4)
 
 
 class Diverged(TerminalError):
@@ -61,7 +64,7 @@ def _likely(what: str) -> str:
 
 
 def due(step: int) -> bool:
-    return step % HASH_STEPS == 0
+    return step in _EARLY_STEPS or step % HASH_STEPS == 0
 
 
 def turn_of(state: State, limit_bytes: int = HASH_BYTES) -> tuple[Entry, ...]:

@@ -31,7 +31,7 @@ def view_bytes(tensor: torch.Tensor) -> memoryview:
     """The memory of a contiguous tensor on the host. The view keeps the tensor alive."""
     size = tensor.numel() * tensor.element_size()
     if not size:
-        return memoryview(b"")
+        return memoryview(bytearray())  # to be written, like any other
     room = (ctypes.c_char * size).from_address(tensor.data_ptr())
     room.tensor = tensor  # type: ignore[attr-defined]  # ctypes knows only the address
     return memoryview(room).cast("B")

@@ -29,6 +29,7 @@ from holdfast.wire.errors import Usage
 _FROZEN: Final = "frozen/"
 _GROUPS: Final = "groups/"
 _EVALUATING: Final = "evaluating/"
+_NUMBERS: Final = "numbers/"  # before a model's name: plain attributes that hooks set
 
 
 @runtime_checkable
@@ -45,6 +46,7 @@ class Tracked:
 
     def __init__(self) -> None:
         self.objects: dict[str, Stateful] = {}
+        self._carried: set[str] = set()  # names of plain attributes of modules
         self._mirrors = Mirrors()
 
     def add(self, name: str, thing: object) -> None:
@@ -108,6 +110,11 @@ class Tracked:
                 fix="track it: run.track(optimizer=...)",
             ) from None
 
+    def carry(self, attributes: Iterable[str]) -> None:
+        """Plain numbers that modules keep under these names are part of the state: hooks set them,
+        as the rate of a dropout."""
+        self._carried.update(set(attributes) - {"training"})
+
     # --- to a state and back -------------------------------------------------------------------
 
     def entries(self) -> tuple[list[Entry], dict[str, Any]]:
@@ -122,6 +129,8 @@ class Tracked:
                 skeletons[name] = encode(_extra_of(thing), "extra", tensors)
                 skeletons[_FROZEN + name] = _frozen(thing)
                 skeletons[_EVALUATING + name] = _evaluating(thing)
+                if self._carried and (numbers := _numbers(thing, self._carried)):
+                    skeletons[_NUMBERS + name] = numbers
             elif isinstance(thing, Optimizer):
                 skeletons[name] = encode(thing.state_dict(), "", tensors)
                 skeletons[_GROUPS + name] = _groups(thing, names)
@@ -151,6 +160,8 @@ class Tracked:
                     fill(tensor, _entry(found, f"{name}/{path}"))
                 _freeze(thing, skeletons.get(_FROZEN + name))
                 _evaluate(thing, skeletons.get(_EVALUATING + name))
+                for path, attribute, number in skeletons.get(_NUMBERS + name, ()):
+                    setattr(thing.get_submodule(path), attribute, number)
             elif isinstance(thing, Optimizer):
                 _regroup(thing, skeletons.get(_GROUPS + name), by_name)
             value = decode(skeletons[name], partial(_tensor, found, name))
@@ -228,6 +239,15 @@ def _evaluate(model: nn.Module, paths: Iterable[str] | None) -> None:
         module.training = path not in evaluating
 
 
+def _numbers(model: nn.Module, attributes: set[str]) -> list[list[Any]]:
+    return [
+        [path, name, module.__dict__[name]]
+        for path, module in model.named_modules()
+        for name in sorted(attributes & module.__dict__.keys())
+        if type(module.__dict__[name]) in (bool, int, float)
+    ]
+
+
 def _groups(optimizer: Optimizer, names: Mapping[int, str]) -> list[list[str]]:
     """What its groups hold, by name: a hook may have added one."""
     return [[names.get(id(each), "") for each in it["params"]] for it in optimizer.param_groups]
@@ -255,7 +275,11 @@ def _parameters_of(optimizer: Optimizer) -> Iterable[nn.Parameter]:
 
 def _set_optimizer(optimizer: Optimizer, value: Mapping[str, Any]) -> None:
     """In place where the tensors are there already. Not `load_state_dict`: that would round what an
-    optimizer keeps in a wider type than its parameter's."""
+    optimizer keeps in a wider type than its parameter's. One that says in words of its own what
+    there is to keep (Lookahead, with the optimizer that it wraps) also reads them itself."""
+    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
+        optimizer.load_state_dict(dict(value))
+        return
     pairs = [(group, each) for group in optimizer.param_groups for each in group["params"]]
     for index, (group, parameter) in enumerate(pairs):
         kept = optimizer.state[parameter]

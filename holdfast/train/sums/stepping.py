@@ -24,6 +24,7 @@ from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.compression import Code
 from holdfast.train.sums.exchange import Alone, Exchange, MeshExchange
 from holdfast.train.sums.gradients import Flat, Layout, Sums
+from holdfast.wire.errors import Usage
 
 
 class Stepping:
@@ -192,14 +193,16 @@ class Stepping:
 
     # --- the sum -------------------------------------------------------------------------------
 
-    def complete(self, step: int, notes: bytes) -> words.Step:
+    def complete(
+        self, step: int, notes: bytes, prints: Sequence[Print] | None = None
+    ) -> words.Step:
         """Wait until the sum over all lanes is here. Raises `PeerLost`; nothing is lost then."""
         self._begin(step, notes)
         self.read()
         assert self._exchange is not None
         # Alone, what lane 0 made of the buffers is where it is needed already.
         outcome = None if isinstance(self._exchange, Alone) else self.buffers.outcome()
-        mine = words.spell(self.records, outcome, self._member.digest)
+        mine = words.spell(self.records, outcome, self._member.digest, prints)
         heard = self._exchange.finish(mine)
         found = words.gather([mine, *heard.values()], self._lanes)
         self._begun = False
@@ -245,8 +248,14 @@ class Stepping:
         return self.prints.get(number) or printed(self.parameters[number].grad)
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
-        assert parameter.grad is not None
         gradient = parameter.grad
+        if gradient is None:
+            raise Usage(
+                "a hook of a parameter took its gradient away while run.step computed it",
+                why="run.step sums it over all lanes first, and then updates",
+                fix="remove the hook that steps an optimizer in the backward pass, and its "
+                "zero_grad(): run.step does both",
+            )
         if self.prints is not None:
             self.prints[number] = printed(gradient)
         if self._code is not None:

@@ -7,7 +7,7 @@ had, its loss, whether somebody asked to stop, whether the epoch is over.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ class Step:
     lanes: dict[int, Lane]
     buffers: bytes
     digests: frozenset[str] = frozenset()  # of the state before it, of those who have one
+    prints: list[list[Any]] = field(default_factory=list)  # of a batch that was rehearsed
 
     @property
     def count(self) -> int:
@@ -85,24 +86,31 @@ class Step:
         return {name: sums[name] / counts[name] for name in sorted(sums)}
 
 
-def spell(lanes: Mapping[int, Lane], buffers: bytes | None, digest: str | None = None) -> bytes:
+def spell(
+    lanes: Mapping[int, Lane],
+    buffers: bytes | None,
+    digest: str | None = None,
+    prints: Sequence[Any] | None = None,
+) -> bytes:
     """My words. Buffers: what my lane 0 made of them; None: lane 0 is another's. `digest`: that of
-    the state with which I began the step, if I have one."""
+    the state with which I began the step, if I have one. `prints`: see `rehearsal`."""
     rows = {
         str(lane): [it.count, it.values, it.untouched, it.only, it.stop, it.more, it.mark]
         for lane, it in lanes.items()
     }
-    text = json.dumps([rows, buffers is not None, digest]).encode()
+    text = json.dumps([rows, buffers is not None, digest, prints]).encode()
     return len(text).to_bytes(4, "little") + text + (buffers or b"")
 
 
 def gather(everyone: Iterable[bytes], lanes: int) -> Step:
     """Everyone's words as one; every lane must be in them once."""
     found: dict[int, Lane] = {}
-    buffers, digests = b"", set()
+    buffers, digests, printed = b"", set(), []
     for said in everyone:
         size = int.from_bytes(said[:4], "little")
-        rows, has_buffers, digest = json.loads(said[4 : 4 + size])
+        rows, has_buffers, digest, prints = json.loads(said[4 : 4 + size])
+        if prints is not None:
+            printed.append(prints)
         if digest is not None:
             digests.add(digest)
         for lane, row in rows.items():
@@ -113,7 +121,7 @@ def gather(everyone: Iterable[bytes], lanes: int) -> Step:
             buffers = said[4 + size :]
     if sorted(found) != list(range(lanes)):
         raise BugError(f"a step has the lanes {sorted(found)} of {lanes}")
-    return Step(dict(sorted(found.items())), buffers, frozenset(digests))
+    return Step(dict(sorted(found.items())), buffers, frozenset(digests), printed)
 
 
 def _typed(row: list[Any]) -> list[Any]:

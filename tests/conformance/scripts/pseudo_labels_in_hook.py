@@ -1,5 +1,5 @@
 """Self-training: a hook writes the model's own predictions into the data set's labels after each epoch."""
-# expect: same
+# expect: same or refused: of the data set
 # note: labels are not tracked; a joiner or a restart would have the old ones
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 """Self-training as before, with loader_workers=2: processes that fetch ahead have a copy of the old labels."""
-# expect: same or refused: loader_workers
+# expect: same or refused: of the data set
 import torch
 from torch import nn
 from torch.nn import functional as F

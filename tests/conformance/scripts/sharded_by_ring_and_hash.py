@@ -1,5 +1,6 @@
 """Two loops over named shards, by consistent hashing and by hash, with augmentation from numpy inside read."""
-# expect: same
+# expect: refused: draw in collate
+# note: read must always give the same; before collate all generators are seeded
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,5 +1,6 @@
 """train.Sharded with loader_workers=2 and random augmentation in read: processes that fetch ahead must not change the samples."""
-# expect: same
+# expect: refused: draw in collate
+# note: read must always give the same; before collate all generators are seeded
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,5 +1,5 @@
-"""run.stop_early() in the body when run.completed says so: the same for all lanes, checked for the exact step."""
-# expect: same
+"""run.stop_early() in the body, behind run.step, when run.completed says so: the same for all lanes, checked for the exact step."""
+# expect: refused: before run.step
 import torch
 from torch import nn
 from torch.nn import functional as F
