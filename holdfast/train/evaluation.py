@@ -92,12 +92,5 @@ def _rows(data: Any, lane: int, lanes: int, size: int, seed: int) -> Iterator[li
 @contextmanager
 def _still(tracked: Tracked) -> Iterator[None]:
     """Models in eval mode, without gradients; afterwards each module as it was."""
-    modes = [(each, each.training) for model in tracked.models.values() for each in model.modules()]
-    try:
-        for model in tracked.models.values():
-            model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with tracked.evaluating(), torch.no_grad():
+        yield

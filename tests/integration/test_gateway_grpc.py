@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from holdfast.serve.protocol import marks
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess, World
@@ -42,6 +43,7 @@ class Answering(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         if self.unavailable:
+            context.set_trailing_metadata(((marks.ELSEWHERE, "1"),))  # as a full replica offers it
             context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         said = dict(context.invocation_metadata())
         words = [self.name, said["x-holdfast-version"], said["x-holdfast-arm"], str(len(request))]

@@ -234,7 +234,7 @@ class Rounds:
 
     def watch_hooks(self, read: frozenset[str], data: object) -> None:
         """The loop's body reads these names, and its samples come from this."""
-        if self.member.is_shared and self.hooks:
+        if self.mode == "sync" and self.member.is_shared and self.hooks:
             self._hook_reads.writes = HookWrites(read, data, self.tracked)
 
     def _new_stepping(self) -> Stepping:

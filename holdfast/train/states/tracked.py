@@ -11,6 +11,7 @@ tensors get the values, so nothing that holds a reference to them has to be told
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -48,6 +49,7 @@ class Tracked:
         self.objects: dict[str, Stateful] = {}
         self._carried: set[str] = set()  # names of plain attributes of modules
         self._mirrors = Mirrors()
+        self._modes: dict[int, bool] = {}  # of modules that are lent to an evaluation: their own
 
     def add(self, name: str, thing: object) -> None:
         if "/" in name or not name:
@@ -115,6 +117,40 @@ class Tracked:
         as the rate of a dropout."""
         self._carried.update(set(attributes) - {"training"})
 
+    # --- modes ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """All modules in evaluation mode for a moment: what they were is what a state says."""
+        modules = [each for model in self.models.values() for each in model.modules()]
+        self._modes = {id(each): each.training for each in modules}
+        try:
+            for model in self.models.values():
+                model.eval()
+            yield
+        finally:
+            modes, self._modes = self._modes, {}
+            for module in modules:
+                module.training = modes[id(module)]
+
+    def _evaluating(self, model: nn.Module) -> list[str]:
+        """The modules in evaluation mode: a hook may leave some so, to freeze batch norms."""
+        return [
+            path
+            for path, module in model.named_modules()
+            if not self._modes.get(id(module), module.training)
+        ]
+
+    def _evaluate(self, model: nn.Module, paths: Iterable[str] | None) -> None:
+        if paths is None:
+            return
+        evaluating = set(paths)
+        for path, module in model.named_modules():
+            if id(module) in self._modes:
+                self._modes[id(module)] = path not in evaluating
+            else:
+                module.training = path not in evaluating
+
     # --- to a state and back -------------------------------------------------------------------
 
     def entries(self) -> tuple[list[Entry], dict[str, Any]]:
@@ -128,7 +164,7 @@ class Tracked:
                 tensors.update(_tensors_of(thing))
                 skeletons[name] = encode(_extra_of(thing), "extra", tensors)
                 skeletons[_FROZEN + name] = _frozen(thing)
-                skeletons[_EVALUATING + name] = _evaluating(thing)
+                skeletons[_EVALUATING + name] = self._evaluating(thing)
                 if self._carried and (numbers := _numbers(thing, self._carried)):
                     skeletons[_NUMBERS + name] = numbers
             elif isinstance(thing, Optimizer):
@@ -159,7 +195,7 @@ class Tracked:
                 for path, tensor in _tensors_of(thing):
                     fill(tensor, _entry(found, f"{name}/{path}"))
                 _freeze(thing, skeletons.get(_FROZEN + name))
-                _evaluate(thing, skeletons.get(_EVALUATING + name))
+                self._evaluate(thing, skeletons.get(_EVALUATING + name))
                 for path, attribute, number in skeletons.get(_NUMBERS + name, ()):
                     setattr(thing.get_submodule(path), attribute, number)
             elif isinstance(thing, Optimizer):
@@ -224,19 +260,6 @@ def _freeze(model: nn.Module, frozen: Iterable[str] | None) -> None:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad == (name in names):
             parameter.requires_grad_(name not in names)
-
-
-def _evaluating(model: nn.Module) -> list[str]:
-    """The modules that are in evaluation mode: a hook may leave some so, to freeze batch norms."""
-    return [path for path, module in model.named_modules() if not module.training]
-
-
-def _evaluate(model: nn.Module, paths: Iterable[str] | None) -> None:
-    if paths is None:
-        return
-    evaluating = set(paths)
-    for path, module in model.named_modules():
-        module.training = path not in evaluating
 
 
 def _numbers(model: nn.Module, attributes: set[str]) -> list[list[Any]]:
