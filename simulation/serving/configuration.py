@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.serve.gateway.clusters import Json
+from holdfast.serve.gateway.routes import SERVICE_HEADER
 from holdfast.serve.protocol import marks
 
 _PREVIOUS_HOSTS: Final = "envoy.retry_host_predicates.previous_hosts"
@@ -151,7 +152,7 @@ def _seconds(text: str) -> float:
 
 def _fits(match: Json, path: str, service: str) -> bool:
     for header in match.get("headers", ()):
-        if header["string_match"]["exact"] != service:
+        if not _has(header, service):
             return False
     if "prefix" in match:
         return path.startswith(match["prefix"])
@@ -159,3 +160,12 @@ def _fits(match: Json, path: str, service: str) -> bool:
         return path == str(match["path"])
     prefix = str(match["path_separated_prefix"])
     return path == prefix or path.startswith(f"{prefix}/")
+
+
+def _has(header: Json, service: str) -> bool:
+    """Whether a request of this world has the header: all are posted, and a service is named by the
+    header that says so, never by a message's model alone."""
+    wanted = header["string_match"]
+    if header["name"] == ":method":
+        return "POST" in wanted["safe_regex"]["regex"].split("|")
+    return header["name"] == SERVICE_HEADER and bool(wanted.get("exact") == service)

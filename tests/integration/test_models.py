@@ -152,10 +152,10 @@ def test_a_job_publishes_one_version_although_those_who_publish_are_killed(stage
         shown = stage.sees("models", "show", "sums@prod")
         assert (shown["number"], shown["job"], shown["step"]) == (1, "train", 4)
         assert shown["signature"]["inputs"] == [
-            {"name": "points", "datatype": "FP32", "shape": [-1, 4]}
+            {"name": "points", "datatype": "FP32", "shape": [-1, 4], "text": None, "dims": []}
         ]
         assert shown["signature"]["outputs"] == [
-            {"name": "scores", "datatype": "FP32", "shape": [-1, 2]}
+            {"name": "scores", "datatype": "FP32", "shape": [-1, 2], "text": None, "dims": []}
         ]
         assert shown["metrics"]["score"] == 0.5
         assert "loss" in shown["metrics"]
