@@ -167,5 +167,6 @@ def _has(header: Json, service: str) -> bool:
     header that says so, never by a message's model alone."""
     wanted = header["string_match"]
     if header["name"] == ":method":
-        return "POST" in wanted["safe_regex"]["regex"].split("|")
+        named = wanted.get("exact") or wanted["safe_regex"]["regex"]
+        return "POST" in str(named).split("|")
     return header["name"] == SERVICE_HEADER and bool(wanted.get("exact") == service)
