@@ -55,6 +55,7 @@ TOGETHER: Final = {
             "tests/integration/test_serve_command.py",
             "tests/integration/test_serving_clients.py",
             "tests/integration/test_serving_clients_schema.py",
+            "tests/integration/test_strangers_between_machines.py",
             "tests/integration/test_training_demo.py",
             "tests/test_bad_input.py",
         )
