@@ -146,6 +146,6 @@ def _is_plain(data: bytes) -> bool:
         return True
     try:
         torch.load(io.BytesIO(data), weights_only=True)
-    except Exception:
+    except Exception:  # torch raises what it likes for a pickle that it does not take
         return False
     return True

@@ -10,7 +10,7 @@ changed are watched when they run: they may show it, but not train by it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from holdfast.train.hook_writes import HookWrites
 from holdfast.train.states.tracked import Tracked
+from holdfast.train.variables import variables_of
 from holdfast.wire.errors import Usage
 
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
@@ -91,25 +92,13 @@ def _read_by(hook: Any, depth: int = 0) -> dict[str, Any]:
     if not isinstance(hook, FunctionType):
         return {}
     found: dict[str, Any] = {}
-    for name, value in _variables(hook):
+    for name, value in variables_of(hook):
         if isinstance(value, FunctionType) and depth < _DEPTH_MAX:
             inner = _read_by(value, depth + 1)
             found.update({f"{name}.{key}": each for key, each in inner.items()})
         else:
             found[name] = _print(value)
     return found
-
-
-def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    cells = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # it has no value yet
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
 
 
 def _print(value: Any, depth: int = 0) -> Any:

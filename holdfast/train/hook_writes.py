@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from holdfast.train.states.tracked import Tracked
+from holdfast.train.variables import variables_of
 from holdfast.wire.errors import Usage
 
 _DEPTH_MAX: Final = 2  # functions that a hook calls, and what those call
@@ -39,10 +40,13 @@ class HookWrites:
         """Of what this hook names: variables that the body reads, and tensors of the data."""
         code = list(_functions(hook))
         variables = [
-            (name, value) for each in code for name, value in _variables(each) if name in self._read
+            (name, value)
+            for each in code
+            for name, value in variables_of(each)
+            if name in self._read
         ]
         named = {name for each in code for name in each.__code__.co_names}
-        places = {_place(value) for each in code for _, value in _variables(each)} - {None}
+        places = {_place(value) for each in code for _, value in variables_of(each)} - {None}
         stored = [(n, it) for n, it in self._stored if n in named or _place(it) in places]
         return variables, stored
 
@@ -111,21 +115,9 @@ def _functions(hook: Any, depth: int = 0) -> Iterator[FunctionType]:
     if not isinstance(hook, FunctionType) or depth > _DEPTH_MAX:
         return
     yield hook
-    for _, value in _variables(hook):
+    for _, value in variables_of(hook):
         if isinstance(value, FunctionType) and value.__globals__ is hook.__globals__:
             yield from _functions(value, depth + 1)
-
-
-def _variables(function: FunctionType) -> Iterator[Value]:
-    cells = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # it has no value yet
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
 
 
 def _stored(data: object, depth: int = 0) -> Iterator[Value]:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from holdfast.train.calling import calling_line
+from holdfast.train.sameness import same
 from holdfast.wire.errors import Usage
 
 # Whoever writes a buffer in each forward pass can afford it: what is larger is a table, a mask.
@@ -43,7 +44,7 @@ class Uncounted:
     def after(self) -> None:
         """The body has run: what has another value must say so."""
         for (name, buffer), (version, before) in zip(self._buffers, self._before, strict=True):
-            if buffer._version == version and not _same(buffer, before):
+            if buffer._version == version and not same(buffer.detach(), before):
                 line = calling_line()
                 raise Usage(
                     f"the buffer {name} was changed without torch counting it"
@@ -53,14 +54,3 @@ class Uncounted:
                     fix="write to the buffer itself: with torch.no_grad(): self.buffer.copy_(...)",
                 )
         self._before = []
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
-    if torch.equal(one, other):
-        return True
-    # A number that is none is not equal to itself.
-    if not (one.is_floating_point() or one.is_complex()):
-        return False
-    return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -3,26 +3,9 @@ its service says, and that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from holdfast.serve.records import Breaker, BreakerPolicy, BreakerState, Limits
-from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import World, load, pass_requests
-from tests.servers.envoy import envoy_missing
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    require_service(envoy_missing())
-    made = World(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def test_a_breaker_opens_when_requests_break_and_closes_when_they_are_answered(

@@ -5,31 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from holdfast.serve.gateway import memory
 from holdfast.serve.records import Gateway, Limits
-from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.faults.room import files_no_larger_than
 from tests.integration.gateway_world import GatewayProcess, Reply, World, load, pass_requests
-from tests.servers.envoy import envoy_missing
 from tests.servers.upstream import Upstream
 
 STALE = "x-holdfast-stale-s"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    require_service(envoy_missing())
-    made = World(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def serving(world: World, **more: object) -> tuple[GatewayProcess, list[Upstream]]:

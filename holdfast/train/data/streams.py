@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from holdfast.train.chance import random_numbers_kept, seed_of
 from holdfast.train.data.order import Size, cut
-from holdfast.train.data.sameness import same
 from holdfast.train.data.sharded import Mark
+from holdfast.train.sameness import same
 from holdfast.wire.errors import Usage
 
 

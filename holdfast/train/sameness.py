@@ -1,4 +1,4 @@
-"""Whether two samples are the same, whatever they are made of."""
+"""Whether two values are the same, whatever they are made of: samples, tensors."""
 
 from __future__ import annotations
 
