@@ -1,12 +1,17 @@
-"""python -m tests.proofs.scripts --seed 7 [--workers 2 3 5] [--fuzz 200] [NAME ...]"""
+"""python -m tests.proofs.scripts --seed 7 [--workers 2 3 5] [--jobs 2] [--fuzz 200] [NAME ...]"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.conformance.running import SCRIPTS, Outcome, Script, alone, complaint, on_workers
@@ -21,12 +26,12 @@ def main() -> int:
     parser.add_argument("--fuzz", type=int, default=0, help="so many random scripts, nothing else")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="kill nobody")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="scripts side by side")
     options = parser.parse_args()
     began, wrong, count = time.monotonic(), [], 0
-    with tempfile.TemporaryDirectory() as folder, hosted("tests.conformance.host") as host:
-        for path in _paths(options, Path(folder)):
+    with tempfile.TemporaryDirectory() as folder:
+        for path, found in _all(_paths(options, Path(folder)), Path(folder), options):
             count += 1
-            found = _tried(Script.read(path), host, Path(folder) / path.stem, options)
             print(f"{path.stem:<48} {'wrong' if found else 'right'}", flush=True)
             if found:
                 print("\n".join(found), flush=True)
@@ -37,6 +42,21 @@ def main() -> int:
     print(f"seed {options.seed}: {count} scripts, {time.monotonic() - began:.0f} s")
     print(f"{count - len({each.split(':')[0] for each in wrong})} passed, {len(wrong)} failed")
     return 1 if wrong else 0
+
+
+def _all(
+    paths: Sequence[Path], folder: Path, options: argparse.Namespace
+) -> Iterator[tuple[Path, list[str]]]:
+    """Each script with what is wrong with it, in their order. A host belongs to one thread."""
+    hosts = threading.local()
+    with ExitStack() as held, ThreadPoolExecutor(options.jobs) as threads:
+
+        def tried(path: Path) -> tuple[Path, list[str]]:
+            if not hasattr(hosts, "own"):
+                hosts.own = held.enter_context(hosted("tests.conformance.host"))
+            return path, _tried(Script.read(path), hosts.own, folder / path.stem, options)
+
+        yield from threads.map(tried, paths)
 
 
 def _paths(options: argparse.Namespace, folder: Path) -> list[Path]:
