@@ -43,7 +43,8 @@ def check(frame: FrameType) -> None:
             f"{count.id} of enumerate(run.batches(...)) is used before run.step, in "
             f"{frame.f_code.co_filename}:{at}",
             why="it counts the batches of this worker, so it depends on the number of workers",
-            fix="use run.completed: the steps that are made, the same everywhere",
+            fix="use run.completed: the steps that are made, the same everywhere. To sum gradients "
+            "over several batches, say run.accumulate(k) and count nothing",
         )
 
 
