@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import parametrize, prune
-from torch.utils.checkpoint import checkpoint
+from torch.nn.utils import prune
 
 from holdfast import train
 from tests.faults.training_host import main
-from tests.faults.training_scenarios import Points, Transformer, _answer
+from tests.faults.training_scenarios import Points, _answer
 
 # Eight lanes of four: two whole steps and one with two samples, so that some workers have none.
 SAMPLES = 66
@@ -115,40 +114,6 @@ def sam(run: train.Run, options: dict[str, Any]) -> None:
         return functional.cross_entropy(model(batch.x), batch.y)
 
     loop(run, options, body, updates=2)
-
-
-def noise(run: train.Run, options: dict[str, Any]) -> None:
-    model = mlp()
-    optimizer = torch.optim.AdamW(
-        [{"params": model[1].parameters()}, {"params": model[4].parameters(), "lr": 0.03}], lr=0.01
-    )
-    run.track(model=model, optimizer=optimizer)
-
-    @run.before_update
-    def by_group(run: train.Run) -> None:
-        for group in optimizer.param_groups:
-            nn.utils.clip_grad_norm_(group["params"], 0.1)
-
-    @run.before_update
-    def noisy(run: train.Run) -> None:
-        for each in model.parameters():
-            if each.grad is not None:
-                each.grad.add_(torch.randn_like(each), alpha=0.01)
-        nn.utils.clip_grad_value_(model.parameters(), 0.05)
-        for group in optimizer.param_groups:
-            group["lr"] *= 0.99
-
-    loop(run, options, lambda batch: functional.cross_entropy(model(batch.x), batch.y))
-
-
-def turns(run: train.Run, options: dict[str, Any]) -> None:
-    model = mlp()
-    run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    run.accumulate(3)
-    for turn in train.turns(run, steps=7):
-        x = torch.full((2, 24), float(turn.step + turn.lane)) + turn.part
-        run.step(model(x).square().mean())
-    assert run.completed == 7, run.completed
 
 
 # --- whatever torch has -------------------------------------------------------------------------
@@ -302,81 +267,13 @@ def modules(run: train.Run, options: dict[str, Any]) -> None:
 
 
 def compiled(run: train.Run, options: dict[str, Any]) -> None:
-    model = torch.compile(mlp(), backend=options.get("backend", "aot_eager"))
+    model = torch.compile(mlp(), backend="inductor")
     run.track(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.01))
     loop(run, options, lambda batch: functional.cross_entropy(model(batch.x), batch.y))
-
-
-class LowRank(nn.Module):
-    """A weight that is frozen, and a small change to it."""
-
-    def __init__(self, weight: torch.Tensor, rank: int = 2) -> None:
-        super().__init__()
-        self.a = nn.Parameter(torch.randn(rank, weight.shape[1]) * 0.1)
-        self.b = nn.Parameter(torch.zeros(weight.shape[0], rank))
-
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return weight + self.b @ self.a
-
-
-def lora(run: train.Run, options: dict[str, Any]) -> None:
-    model = mlp()
-    model.requires_grad_(False)
-    for layer in (model[1], model[4]):
-        parametrize.register_parametrization(layer, "weight", LowRank(layer.weight))
-    trained = [each for each in model.parameters() if each.requires_grad]
-    run.track(model=model, optimizer=torch.optim.AdamW(trained, lr=0.01))
-    loop(run, options, lambda batch: functional.cross_entropy(model(batch.x), batch.y))
-
-
-def checkpointed(run: train.Run, options: dict[str, Any]) -> None:
-    model = Transformer()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    run.track(model=model, optimizer=optimizer)
-
-    def body(batch: train.Batch) -> torch.Tensor:
-        x = model.into(batch.x.squeeze(1))
-        for layer in model.body.layers:
-            x = checkpoint(layer, x, use_reentrant=options["reentrant"])
-        return functional.cross_entropy(model.head(functional.pad(x.mean(1), (0, 16))), batch.y)
-
-    loop(run, options, body)
-
-
-def scaled(run: train.Run, options: dict[str, Any]) -> None:
-    model, unused = mlp(), nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    idle = torch.optim.SGD(unused.parameters(), lr=0.1)
-    # So large that the first steps overflow and are left out.
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**22, growth_interval=2)
-    run.track(model=model, unused=unused, optimizer=optimizer, idle=idle, scaler=scaler)
-    run.clip(1.0)
-
-    def body(batch: train.Batch) -> torch.Tensor:
-        with torch.autocast("cpu", torch.float16):
-            return functional.cross_entropy(model(batch.x), batch.y)
-
-    loop(run, options, body)
-    assert scaler.get_scale() < 2.0**22, "no step has overflowed"
-
-
-def half(run: train.Run, options: dict[str, Any]) -> None:
-    model = mlp()
-    run.track(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.01))
-
-    def body(batch: train.Batch) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return functional.cross_entropy(model(batch.x), batch.y)
-
-    loop(run, options, body)
 
 
 SCRIPTS: dict[str, Callable[[train.Run, dict[str, Any]], None]] = {
-    each.__name__: each
-    for each in (
-        *(gan, sam, noise, turns, optimizers, modules),
-        *(compiled, lora, checkpointed, scaled, half),
-    )
+    each.__name__: each for each in (gan, sam, optimizers, modules, compiled)
 }
 
 

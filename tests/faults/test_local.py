@@ -17,7 +17,7 @@ from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
 pytestmark = pytest.mark.engines
 
 SETTINGS = {"local_steps": "3", "outer_lr": "0.8", "outer_momentum": "0.5"}
-EPOCHS = 30
+EPOCHS = 18
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def test_three_workers_of_which_one_dies_come_to_what_one_process_comes_to(
     assert answers == [right, right]
 
 
-@pytest.mark.parametrize("scenario", SAME)
+@pytest.mark.parametrize("scenario", ["average", "loops"])
 def test_a_worker_that_joins_late_runs_the_script_again_and_changes_nothing_twice(
     scenario: str, host: Host, tmp_path: Path
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_worker_that_joins_late_runs_the_script_again_and_changes_nothing_twic
     assert answers == [right, right]
 
 
-@pytest.mark.parametrize("scenario", SAME)
+@pytest.mark.parametrize("scenario", ["behind", "thaw"])
 def test_a_job_that_goes_on_from_a_checkpoint_on_other_workers_comes_to_the_same(
     scenario: str, host: Host, tmp_path: Path
 ) -> None:
