@@ -207,6 +207,7 @@ class Agent(Being):
                 ready=worker.ready,
                 view=view,
                 step=step,
+                unreadable=frozenset(worker.unreadable),
                 ending=worker.ending,
                 suspects=worker.suspects,
             )

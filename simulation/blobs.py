@@ -30,6 +30,7 @@ class Blobs:
 
     def __init__(self) -> None:
         self.held: dict[str, Share | Manifest] = {}
+        self.lost: set[str] = set()  # manifests that cannot be read, until somebody mends the store
 
     def put(self, key: str, content: Share | Manifest) -> None:
         self.held[key] = content

@@ -170,6 +170,11 @@ def _drops_the_newest(_: Any) -> Any:
     )
 
 
+def _forgets_what_was_lost(_: Any) -> Any:
+    """As it was once: when the last one is gone, the job is as one that has just come."""
+    return lambda job, record: replace(job, checkpoints=job.checkpoints[:-1])
+
+
 def _all_room(old: Any) -> Any:
     """The room of strays counts as free."""
 
@@ -334,6 +339,11 @@ MUTANTS: Final = (
         "newest dropped",
         "the newest checkpoint is removed with the old ones",
         ((checkpoints, "drops", _drops_all), (records, "_drop", _drops_the_newest)),
+    ),
+    Mutant(
+        "begins anew unasked",
+        "a job none of whose checkpoints can be read begins at step 0 by itself",
+        ((records, "_condemn", _forgets_what_was_lost),),
     ),
     Mutant(
         "success without the commit",

@@ -54,6 +54,8 @@ class Checks:
         self._term_leaders: dict[int, bytes | None] = {}
         self._records: dict[tuple[str, int], Record] = {}  # job, view -> of its settings
         self._lost_nodes: set[Key] = set()  # workers whose node was out of the plane since
+        self._committed: set[str] = set()  # jobs with a commit that its user has not given up
+        self.given_up: set[str] = set()  # jobs whose user lets them begin anew
         self.jobs: dict[str, Job] = {}
         self.unfinished: set[str] = set(world.settings.trainings)
         world.plane.observers.append(self._written)
@@ -120,6 +122,8 @@ class Checks:
             self._viewed(before.view, after)
         if after.checkpoints != before.checkpoints:
             self._checkpointed(before, after)
+        if after.waits_for_recovery and not before.waits_for_recovery:
+            self._world.stranded(after.name)
 
     def _placed(self, before: Job, after: Job) -> None:
         old = {placement.worker: placement for placement in before.placements}
@@ -157,6 +161,8 @@ class Checks:
         if strangers:
             raise Violation(LANES, f"{sorted(strangers)} are in {view} and not placed")
         restore = view.restore_step
+        if restore == 0 and after.name in self._committed - self.given_up:
+            raise Violation(FORWARD, f"{view} begins anew, and nobody gave up what was committed")
         if restore and restore not in {one.step for one in after.checkpoints}:
             raise Violation(WHOLE, f"{view} begins from {restore}, which is not committed")
 
@@ -178,7 +184,13 @@ class Checks:
                 raise Violation(TOLD, f"{reason!r}: but {process.name} holds nothing")
 
     def _checkpointed(self, before: Job, after: Job) -> None:
-        if after.committed_step < before.committed_step:
+        if after.committed_step > before.committed_step:
+            self._committed.add(after.name)
+            self._world.strikes.committed(after.name)
+            self.given_up.discard(after.name)
+        newest = before.checkpoints[-1:]
+        lost = any(one.manifest in self._world.blobs.lost for one in newest)
+        if after.committed_step < before.committed_step and not lost:
             raise Violation(FORWARD, f"{after.name} had committed {before.committed_step}")
         training = self._world.settings.trainings[after.name]
         for checkpoint in after.checkpoints:

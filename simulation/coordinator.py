@@ -17,6 +17,7 @@ from holdfast.control.commands import (
     Decision,
     DropCheckpoint,
     Record,
+    RecoverCheckpoints,
     WriteView,
 )
 from holdfast.control.facts import Desired, Job, NodeFacts, Observed
@@ -215,6 +216,11 @@ class Coordinator(Candidate):
                 data = self.world.plane.keep(after.checkpoints[-1])
                 commit = f"{path}/checkpoints/{record.attempt.step}"
                 operations.append(Create(commit, data, OPEN, p.FLAG_PERSISTENT, -1, False))
+            if isinstance(record, RecoverCheckpoints):
+                for again in after.checkpoints:
+                    kept = self.world.plane.keep(again)
+                    commit = f"{path}/checkpoints/{again.step}"
+                    operations.append(Create(commit, kept, OPEN, p.FLAG_PERSISTENT, -1, False))
             if isinstance(record, DropCheckpoint | CondemnCheckpoint):
                 operations.append(Delete(f"{path}/checkpoints/{record.step}", -1))
         return tuple(operations)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from holdfast.control.claims import hold_of, rank_of
 from holdfast.control.commands import Decision
-from holdfast.control.facts import Desired, Intent, Job, Observed
+from holdfast.control.facts import Desired, Job, Observed
 from holdfast.control.invariants import check_decisions
 from holdfast.control.plans import NodeRoom, Plan
 from holdfast.control.reconcile import node_rooms, reconcile
@@ -48,7 +48,7 @@ def seen_by_plan(jobs: Sequence[Job], now_s: float) -> list[object]:
     seen: list[object] = [
         (
             job.spec,
-            job.intent,
+            job.wants_workers,
             job.status.phase.final,
             job.placements,
             None if job.view is None else tuple(job.view.lanes),
@@ -58,7 +58,7 @@ def seen_by_plan(jobs: Sequence[Job], now_s: float) -> list[object]:
         )
         for job in jobs
     ]
-    wanting = [job for job in jobs if job.intent is Intent.RUN and not job.status.phase.final]
+    wanting = [job for job in jobs if job.wants_workers and not job.status.phase.final]
     if len(wanting) > 1:
         losses = [(_loses_s(job, now_s), job.name) for job in wanting]
         seen.append([name for _, name in sorted(losses)])

@@ -56,6 +56,14 @@ BIRTHS_MAX: Final = {
     "launch crash": 0.8,  # the agent dies in that time
     "early pause": 1.0,  # the user pauses the job in that time
 }
+# Faults of the store, as a chance, a moment after a commit. Drawn from a source of their own. The
+# workers of the job die with it: those that hold the state do not need the store. They come in
+# peace too, so often at most: during storms hardly anything is committed.
+LOSSES_MAX: Final = {
+    "lose newest": 0.7,  # the newest checkpoint of a job cannot be read any more
+    "lose all": 0.7,  # none of its checkpoints can; its user mends the store later, or gives it up
+}
+_LOSSES: Final = 3
 # The chance that a seed has a kind at all.
 _PRESENT: Final = 0.45
 
@@ -83,6 +91,20 @@ class Faults(NamedFaults):
         present = chance() < _PRESENT
         for kind, rate in BIRTHS_MAX.items():
             self.rates[kind] = rate * (0.5 + chance() / 2) if present else 0.0
+
+        self.store = source(f"{seed}/store")
+        for kind, rate in LOSSES_MAX.items():
+            present = self.store.random() < _PRESENT / 2
+            self.rates[kind] = rate * self.store.random() if present else 0.0
+        self._losses = 0
+
+    def loses(self, kind: str) -> bool:
+        """Whether the store loses something after this commit."""
+        rate = self.rates[kind]
+        if rate == 0.0 or self._losses == _LOSSES or self.store.random() >= rate:
+            return False
+        self._losses += 1
+        return self.happens(kind, always=True)
 
     def strikes_birth(self, kind: str) -> bool:
         """Whether this goes wrong here and now, where a worker is started."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.events import Ending
+from simulation.faults import LOSSES_MAX
 from simulation.kernel import Being
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ PAUSE_S: Final = (0.2, 5.0)
 # A leader that stalls: after which time its session is over, and after which it goes on.
 DEPOSED_S: Final = (0.05, 0.5)
 STALL_S: Final = (0.5, 3.0)
+# When the store loses a checkpoint: so long after its commit.
+LOSS_S: Final = (0.0, 0.5)
 # By how much a clock jumps.
 JUMPS_S: Final = (-3600.0, -30.0, -2.0, 2.0, 40.0, 3600.0)
 STEADY_JUMPS_S: Final = (1.0, 5.0, 60.0)
@@ -93,6 +97,28 @@ class Strikes:
         alive = [worker for worker in self._world.workers.values() if worker.up]
         if alive:
             self.pause(self._world.faults.random.choice(alive), "", pause_s)
+
+    def committed(self, name: str) -> None:
+        """A step of a job is committed: some time later the store may lose it."""
+        faults, job = self._world.faults, self._world.checks.jobs[name]
+        if job.committed_step == self._world.settings.trainings[name].steps:
+            return  # of its last step nothing is read any more
+        for kind in LOSSES_MAX:
+            if faults.loses(kind):
+                lose = partial(self._lose, kind, name)
+                self._world.kernel.after(faults.store.uniform(*LOSS_S), lose)
+
+    def _lose(self, kind: str, name: str) -> None:
+        """Checkpoints of a job cannot be read any more, and nobody is left who holds its state."""
+        world, job = self._world, self._world.checks.jobs[name]
+        if job.status.phase.final or job.finished_step is not None:
+            return
+        world.kernel.tell("FAULT", kind, job.name)
+        lost = job.checkpoints if kind == "lose all" else job.checkpoints[-1:]
+        world.blobs.lost |= {checkpoint.manifest for checkpoint in lost}
+        for worker in list(world.workers.values()):
+            if worker.up and worker.key.job == job.name:
+                worker.end(Ending(signal=9))
 
     def _cut(self, name: str, how: str, pause_s: float) -> None:
         """Nothing reaches it (`deaf`), nothing comes from it (`mute`), or both."""

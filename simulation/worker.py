@@ -81,6 +81,7 @@ class Worker(Being):
         self.deaf = world.faults.random.random() < 0.1  # it does not listen to SIGTERM
         self.said_parts: dict[int, tuple[Part, ...]] = {}
         self.missed: set[int] = set()
+        self.unreadable: set[int] = set()
         self._brought: Held | None = None  # what it brought to the meeting of its view
         self._meeting: dict[tuple[int, int], Brought] = {}
         self._own: dict[int, int] = {}  # what lanes contribute to the step that is under way
@@ -140,6 +141,13 @@ class Worker(Being):
 
     def _say(self) -> None:
         self.host.heard(self)
+
+    def cannot_read(self, step: int) -> None:
+        """The checkpoint that its view begins from cannot be read; another view comes."""
+        if step not in self.unreadable:
+            self.tell("cannot read step", step)
+            self.unreadable.add(step)
+            self._say()
 
     # --- views ----------------------------------------------------------------------------------
 

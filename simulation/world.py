@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.agent.events import Key
-from holdfast.control.facts import Intent, Job, Phase, Setting, Status
+from holdfast.control.facts import Intent, Job, Phase, Recovery, Setting, Status
 from holdfast.coordination.embedded.transactions import SetData
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.orders import View
@@ -100,6 +100,9 @@ class World:
         self.happened["restore"] += 1
         if step == 0:
             return Held(0, start_of(training.number))
+        if step in worker.unreadable or view.manifest in self.blobs.lost:
+            worker.cannot_read(step)
+            return None
         node = self.plane.tree.find(f"{JOBS}/{worker.key.job}/checkpoints/{step}")
         current = self.checks.jobs[worker.key.job].view
         if node is None:
@@ -283,6 +286,24 @@ class World:
     def pause(self, name: str) -> None:
         """Its user wants a job to pause."""
         self._change(name, lambda job: _wants(job, Intent.PAUSE))
+
+    def stranded(self, name: str) -> None:
+        """Its user is told that no checkpoint of a job can be read, and does something about it:
+        mends the store, tries again in vain, or gives them up."""
+        self.happened["stranded"] += 1
+        chance = self.faults.store
+        what = chance.choice(("mends the store", "tries again", "gives up"))
+        self.kernel.after(chance.uniform(0.1, 1.0), lambda: self._recover(name, what))
+
+    def _recover(self, name: str, what: str) -> None:
+        self.kernel.tell("user", what, name)
+        recovery = Recovery.AGAIN
+        if what == "mends the store":
+            self.blobs.lost.clear()
+        elif what == "gives up":
+            recovery = Recovery.SCRATCH
+            self.checks.given_up.add(name)
+        self._change(name, lambda job: replace(job, recovery=recovery))
 
     def _change(self, name: str, change: Callable[[Job], Job]) -> None:
         path = f"{JOBS}/{name}"

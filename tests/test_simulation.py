@@ -19,7 +19,7 @@ from holdfast.wire.orders import Order
 from simulation.breakages import MUTANTS
 from simulation.breaking import Mutant
 from simulation.corpus import CONTROL_CORPUS, corpus_of
-from simulation.faults import BIRTHS_MAX, COUNTS_MAX, RATES_MAX
+from simulation.faults import BIRTHS_MAX, COUNTS_MAX, LOSSES_MAX, RATES_MAX
 from simulation.search import Totals, explore, hunt, shrink, told
 from simulation.world import CONTROL
 
@@ -48,12 +48,11 @@ def test_nothing_breaks_a_rule_in_two_thousand_worlds(first: int) -> None:
 def test_every_kind_of_fault_strikes_and_every_kind_of_decision_is_taken() -> None:
     """Otherwise the other tests would show less than they say."""
     totals = explored(1, 500)
-    missing = {*RATES_MAX, *COUNTS_MAX, *BIRTHS_MAX} - totals.struck.keys()
+    missing = {*RATES_MAX, *COUNTS_MAX, *BIRTHS_MAX, *LOSSES_MAX} - totals.struck.keys()
     assert not missing
     kinds = {kind.__name__ for kind in (*Record.__args__, *Order.__args__)}
-    # No blob is damaged in this world, and nobody updates a job that serves.
-    kinds -= {"CondemnCheckpoint", "HaltUpdate"}
-    others = {"fenced", "refused", "restore", "suspicion", "quiet", "damaged journal"}
+    kinds -= {"HaltUpdate"}  # nobody updates a job that serves in this world
+    others = {"fenced", "refused", "restore", "suspicion", "quiet", "damaged journal", "stranded"}
     assert not {*kinds, *others} - totals.happened.keys()
 
 

@@ -42,7 +42,7 @@ from holdfast.agent.events import (
 from holdfast.agent.events import Journal as JournalAction
 from holdfast.agent.folders import Folders
 from holdfast.agent.journal import Journal
-from holdfast.agent.launching import Bounds, Launcher, Place
+from holdfast.agent.launching import Bounds, Launcher, Place, ReplicaAccess
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.privacy import Privacy
 from holdfast.agent.probing import Prober
@@ -116,6 +116,7 @@ class Agent:
         privacy: Privacy = _NO_PRIVACY,
         keep: tuple[str, ...] = (),
         stores: tuple[str, ...] = (),
+        replica_access: ReplicaAccess | None = None,
     ) -> Agent:
         """Take the folder, recover from its journal, find the living workers, and go on.
 
@@ -123,6 +124,7 @@ class Agent:
         where this machine is: workers are told all of it. `warm`: torch is imported for them from
         now on, not only when the first wants it. `privacy`: how workers get a /tmp of their own;
         they see the folders `keep` though these lie in it, and write to those of `stores`.
+        `replica_access`: what a replica of a service shows to the plane; None: as all workers.
         When it returns, `snapshot` is complete. `Occupied`: another agent has the folder.
         """
         folders = Folders(folder)
@@ -143,7 +145,8 @@ class Agent:
         found = cgroups.find()
         log.info("how workers are limited", groups=bool(found.groups), reason=found.reason)
         log.info("whether workers have a /tmp of their own", **privacy._asdict())
-        place = Place(machine.host, store, warm, region, coordination, privacy, keep, stores)
+        places = (privacy, keep, stores)
+        place = Place(machine.host, store, warm, region, coordination, *places, replica_access)
         launcher = Launcher(folders, found.groups, bounds or Bounds(), place)
         agent = cls(folders, state, journal, bundle_folder, clock, launcher)
         agent._lock = lock

@@ -18,7 +18,11 @@ from holdfast.agent import users
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
 from holdfast.wire import logs, sharing, talk
 from holdfast.wire.errors import Refused, Usage
-from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, CHANNEL_UNSENT_BYTES_MAX
+from holdfast.wire.limits import (
+    CHANNEL_MESSAGE_BYTES_MAX,
+    CHANNEL_UNSENT_BYTES_MAX,
+    UNREADABLE_WHY_CHARACTERS_MAX,
+)
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
 
 log = logs.get(__name__)
@@ -170,4 +174,6 @@ def _said(key: Key, body: dict[str, Any]) -> Said:
         suspects=frozenset(int(peer) for peer in body["suspects"]),
         metrics={str(name): float(value) for name, value in body["metrics"].items()},
         beats=True,
+        # A worker of an older version does not say it.
+        unreadable_why=str(body.get("unreadable_why", ""))[:UNREADABLE_WHY_CHARACTERS_MAX],
     )

@@ -241,6 +241,7 @@ class Said:
     suspects: frozenset[int] = frozenset()
     metrics: Mapping[str, float] = field(default_factory=dict)
     beats: bool = False
+    unreadable_why: str = ""  # of the last that it tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.privacy import Keep, Privacy
 from holdfast.agent.programs import program_of, wants_torch
+from holdfast.coordination.address import with_secret_file
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import Refused
 from holdfast.wire.job_certificates import equip
@@ -35,7 +36,11 @@ from holdfast.wire.limits import (
     WORKER_PORTS,
 )
 from holdfast.wire.orders import StartWorker
+from holdfast.wire.places import SERVICE_JOB
 from holdfast.wire.probes import variable_of, with_ports
+
+ReplicaAccess = Callable[[str], bytes]
+"""What a replica of a service shows to the coordination plane, as it is kept in a file."""
 
 _NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
@@ -67,6 +72,7 @@ class Place:
     privacy: Privacy = _NO_PRIVACY
     keep: tuple[str, ...] = ()  # folders that workers see though they lie in /tmp
     stores: tuple[str, ...] = ()  # those of them that all workers write to
+    replica_access: ReplicaAccess | None = None
 
 
 class Born(NamedTuple):
@@ -132,11 +138,12 @@ class Launcher:
             user = users.account(order.user, order.queue, self._place.privacy)
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
+        plane = self._plane(key, order, folder)
         if user is not None:
             own = user.environment()  # unless the job itself says otherwise
             environment |= {name: own[name] for name in own.keys() - order.environment.keys()}
-            plane = users.plane_for(self._place.coordination, folder)
-            environment[talk.COORDINATION_VARIABLE] = plane
+            plane = users.plane_for(plane, folder)
+        environment[talk.COORDINATION_VARIABLE] = plane
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
         launch = self._launch_file(key, order, slots, cwd)
         launch |= {"environment": environment, "program": program and program.fields()}
@@ -210,6 +217,14 @@ class Launcher:
         words = (*order.command, *order.environment.values(), *python.split(os.pathsep))
         return privacy.plan(self._place.privacy, folder, Keep(folders, words))
 
+    def _plane(self, key: Key, order: StartWorker, folder: Path) -> str:
+        """The coordination plane as this worker reaches it: a replica as one of its service."""
+        plane, access = self._place.coordination, self._place.replica_access
+        if access is None or not serves(order) or not key.job.startswith(SERVICE_JOB):
+            return plane
+        document = access(key.job.removeprefix(SERVICE_JOB))
+        return with_secret_file(plane, users.write_access(folder, document))
+
     def _own_places(
         self, folder: Path, order: StartWorker, environment: Mapping[str, str], user: users.Account
     ) -> dict[str, Any]:
@@ -255,7 +270,6 @@ class Launcher:
             talk.HOST_VARIABLE: self._place.host,
             talk.STORE_VARIABLE: self._place.store,
             talk.REGION_VARIABLE: self._place.region,
-            talk.COORDINATION_VARIABLE: self._place.coordination,
             talk.BUNDLE_VARIABLE: order.bundle,
             "TMPDIR": str(folder / "tmp"),
             processes.MARK: str(folder),

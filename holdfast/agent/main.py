@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.agent import devices, privacy, wallet
 from holdfast.agent.agent import Agent
 from holdfast.agent.holding import Holding
-from holdfast.agent.launching import Bounds
+from holdfast.agent.launching import Bounds, ReplicaAccess
 from holdfast.agent.log_service import LogService
 from holdfast.agent.presence import Presence
 from holdfast.agent.slots import Machine
@@ -156,6 +156,7 @@ class _Main:
                 privacy=await asyncio.to_thread(_privacy, options),
                 keep=(str(cluster.folder), *_stores(cluster)),
                 stores=_stores(cluster),
+                replica_access=await asyncio.to_thread(_replica_access, cluster),
             )
             stack.push_async_callback(agent.close)
             service = await LogService.start(self._home / "logs", papers, self._host)
@@ -304,6 +305,14 @@ def _coordination(cluster: Cluster, home: Path) -> str:
     plane = cluster.coordination_for_others
     access.keep(path, tls.for_workers(ours, parse_coordination(plane)), anew=True)
     return with_secret_file(plane, path)
+
+
+def _replica_access(cluster: Cluster) -> ReplicaAccess | None:
+    """What replicas of a service show to the plane: each service has a secret of its own."""
+    ours, plane = cluster.access(), parse_coordination(cluster.coordination_for_others)
+    if ours is None:
+        return None
+    return lambda service: tls.for_workers(ours, plane, service).document()
 
 
 def _papers(cluster: Cluster, node: str) -> wallet.Wallet:

@@ -52,6 +52,7 @@ class Worker:
     parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     unreadable: frozenset[int] = frozenset()
+    unreadable_why: str = ""
     waits: bool = False
     ending: bool = False
     suspects: frozenset[int] = frozenset()
@@ -168,6 +169,7 @@ class Worker:
             parts=dict(self.parts),
             missed=frozenset(self.missed),
             unreadable=self.unreadable,
+            unreadable_why=self.unreadable_why,
             settings=len(self.settings_given.settings) if self.settings_given else 0,
             exit=self.exit,
             address=f"{self.host}:{self.slots.ports[0]}" if self.slots.ports else "",
@@ -209,6 +211,7 @@ class Worker:
             self.step = said.step
         self.unreadable, self.ending, self.suspects = said.unreadable, said.ending, said.suspects
         self.waits, self.metrics = said.waits, said.metrics
+        self.unreadable_why = said.unreadable_why
         return before != (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
 
     def to_tell(self) -> list[GiveView | GiveSettings | TakeShare | StopWorker]:

@@ -93,11 +93,7 @@ def plane_for(coordination: str, folder: Path) -> str:
     address = parse(coordination) if coordination else None
     if address is None or address.secret_file is None:
         return coordination
-    copy = folder / ACCESS_NAME
-    copy.unlink(missing_ok=True)
-    handle = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(address.secret_file.read_bytes())
+    copy = write_access(folder, address.secret_file.read_bytes())
     if isinstance(address, ZooKeeperAddress):
         return with_secret_file(coordination, copy)
     assert isinstance(address, EmbeddedAddress)
@@ -106,6 +102,16 @@ def plane_for(coordination: str, folder: Path) -> str:
     listens = where or "127.0.0.1:1"  # nobody answers there: then it waits, as for a server
     place = f"zk://{listens}?timeout_s={address.timeout_s:g}&owner={owner}"
     return with_secret_file(place, copy)
+
+
+def write_access(folder: Path, document: bytes) -> Path:
+    """A credential of the worker's own, in its folder."""
+    path = folder / ACCESS_NAME
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(document)
+    return path
 
 
 def hand_over(folder: Path, user: Account) -> None:

@@ -44,6 +44,12 @@ PAUSE_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast resume counter[/]          it goes on where it was
 """
+RESUME_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast resume counter[/]                  it goes on where it was
+
+  [cyan]holdfast resume counter --from-scratch[/]   its checkpoints are lost: begin at step 0
+"""
 STOP_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast stop counter[/]         after a last checkpoint
@@ -146,12 +152,25 @@ def pause(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = 
         _done(f"{name} is paused{_at(done)}", f"holdfast resume {name}")
 
 
-def resume(name: JobArgument, cluster: ClusterOption = None) -> None:
+def resume(
+    name: JobArgument,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch", help="Begin at step 0: none of its checkpoints can be read."
+        ),
+    ] = False,
+    cluster: ClusterOption = None,
+) -> None:
     """Let a paused job go on from its last checkpoint."""
     from holdfast.control.facts import Intent
 
     with opened(cluster) as found:
-        _intend(found, name, Intent.RUN)
+        if from_scratch:
+            check_no_service(found, name)
+            found.plane.begin_from_scratch(name)
+        else:
+            _intend(found, name, Intent.RUN)
     _done(f"{name} goes on as soon as there is room", f"holdfast why {name}")
 
 

@@ -141,9 +141,7 @@ def step_of(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> int | N
 
 def wants(wanted: Job) -> int:
     """How many workers it would have if there were room."""
-    from holdfast.control.facts import Intent
-
-    if wanted.status.phase.final or wanted.intent is not Intent.RUN:
+    if wanted.status.phase.final or not wanted.wants_workers:
         return 0
     return wanted.workers_wanted or wanted.spec.workers_max
 

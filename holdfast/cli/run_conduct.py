@@ -176,7 +176,8 @@ class Conductor:
             seen = scene.looking.seen()
             picture = self._show(scene, seen)
             phase = seen.job.status.phase
-            if phase.final or (phase is Phase.PAUSED and self._interrupts.count):
+            waits = self._interrupts.count or seen.job.waits_for_recovery
+            if phase.final or (phase is Phase.PAUSED and waits):
                 return self._ended(scene, seen.job, picture)
             if self._interrupts.count > told_of:
                 told_of = self._interrupts.count
@@ -246,7 +247,8 @@ class Conductor:
             results = results_of(scene.stage.cluster, scene.session, job)
             again = next_after(results.model, given_folder(scene.stage.cluster))
         elif phase is Phase.PAUSED:
-            code, again = self._interrupts.exit_code, _again(job)
+            code = 1 if job.is_stranded else self._interrupts.exit_code
+            again = _again(job)
         else:
             code = 1
         summary = self._summary(scene, job, picture, code, again)
@@ -348,5 +350,7 @@ def _trouble(seen: Seen, watching: Watching, now_s: float) -> str:
 
 
 def _again(job: Job) -> str:
+    if job.is_stranded:
+        return "run the same command again to try them again; with --fresh it begins at step 0"
     where = f"step {job.committed_step:,}" if job.checkpoints else "the beginning"
     return f"run the same command again to go on from {where}"

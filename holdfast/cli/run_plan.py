@@ -74,16 +74,18 @@ def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
     phase = job.status.phase
     if phase is Phase.SUCCEEDED:
         return Choice(Act.ANEW, lanes_of(wanted), (f"{_left(job)}; starting anew",))
-    if phase.final and not job.checkpoints:
+    if phase.final and not job.checkpoints and not job.unreadable:
         return Choice(Act.ANEW, lanes_of(wanted), (f"{_left(job)}; starting anew",))
     if phase.final:
         raise Usage(
             f"{_left(job)}",
-            why=f"its checkpoint of step {job.committed_step} is kept, and a new start removes it",
+            why=f"{_kept(job)} kept, and a new start removes what is left of it",
             fix=f"start anew with --fresh, or beside it with --name {job.name}-2",
         )
     _check_same(job, wanted)
     said = [f"job {job.name} goes on from {_from(job)}"]
+    if job.is_stranded:
+        said = [f"{_kept(job)} tried again; --fresh starts anew at step 0"]
     if job.spec.bundle != bundle:
         said.append(
             f"the code in {wanted.script.parent} has changed since it began: it goes on with the"
@@ -187,6 +189,17 @@ def _left(job: Job) -> str:
     how = "has been stopped" if phase is Phase.STOPPED else f"has {phase.value}"
     at = f" at step {job.committed_step}" if phase is Phase.SUCCEEDED and job.checkpoints else ""
     return f"job {job.name} {how}{at}"
+
+
+def _kept(job: Job) -> str:
+    if not job.is_stranded:
+        return f"its checkpoint of step {job.committed_step} is"
+    count = len(job.unreadable)
+    return (
+        "its checkpoint, which could not be read, is"
+        if count == 1
+        else (f"its {count} checkpoints, none of which could be read, are")
+    )
 
 
 def _from(job: Job) -> str:

@@ -42,7 +42,7 @@ _FAILURE_WAIT: Final = " after failure "
 _FAILED: Final = "failed: "
 _EXPECTED: Final = frozenset({ExitKind.LEFT.value, ExitKind.STOPPED.value})
 _PACKAGE: Final = Path(holdfast.__file__).parent
-_LOUD: Final = frozenset({"Trouble", "CondemnCheckpoint"})
+_LOUD: Final = frozenset({"Trouble", "CondemnCheckpoint", "RecoverCheckpoints"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ def summary_lines(summary: Summary) -> list[str]:
     """The end in a few lines, the first as a sentence; the others are `name  value`."""
     lines = [_head(summary)]
     failed = summary.phase is Phase.FAILED
-    quiet = failed or summary.phase is Phase.SUCCEEDED or summary.next_step
+    asked = summary.next_step and summary.exit_code != 1  # as its user did, who knows why
+    quiet = failed or summary.phase is Phase.SUCCEEDED or asked
     if summary.reason and not quiet:
         lines.append(f"why  {summary.reason.splitlines()[0]}")
     if summary.metrics and not failed:

@@ -37,7 +37,7 @@ _JOBS: Final[Sequence[_Command]] = (
     (acts.checkpoint, "checkpoint", acts.CHECKPOINT_EXAMPLES),
     (checkpoints.checkpoints, "checkpoints", checkpoints.EXAMPLES),
     (acts.pause, "pause", acts.PAUSE_EXAMPLES),
-    (acts.resume, "resume", acts.PAUSE_EXAMPLES),
+    (acts.resume, "resume", acts.RESUME_EXAMPLES),
     (acts.stop, "stop", acts.STOP_EXAMPLES),
     (acts.remove, "remove", acts.STOP_EXAMPLES),
 )

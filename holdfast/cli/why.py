@@ -46,6 +46,7 @@ _WORDS: Final = {
     "AbandonCheckpoint": ("given up", "yellow"),
     "DropCheckpoint": ("dropped", "dim"),
     "CondemnCheckpoint": ("damaged", "bold red"),
+    "RecoverCheckpoints": ("recovery", "bold"),
     "HaltUpdate": ("stopped", "bold red"),
     "StopWorker": ("ending", "yellow"),
     "Starting": ("starting", "cyan"),
@@ -322,7 +323,8 @@ def _hint(job: Job, *, down: bool = False) -> str:
         return f"the same `holdfast run` again; or holdfast up, then holdfast resume {job.name}"
     return {
         "queued": "holdfast nodes   holdfast queues",
-        "paused": f"holdfast resume {job.name}",
+        # The reason of a job that is stranded names both of its ways on.
+        "paused": "" if job.is_stranded else f"holdfast resume {job.name}",
         "failed": f"holdfast logs {job.name} --stderr",
         "succeeded": f"holdfast checkpoints {job.name}" if job.checkpoints else "",
     }.get(job.status.phase.value, "")

@@ -10,6 +10,10 @@ a later one), when the job ends before that step, or after `CHECKPOINT_ATTEMPT_S
 The job's last step is committed exactly: those who have made it wait there, so the attempt names
 the step that they hold, at once.
 
+A committed checkpoint that nobody can read back does not count any more, and the one before it
+does. When none is left, the job is *stranded*: its workers leave, and it waits until its user lets
+it try again or begin at step 0. It never does so by itself.
+
 Numbers of attempts are used once, so parts of a given up attempt never count for another.
 """
 
@@ -24,9 +28,10 @@ from holdfast.control.commands import (
     CondemnCheckpoint,
     Decision,
     DropCheckpoint,
+    RecoverCheckpoints,
     TakeShare,
 )
-from holdfast.control.facts import Attempt, Job, Part, View
+from holdfast.control.facts import Attempt, Job, Part, Recovery, View
 from holdfast.control.sight import Reports, Sight
 from holdfast.control.spans import lasts
 from holdfast.wire.limits import (
@@ -131,13 +136,44 @@ def condemn(sight: Sight) -> Decision | None:
     survivors = sight.survivors
     if not survivors or sight.holders:
         return None
-    for worker in survivors:
+    why = ""
+    for worker in sorted(survivors):
         facts = sight.facts.get(worker)
         if facts is None or view.restore_step not in facts.unreadable:
             return None
-    older = f"step {job.checkpoints[-2].step}" if len(job.checkpoints) > 1 else "the beginning"
-    reason = f"the checkpoint of step {view.restore_step} cannot be read back; from {older} instead"
-    return Decision(CondemnCheckpoint(job.name, view.restore_step), reason)
+        why = why or facts.unreadable_why
+    why = why or "its workers did not say why"
+    before = job.checkpoints[:-1]
+    older = f"from step {before[-1].step} instead" if before else "there is no older one"
+    reason = f"the checkpoint of step {view.restore_step} cannot be read back: {why}; {older}"
+    return Decision(CondemnCheckpoint(job.name, view.restore_step, why), reason)
+
+
+def recover(sight: Sight) -> Decision | None:
+    """What its user decided for a job that is stranded, when the last of its workers is gone."""
+    job = sight.job
+    if job.recovery is Recovery.NONE or job.placements:
+        return None
+    reason = f"its user gives up {_counted(job)}: it begins at step 0"
+    if job.recovery is Recovery.AGAIN:
+        reason = f"its user asks to try {_counted(job)} again"
+    return Decision(RecoverCheckpoints(job.name, job.recovery), reason)
+
+
+def stranded_text(job: Job) -> str:
+    """Why a job whose checkpoints cannot be read does not go on, and what its user can do."""
+    first = job.unreadable[-1]
+    count = len(job.unreadable)
+    many = f"all {count} committed checkpoints are" if count > 1 else "the only checkpoint is"
+    return (
+        f"{many} unreadable (step {first.checkpoint.step}: {first.reason}); `holdfast resume"
+        f" {job.name}` tries again, `holdfast resume {job.name} --from-scratch` begins at step 0"
+    )
+
+
+def _counted(job: Job) -> str:
+    count = len(job.unreadable)
+    return f"{count} unreadable checkpoint{'s' if count > 1 else ''}"
 
 
 def _durable(view: View, attempt: Attempt, reports: Reports) -> Mapping[int, tuple[Part, ...]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.control.facts import Intent, Job, Phase, Placement, Queue
+from holdfast.control.facts import Job, Phase, Placement, Queue
 from holdfast.control.plans import NodeRoom, surge_of
 from holdfast.control.rooms import (
     EMPTY,
@@ -140,7 +140,7 @@ def read(
                 world.ports.setdefault(placement.node, {})[port] = job.name
     for job in jobs:
         need = room_of(job.spec.resources)
-        wants = job.intent is Intent.RUN and not job.status.phase.final
+        wants = job.wants_workers and not job.status.phase.final
         held, moving = _occupy(world, job, need, known, wants=wants)
         if not wants:
             continue

@@ -24,8 +24,10 @@ from holdfast.control.facts import (
     Job,
     Placement,
     Queue,
+    Recovery,
     Setting,
     Status,
+    Unreadable,
     View,
 )
 from holdfast.control.spec import JobSpec
@@ -49,6 +51,7 @@ class Wish:
     before: JobSpec | None = None
     before_revision: int = 0
     updated_s: float = 0.0
+    recovery: Recovery = Recovery.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class State:
     admitted_s: float | None = None
     waited_s: float = 0.0
     halted: Halt | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ def wish_of(job: Job, submission: str) -> Wish:
         job.before,
         job.before_revision,
         job.updated_s,
+        job.recovery,
     )
 
 
@@ -114,6 +119,7 @@ def job_of(
         intent=wish.intent,
         workers_wanted=wish.workers_wanted,
         checkpoint_asked=wish.checkpoint_asked,
+        recovery=wish.recovery,
         revision=wish.revision,
         before=wish.before,
         before_revision=wish.before_revision,

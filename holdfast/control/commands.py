@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.control.facts import Attempt, Exit, Failure, Part, Placement, Status, View
+from holdfast.control.facts import Attempt, Exit, Failure, Part, Placement, Recovery, Status, View
 from holdfast.wire.orders import (
     Forget,
     GiveSettings,
@@ -40,6 +40,7 @@ __all__ = [
     "Order",
     "Place",
     "Record",
+    "RecoverCheckpoints",
     "SetStatus",
     "StartWorker",
     "StopWorker",
@@ -138,10 +139,21 @@ class DropCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CondemnCheckpoint:
-    """Remove the newest committed checkpoint: nobody can read it back. The one before it counts."""
+    """The newest committed checkpoint does not count any more: nobody can read it back. The one
+    before it does; if there is none, the job waits for its user."""
 
     job: str
     step: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverCheckpoints:
+    """What its user decided for a job none of whose checkpoints could be read back: they count
+    again, to be tried once more, or are given up."""
+
+    job: str
+    recovery: Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +177,7 @@ Record = (
     | AbandonCheckpoint
     | DropCheckpoint
     | CondemnCheckpoint
+    | RecoverCheckpoints
     | HaltUpdate
 )
 

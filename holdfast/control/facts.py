@@ -35,8 +35,10 @@ __all__ = [
     "Phase",
     "Placement",
     "Queue",
+    "Recovery",
     "Setting",
     "Status",
+    "Unreadable",
     "View",
     "WorkerFacts",
     "WorkerPhase",
@@ -54,6 +56,14 @@ class Intent(Enum):
     @property
     def stops(self) -> bool:
         return self in (Intent.STOP, Intent.STOP_NOW)
+
+
+class Recovery(Enum):
+    """What the user wants of a job none of whose checkpoints can be read back."""
+
+    NONE = ""
+    AGAIN = "again"  # try to read them once more: what held them may be back
+    SCRATCH = "from scratch"  # give them up, and begin at step 0
 
 
 class Phase(Enum):
@@ -109,6 +119,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A committed checkpoint that nobody could read back, and why. What is left of it is kept until
+    the next commit, or until its user gives it up: what was lost may come back."""
+
+    checkpoint: Checkpoint
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A hyper-parameter changed at run time. Every worker takes it at `at_step`, or at the first
     step for which all of them know it, if that is later (0: in any case then)."""
@@ -153,7 +172,9 @@ class Job:
     view: View | None = None
     attempt: Attempt | None = None
     checkpoints: tuple[Checkpoint, ...] = ()  # oldest first
+    unreadable: tuple[Unreadable, ...] = ()  # since the last commit; oldest first
     checkpoint_asked: bool = False
+    recovery: Recovery = Recovery.NONE
     settings: tuple[Setting, ...] = ()
     failures: tuple[Failure, ...] = ()  # the last ones, bounded
     finished_by: int | None = None  # the worker that reported that the job is done
@@ -196,6 +217,22 @@ class Job:
         if self.before is not None and placement.revision != self.revision:
             return self.before
         return self.spec
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether steps were committed and none of them can be read back. It does not begin anew
+        unless its user says so: that may be weeks of work."""
+        return bool(self.unreadable) and not self.checkpoints
+
+    @property
+    def wants_workers(self) -> bool:
+        """Whether it is to have workers, as far as its user and its checkpoints are concerned."""
+        return self.intent is Intent.RUN and not self.is_stranded
+
+    @property
+    def waits_for_recovery(self) -> bool:
+        """Whether it is stranded, and its user has not said yet what to do."""
+        return self.is_stranded and self.recovery is Recovery.NONE
 
     def with_status(self, status: Status) -> Job:
         """The job with another status. On leaving the queue it is noted how long it waited, so

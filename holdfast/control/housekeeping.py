@@ -39,6 +39,8 @@ def references(session: Session, observed: Observed) -> References:
     jobs = ControlPlane(session).jobs().values()
     names = BundlesInPlane(session).all().values()
     manifests = {checkpoint.manifest for job in jobs for checkpoint in job.checkpoints}
+    # What cannot be read now may be readable again: the disk that holds the rest is not mounted.
+    manifests |= {one.checkpoint.manifest for job in jobs for one in job.unreadable}
     in_flight = {
         part.key
         for node in observed.nodes.values()

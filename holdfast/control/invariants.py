@@ -5,7 +5,8 @@ the simulator checks those from the world's truth. What can be seen here:
 
 - 2: a job that has succeeded by its last step has that step committed;
 - 3: the committed step only grows, but for a checkpoint that nobody could read; a view never
-  starts from a checkpoint while one of its members is known to hold the state;
+  starts from a checkpoint while one of its members is known to hold the state, and never at all
+  while checkpoints were committed of which none can be read back;
 - 4: in a view every lane is held exactly once;
 - 5: a commit is of the job's own view and has the share of each of its members;
 - 6: no node has more placed on it than it has; room is free only after the worker's end is seen;
@@ -65,7 +66,8 @@ def check_job(job: Job) -> None:
     numbers = [placement.worker for placement in job.placements]
     if len(set(numbers)) != len(numbers) or any(n >= job.next_worker for n in numbers):
         raise broken(7, f"workers of {job.name}", f"{numbers}, the next is {job.next_worker}")
-    steps = [checkpoint.step for checkpoint in job.checkpoints]
+    lost = [one.checkpoint.step for one in job.unreadable]
+    steps = [checkpoint.step for checkpoint in job.checkpoints] + lost
     if steps != sorted(set(steps)):
         raise broken(3, f"checkpoints of {job.name}", f"{steps} do not ascend")
     if job.status.phase.final and job.placements:
@@ -140,6 +142,9 @@ def _check_command(sight: Sight, command: Command, reports: Reports, observed: O
     match command:
         case WriteView(view=view):
             check_view(job, view)
+            if job.is_stranded:
+                why = f"{len(job.unreadable)} checkpoints cannot be read, and nobody gave them up"
+                raise broken(3, f"view {view.number} of {job.name}", why)
             holders = sorted(worker for worker in sight.holders if worker in view.lanes)
             if view.restore_step is not None and holders:
                 raise broken(3, f"view {view.number} of {job.name}", f"{holders} hold the state")

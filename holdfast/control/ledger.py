@@ -266,7 +266,8 @@ class Ledger:
             data = codec.checkpoint_to(kept[step]) if step in kept else None
             changes[filing.checkpoint_path(name, step)] = data
         versions = _put(transaction, filed.versions, changes)
-        if after.checkpoint_asked != before.checkpoint_asked:
+        asked = (before.checkpoint_asked, before.recovery)
+        if (after.checkpoint_asked, after.recovery) != asked:
             path = filing.job_path(name)
             wish = codec.wish_to(codec.wish_of(after, filed.submission))
             Config(self._session, path).put_in(transaction, wish, filed.versions[path])

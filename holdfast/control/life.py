@@ -4,10 +4,10 @@ Everything here follows from what is written (`Job`), what is seen (`Sight`) and
 leader comes to the same conclusions.
 
 - *Departure*: all workers are to leave: the job was stopped, paused, preempted, has failed, or has
-  outlived its deadline. Its cause is written as the status (`SHRINKING`, and since when) before
-  anything else. If there is work to save, a checkpoint is taken first; when one is committed that
-  is newer than the status, or after `DEPARTURE_S`, all workers are drained. The last phase is
-  written when the last room is free.
+  outlived its deadline, or none of its committed checkpoints can be read back. Its cause is
+  written as the status (`SHRINKING`, and since when) before anything else. If there is work to
+  save, a checkpoint is taken first; when one is committed that is newer than the status, or after
+  `DEPARTURE_S`, all workers are drained. The last phase is written when the last room is free.
 - *Ending*: a worker says that it holds the job's last step. It waits there; that step is committed,
   then all leave, and the job has succeeded. If those who hold it die before, the job goes on from
   the last commit, as always.
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast.control import serving
+from holdfast.control import checkpoints, serving
 from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, Status
 from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Sight
@@ -164,6 +164,9 @@ def departure(sight: Sight, plan: JobPlan, now_s: float) -> Departure | None:
     if spec.deadline_s is not None and now_s >= job.submitted_s + spec.deadline_s:
         text = f"its deadline of {spec.deadline_s:g} s has passed"
         return Departure(text, Phase.FAILED, text)
+    if job.is_stranded:
+        text = checkpoints.stranded_text(job)
+        return Departure(text, Phase.PAUSED, text, saves=False)
     if job.intent is Intent.PAUSE:
         text = f"paused as its user asked; `holdfast resume {job.name}` goes on"
         return Departure("pauses as its user asked", Phase.PAUSED, text)

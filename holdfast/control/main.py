@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.cluster import Cluster, Registration, opened, register, ties
 from holdfast.cluster.sessions import awaited_session
@@ -30,6 +30,9 @@ from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Cancelled, HoldfastError, Occupied
 from holdfast.wire.places import LEADER_PATH
 from holdfast.wire.tasks import Died
+
+# An older version gave all services to all workers; its replicas have nothing else to show.
+_OLD_SERVICE: Final = "holdfast down, then holdfast up: its replicas get a secret of their own"
 
 log = logs.get(__name__)
 
@@ -91,7 +94,8 @@ def serve(options: Options, tell: Tell | None = None) -> int:
             session = stack.enter_context(awaited_session(cluster, stop))
         except Cancelled:
             return 0
-        protection.ready_for_workers(session)
+        for service in protection.ready_for_workers(session):
+            log.warning("a service is open to all workers", service=service, fix=_OLD_SERVICE)
         deaths: list[BaseException] = []
 
         def died(error: BaseException) -> None:

@@ -98,7 +98,7 @@ def outcasts(sight: Sight) -> dict[int, str]:
 def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | None:
     """The next view, if it is time for one."""
     job, members, survivors = sight.job, sight.members, sight.survivors
-    if not wanted or sight.all_leave or job.finished_step is not None:
+    if not wanted or sight.all_leave or job.finished_step is not None or job.is_stranded:
         return None
     news = _new_settings(sight)
     deal = None

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.control import codec, filing, updating
 from holdfast.control.asked import Asked
 from holdfast.control.codec import Entry, State, Wish
-from holdfast.control.facts import Intent, Job, Phase, Queue, Setting, Status
+from holdfast.control.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status
 from holdfast.control.history import read_history
 from holdfast.control.life import many
 from holdfast.control.membership import setting_text
@@ -99,9 +99,28 @@ class ControlPlane:
                 )
             if wish.intent is Intent.STOP_NOW:
                 return wish
-            return replace(wish, intent=intent)
+            again = Recovery.AGAIN if stranded and intent is Intent.RUN else wish.recovery
+            return replace(wish, intent=intent, recovery=again)
 
+        stranded = intent is Intent.RUN and self._filed(job).job.is_stranded
         self._change(job, change, "resume" if intent is Intent.RUN else intent.value)
+
+    def begin_from_scratch(self, job: str) -> None:
+        """Give up the checkpoints of a job that cannot go on from any of them."""
+        found = self._filed(job).job
+        if not found.is_stranded:
+            at = f"step {found.committed_step} is" if found.checkpoints else "none is"
+            raise Refused(
+                f"job {job} has no unreadable checkpoints to give up",
+                why=f"{at} committed, and it goes on from there",
+                fix=f"holdfast resume {job}   or anew: holdfast stop {job} --wait, then holdfast"
+                f" remove {job}, and submit it again",
+            )
+
+        def change(wish: Wish) -> Wish:
+            return replace(wish, intent=Intent.RUN, recovery=Recovery.SCRATCH)
+
+        self._change(job, change, "resume from scratch")
 
     def scale(self, job: str, workers: int | None) -> None:
         """Have so many workers; None: as many as its spec allows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.control.facts import Intent, Job, Placement
+from holdfast.control.facts import Job, Placement
 from holdfast.control.rooms import EMPTY, Room, minus, room_of, within
 from holdfast.control.spec import Resources
 from holdfast.wire.errors import BugError
@@ -156,9 +156,9 @@ def _wrong_with_job(of: JobPlan, job: Job, known: set[str]) -> list[str]:
     wrong: list[str] = []
     if not drained <= before:
         wrong.append(f"{job.name}: drains {sorted(drained - before)}, which it does not have")
-    if job.intent is not Intent.RUN:
+    if not job.wants_workers:
         if of.add or of.drain:
-            wrong.append(f"{job.name}: its intent is {job.intent.value} and it is changed")
+            wrong.append(f"{job.name}: it is not to have workers, and they are changed")
         return wrong
     after = len(before) - len(drained) + len(of.add)
     if after != of.workers:

@@ -115,6 +115,10 @@ def _records(
     job = sight.job
     if job.status.phase.final:
         return
+    recovered = checkpoints.recover(sight)
+    if recovered is not None:
+        yield recovered
+        return  # all else follows from what is there then
     cause = life.departure(sight, plan, now_s)
     last = life.finished_step(sight)
     if last is not None and job.finished_step is None:

@@ -20,11 +20,21 @@ from holdfast.control.commands import (
     HaltUpdate,
     Place,
     Record,
+    RecoverCheckpoints,
     SetStatus,
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import Checkpoint, Desired, ExitKind, Halt, Job, Phase
+from holdfast.control.facts import (
+    Checkpoint,
+    Desired,
+    ExitKind,
+    Halt,
+    Job,
+    Phase,
+    Recovery,
+    Unreadable,
+)
 from holdfast.wire.errors import BugError, Conflict
 from holdfast.wire.limits import FAILURES_KEPT
 
@@ -56,6 +66,8 @@ def apply_record(
             return _drop(job, record)
         case CondemnCheckpoint():
             return _condemn(job, record)
+        case RecoverCheckpoints():
+            return _recover(job, record)
         case HaltUpdate():
             return _halt(job, record)
 
@@ -195,6 +207,7 @@ def _commit(job: Job, record: CommitCheckpoint, now_s: float, term: int, manifes
         abandoned_s=None,
         checkpoint_asked=False,
         checkpoints=(*job.checkpoints, committed),
+        unreadable=(),
     )
 
 
@@ -225,7 +238,21 @@ def _condemn(job: Job, record: CondemnCheckpoint) -> Job:
         return job
     if record.step != job.committed_step:
         raise _conflict(job.name, f"its newest checkpoint is {job.committed_step} by now")
-    return replace(job, checkpoints=job.checkpoints[:-1])
+    lost = Unreadable(job.checkpoints[-1], record.why)
+    return replace(job, checkpoints=job.checkpoints[:-1], unreadable=(lost, *job.unreadable))
+
+
+def _recover(job: Job, record: RecoverCheckpoints) -> Job:
+    """Without workers only: those of before say of each checkpoint that it cannot be read."""
+    if job.recovery is Recovery.NONE:
+        return job
+    if job.recovery is not record.recovery or job.placements:
+        raise _conflict(job.name, "its user asks for something else by now")
+    done = replace(job, recovery=Recovery.NONE)
+    if not job.is_stranded:
+        return done
+    again = () if record.recovery is Recovery.SCRATCH else job.unreadable
+    return replace(done, checkpoints=tuple(one.checkpoint for one in again), unreadable=())
 
 
 def _halt(job: Job, record: HaltUpdate) -> Job:

@@ -7,9 +7,10 @@ Whoever can read the file is let in, nobody else is. Every connection shows the 
 first request (ZooKeeper's scheme `digest`), and every node that our client makes is open to that
 identity alone: on the embedded server, which closes `/` itself, and on an ensemble that others use.
 
-A worker has a lesser secret, made from the first one. It opens what workers need (`WORKER_PATHS`:
-publishing a model, following a service), and no job, node or election. The first secret cannot be
-computed from it.
+A worker has a lesser secret, made from the first one. It opens the models, where workers publish,
+and no job, node, service or election. A replica has another one as well, that of its service: with
+it it reads what its service is to be and is called, and says of itself how it is. It changes
+nothing else of it, and nothing of other services. The first secret can be computed from neither.
 
 No secret is part of an address, an argument, an error or a log line.
 """
@@ -23,19 +24,28 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.coordination.address import Address, EmbeddedAddress, ZooKeeperAddress
 from holdfast.wire import disk
 from holdfast.wire.errors import Corrupt, Refused
-from holdfast.wire.places import WORKER_PATHS
+from holdfast.wire.places import (
+    COURSE_NAME,
+    MODELS_PATH,
+    REPLICA_TURNS_NAME,
+    REPLICAS_NAME,
+    SERVICES_PATH,
+)
 
 NAME: Final = "access"  # of the file, in an embedded server's folder or in a cluster's
 OWNER: Final = "holdfast"
 WORKER: Final = "holdfast-worker"
+SERVICE: Final = "holdfast-service"
 READ, WRITE, CREATE, DELETE, ALL = 1, 2, 4, 8, 31
+_USE: Final = READ | WRITE | CREATE | DELETE  # everything but changing the list itself
+_OF_REPLICAS: Final = (REPLICAS_NAME, REPLICA_TURNS_NAME)
 _FORMAT: Final = 1
 _SECRET_BYTES: Final = 32
 _USERS: Final = (OWNER, WORKER)
@@ -59,11 +69,20 @@ class Access:
     worker: str  # the identity of workers
     # A worker's own certificate with its key, and whom to trust; PEM. Others make theirs.
     certificates: tuple[str, str] | None = field(default=None, repr=False)
+    # Of a replica: its service, and the secret of that.
+    service: str = ""
+    service_secret: str = field(default="", repr=False)
 
     @property
     def credential(self) -> str:
         """What is shown to a server, as the scheme `digest` has it."""
         return f"{self.user}:{self.secret}"
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """All that is shown: of a replica, also that it is one of its service."""
+        of_service = (f"{SERVICE}:{self.service_secret}",) if self.service else ()
+        return (self.credential, *of_service)
 
     @property
     def is_lesser(self) -> bool:
@@ -73,9 +92,22 @@ class Access:
     def acl(self, path: str) -> tuple[Entry, ...]:
         """The access list of the node at `path`, below the cluster's root."""
         every = (Entry(ALL, "digest", self.owner),)
-        if any(path == top or path.startswith(f"{top}/") for top in WORKER_PATHS):
-            return (*every, Entry(READ | WRITE | CREATE | DELETE, "digest", self.worker))
-        return every
+        if path == MODELS_PATH or path.startswith(f"{MODELS_PATH}/"):
+            return (*every, Entry(_USE, "digest", self.worker))
+        if not path.startswith(f"{SERVICES_PATH}/"):
+            return every
+        service, _, below = path.removeprefix(f"{SERVICES_PATH}/").partition("/")
+        replicas = self._replicas_of(service)
+        name = below.partition("/")[0]
+        if not replicas or name not in ("", COURSE_NAME, *_OF_REPLICAS):
+            return every
+        return (*every, Entry(_USE if name in _OF_REPLICAS else READ, "digest", replicas))
+
+    def _replicas_of(self, service: str) -> str:
+        """The identity of a service's replicas; empty: this one does not know it."""
+        if not self.is_lesser:
+            return digest_of(SERVICE, _service_secret(self.secret, service))
+        return digest_of(SERVICE, self.service_secret) if service == self.service else ""
 
     def above(self) -> tuple[Entry, ...]:
         """The access list of nodes above the root, on an ensemble that others use too: they may
@@ -86,12 +118,19 @@ class Access:
         """The lesser one, which workers get."""
         return Access(WORKER, _workers_secret(self.secret), self.owner, self.worker)
 
+    def for_replicas(self, service: str) -> Access:
+        """The one that replicas of this service get."""
+        secret = _service_secret(self.secret, service)
+        return replace(self.for_workers(), service=service, service_secret=secret)
+
     def document(self) -> bytes:
         """What is kept in the file."""
         fields: dict[str, object] = {"format": _FORMAT, "user": self.user}
         fields |= {"secret": self.secret, "owner": self.owner}
         if self.certificates is not None:
             fields["identity"], fields["trust"] = self.certificates
+        if self.service:
+            fields |= {"service": self.service, "service_secret": self.service_secret}
         return (json.dumps(fields) + "\n").encode()
 
 
@@ -131,7 +170,9 @@ def parsed(document: bytes) -> Access:
     worker = secret if user == WORKER else _workers_secret(secret)
     has_certificate = "identity" in fields
     shown = (str(fields["identity"]), str(fields["trust"])) if has_certificate else None
-    return Access(user, secret, owner, digest_of(WORKER, worker), shown)
+    service = str(fields.get("service", "")) if user == WORKER else ""
+    of_service = str(fields["service_secret"]) if service else ""
+    return Access(user, secret, owner, digest_of(WORKER, worker), shown, service, of_service)
 
 
 def kept(path: Path) -> Access:
@@ -194,4 +235,12 @@ def digest_of(user: str, secret: str) -> str:
 
 
 def _workers_secret(secret: str) -> str:
-    return hmac.digest(secret.encode(), b"holdfast: the secret of workers", hashlib.sha256).hex()
+    return _derived(secret, "holdfast: the secret of workers")
+
+
+def _service_secret(secret: str, service: str) -> str:
+    return _derived(secret, f"holdfast: the secret of replicas of {service}")
+
+
+def _derived(secret: str, purpose: str) -> str:
+    return hmac.digest(secret.encode(), purpose.encode(), hashlib.sha256).hex()

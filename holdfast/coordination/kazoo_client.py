@@ -121,7 +121,7 @@ def make(
     tls = address.tls
     options: dict[str, Any] = {}
     if access is not None:
-        options["auth_data"] = [("digest", access.credential)]
+        options["auth_data"] = [("digest", shown) for shown in access.credentials]
         # Whatever kazoo makes by itself. `nodes` gives each node its own.
         options["default_acl"] = entries(access.acl("/"))
     if ways is not None:

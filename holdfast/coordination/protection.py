@@ -11,9 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo import exceptions as kz
+from kazoo.security import ACL
 
 from holdfast.coordination.kazoo_client import entries
-from holdfast.wire.places import WORKER_PATHS
+from holdfast.wire.places import (
+    MODELS_PATH,
+    REPLICA_TURNS_NAME,
+    REPLICAS_NAME,
+    SERVICES_PATH,
+)
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
@@ -43,11 +49,41 @@ def close(session: Session) -> int:
     return sum(_close(session, path) for path in reversed(found))
 
 
-def ready_for_workers(session: Session) -> None:
-    """Make what is above the facts of workers: they may write below it, not beside it."""
-    if session.access is not None:
-        for path in WORKER_PATHS:
-            session.nodes.ensure(path)
+def ready_for_workers(session: Session) -> list[str]:
+    """Make what is above the facts of workers: they may write below it, not beside it. And take the
+    services from workers, to whom an older version gave them all; each is then its own replicas'.
+
+    Not those that have replicas now, which may be of that version and have nothing else to show:
+    they would lose their service. Their names; the next coordinator that starts looks again.
+    """
+    if session.access is None:
+        return []
+    for path in (MODELS_PATH, SERVICES_PATH):
+        session.nodes.ensure(path)
+    if _has_workers(session, SERVICES_PATH):
+        _close(session, SERVICES_PATH)
+    left = []
+    for name in session.nodes.children(SERVICES_PATH):
+        top = f"{SERVICES_PATH}/{name}"
+        if not _has_workers(session, top):
+            continue
+        if session.nodes.children(f"{top}/{REPLICAS_NAME}", fresh=True):
+            left.append(name)
+            continue
+        for made in (REPLICAS_NAME, REPLICA_TURNS_NAME):
+            session.nodes.ensure(f"{top}/{made}")
+        # The service itself is the last: until then it is not finished.
+        for path in (*_below(session, top), top):
+            _close(session, path)
+    return left
+
+
+def _below(session: Session, top: str) -> list[str]:
+    found = []
+    for name in session.nodes.children(top):
+        path = f"{top}/{name}"
+        found += [*_below(session, path), path]
+    return found
 
 
 def _looked(session: Session, path: str) -> tuple[bool, list[str]]:
@@ -56,6 +92,16 @@ def _looked(session: Session, path: str) -> tuple[bool, list[str]]:
 
 
 def _is_open(session: Session, path: str) -> bool:
+    return any(entry.id.scheme == "world" for entry in _list_of(session, path))
+
+
+def _has_workers(session: Session, path: str) -> bool:
+    assert session.access is not None
+    return any(entry.id.id == session.access.worker for entry in _list_of(session, path))
+
+
+def _list_of(session: Session, path: str) -> list[ACL]:
+    """Who may use a node; nobody, if it is not there."""
     nodes = session.nodes
     try:
         acl, _ = nodes.persist(
@@ -64,8 +110,8 @@ def _is_open(session: Session, path: str) -> bool:
             passing=(kz.NoNodeError,),
         )
     except kz.NoNodeError:
-        return False
-    return any(entry.id.scheme == "world" for entry in acl)
+        return []
+    return list(acl)
 
 
 def _close(session: Session, path: str) -> bool:

@@ -49,16 +49,16 @@ def server_context(access: Access) -> ssl.SSLContext:
     return made
 
 
-def for_workers(access: Access, address: Address) -> Access:
-    """The lesser access, which workers get; with a certificate, if the plane at that address is
-    reached with one."""
+def for_workers(access: Access, address: Address, service: str = "") -> Access:
+    """The lesser access, which workers get, or replicas of a service; with a certificate, if the
+    plane at that address is reached with one."""
+    lesser = access.for_replicas(service) if service else access.for_workers()
     if not isinstance(address, ZooKeeperAddress):
-        return access.for_workers()
+        return lesser
     if address.tls is None or address.tls.verify != SECRET:
-        return access.for_workers()
+        return lesser
     identity_pem, trust_pem = _made(access.secret, serves=False)
-    certificates = (identity_pem.decode(), trust_pem.decode())
-    return replace(access.for_workers(), certificates=certificates)
+    return replace(lesser, certificates=(identity_pem.decode(), trust_pem.decode()))
 
 
 def _certificates(access: Access | None) -> tuple[bytes, bytes]:

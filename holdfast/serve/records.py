@@ -31,7 +31,14 @@ from holdfast.wire.limits import (
     UPSTREAM_CONNECT_S,
     UPSTREAM_REQUESTS_MAX,
 )
-from holdfast.wire.places import GATEWAYS_PATH, SERVICES_PATH
+from holdfast.wire.places import (
+    COURSE_NAME,
+    GATEWAYS_PATH,
+    REPLICA_TURNS_NAME,
+    REPLICAS_NAME,
+    SERVICE_JOB,
+    SERVICES_PATH,
+)
 from holdfast.wire.room import Resources
 
 SERVICES: Final = SERVICES_PATH
@@ -45,15 +52,19 @@ def service_path(service: str) -> str:
 
 
 def course_path(service: str) -> str:
-    return f"{SERVICES}/{service}/course"
+    return f"{SERVICES}/{service}/{COURSE_NAME}"
 
 
 def replicas_path(service: str) -> str:
-    return f"{SERVICES}/{service}/replicas"
+    return f"{SERVICES}/{service}/{REPLICAS_NAME}"
+
+
+def replica_turns_path(service: str) -> str:
+    return f"{SERVICES}/{service}/{REPLICA_TURNS_NAME}"
 
 
 def replica_path(service: str, worker: int) -> str:
-    return f"{SERVICES}/{service}/replicas/{worker}"
+    return f"{replicas_path(service)}/{worker}"
 
 
 def history_path(service: str) -> str:
@@ -77,7 +88,7 @@ def member_of(path: str, kind: type[_T], data: bytes) -> _T:
 
 def job_name(service: str) -> str:
     """The job whose workers are the service's replicas."""
-    return f"serve.{service}"
+    return f"{SERVICE_JOB}{service}"
 
 
 # --- what users want -----------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from holdfast.serve.records import (
     course_path,
     history_path,
     job_name,
+    replica_turns_path,
     replicas_path,
     service_path,
 )
@@ -130,6 +131,9 @@ class Services:
             self._remove(name)
         transaction.create(path, documents.to_bytes(made))
         transaction.create(asked_path(name), codec.entries_to([words]))
+        # Replicas may write below these, and make nothing beside them.
+        transaction.create(replicas_path(name), b"")
+        transaction.create(replica_turns_path(name), b"")
         try:
             transaction.commit()
         except Conflict as error:

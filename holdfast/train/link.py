@@ -38,6 +38,7 @@ from holdfast.wire.limits import (
     LINK_RETRY_S,
     LINK_RETRY_S_MAX,
     STEP_REPORT_S,
+    UNREADABLE_WHY_CHARACTERS_MAX,
     WORKER_BEAT_S,
 )
 from holdfast.wire.orders import Attempt, View
@@ -74,6 +75,7 @@ class Link:
         self._ready, self._adopted = False, 0
         self._step: int | None = None
         self._unreadable: set[int] = set()  # at most the checkpoints that a job keeps
+        self._unreadable_why = ""  # of the last that it tried
         self._waits: set[str] = set()  # for what
         self._ending = False
         self._suspects: frozenset[int] = frozenset()
@@ -158,10 +160,11 @@ class Link:
             self._step, self._ending = step, True
             self._say()
 
-    def unreadable(self, step: int) -> None:
+    def unreadable(self, step: int, why: str) -> None:
         """The committed checkpoint of this step could not be read back."""
         with self._changed:
             self._unreadable.add(step)
+            self._unreadable_why = why[:UNREADABLE_WHY_CHARACTERS_MAX]
             self._say()
 
     def part_done(self, attempt: int, parts: tuple[Part, ...]) -> None:
@@ -275,7 +278,8 @@ class Link:
         said = {"ready": self._ready, "view": self._adopted, "step": self._step}
         told = {"unreadable": sorted(self._unreadable), "suspects": sorted(self._suspects)}
         flags = {"waits": bool(self._waits), "ending": self._ending}
-        return talk.line("say", {**said, **told, **flags, "metrics": self._metrics})
+        more = {"unreadable_why": self._unreadable_why, "metrics": self._metrics}
+        return talk.line("say", {**said, **told, **flags, **more})
 
     def nudge(self) -> None:
         """Something is to be sent, or has changed for those who wait."""

@@ -21,7 +21,7 @@ from holdfast.train import portrait
 from holdfast.train.modes.rounds import Rounds
 from holdfast.train.publishing import Published, Wish, buffers
 from holdfast.wire import logs, talk
-from holdfast.wire.errors import BadModel, HoldfastError, RetryError, Usage
+from holdfast.wire.errors import BadModel, RetryError, Usage
 from holdfast.wire.limits import PUBLISH_RETRY_S, PUBLISH_S
 
 log = logs.get(__name__)
@@ -103,9 +103,5 @@ def _committed(plane: str, store: str, draft: Draft, alias: str | None) -> Versi
         except RetryError as error:
             if time.monotonic() > deadline_s:
                 raise
-            log.warning("publishing waits", model=draft.model, reason=_first(error))
+            log.warning("publishing waits", model=draft.model, reason=error.sentence)
             time.sleep(PUBLISH_RETRY_S)
-
-
-def _first(error: HoldfastError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what

@@ -47,16 +47,27 @@ def private_folder(folder: Path) -> None:
 def tighten(top: Path) -> int:
     """Take from everybody but its owner what lies in this folder, itself last: whoever was killed
     in the middle is followed by another one. How much was open. What belongs to another user stays
-    as it is."""
+    as it is; a link is not followed, also if somebody puts it there this moment."""
     loose = 0
-    for here, _, names in os.walk(top, topdown=False):
-        for path in (*(Path(here, name) for name in names), Path(here)):
-            with suppress(FileNotFoundError, PermissionError):
-                mode = path.lstat().st_mode
-                if not stat.S_ISLNK(mode) and mode & 0o077:
-                    path.chmod(stat.S_IMODE(mode) & 0o700)
-                    loose += 1
+    with suppress(FileNotFoundError, PermissionError):
+        for _, _, names, folder in os.fwalk(top, topdown=False):
+            for name in (*names, "."):
+                with suppress(FileNotFoundError, PermissionError):
+                    loose += _tightened(name, folder)
     return loose
+
+
+def _tightened(name: str, folder: int) -> bool:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISLNK(mode) or not mode & 0o077:
+            return False
+        # What is only pointed to has no other way to be changed; whatever its name is by now.
+        Path(f"/proc/self/fd/{handle}").chmod(stat.S_IMODE(mode) & 0o700)
+        return True
+    finally:
+        os.close(handle)
 
 
 def draft(path: Path, data: bytes, *, durably: bool = False) -> None:

@@ -29,6 +29,11 @@ class HoldfastError(Exception):
         self.fix = fix
         self.story = tuple(story)
 
+    @property
+    def sentence(self) -> str:
+        """What happened and why, for where there is room for one line."""
+        return f"{self.what}: {self.why}" if self.why else self.what
+
     def __str__(self) -> str:
         parts = [self.what]
         if self.why:

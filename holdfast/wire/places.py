@@ -12,8 +12,12 @@ QUEUES_PATH: Final = "/holdfast/queues"
 SECRETS_PATH: Final = "/holdfast/secrets"
 NODES_PATH: Final = "/holdfast/nodes"
 GATEWAYS_PATH: Final = "/holdfast/gateways"
-# Below these a worker may read and write with its own, lesser credential: what it publishes, and
-# the service that it is a replica of. `holdfast.models` and `holdfast.serve` keep facts there.
+# Below it every worker may read and write with its own, lesser credential: what it publishes.
 MODELS_PATH: Final = "/holdfast/models"
+# Of these only the replicas of a service may read what is theirs, and write below their own names.
 SERVICES_PATH: Final = "/holdfast/services"
-WORKER_PATHS: Final = (MODELS_PATH, SERVICES_PATH)
+REPLICAS_NAME: Final = "replicas"
+REPLICA_TURNS_NAME: Final = "replicas-turns"  # as `Membership` has it
+COURSE_NAME: Final = "course"
+# The job of a service's replicas is called so, and then as the service.
+SERVICE_JOB: Final = "serve."

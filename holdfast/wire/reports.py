@@ -94,6 +94,7 @@ class WorkerFacts:
     metrics: Mapping[str, float] = field(default_factory=dict)  # for people: loss, throughput
     endpoints: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
+    unreadable_why: str = ""  # of the last that it tried
 
 
 @dataclass(frozen=True, slots=True)

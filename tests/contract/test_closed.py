@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from holdfast.coordination import (
     Barrier,
@@ -144,7 +144,96 @@ def test_the_secret_is_shown_again_on_each_new_connection(plane: Plane, session:
     Config(session, "/holdfast/settings").put({"n": 2})
 
 
-def test_a_worker_publishes_and_follows_and_can_do_nothing_else(
+def serving(session: Session, service: str) -> None:
+    """A service as its user makes it, its conductor goes on, and a replica is there."""
+    top = f"/holdfast/services/{service}"
+    made = Facts(session).transaction(lambda: True)
+    made.create(top, b"its secret").create(f"{top}/asked", b"x").create(f"{top}/course", b"course")
+    made.create(f"{top}/replicas", b"").create(f"{top}/replicas-turns", b"").commit()
+
+
+def test_a_replica_reads_and_joins_its_own_service_and_gets_nothing_of_another(
+    plane: Plane, session: Session, tmp_path: Path, closing: ExitStack
+) -> None:
+    protection.ready_for_workers(session)
+    for service in ("mine", "other"):
+        serving(session, service)
+    assert session.access is not None
+    access.keep(tmp_path / "replica", session.access.for_replicas("mine"))
+    access.keep(tmp_path / "worker", session.access.for_workers())
+    replica, worker = (
+        closing.enter_context(connect(with_secret_file(plane.address(), tmp_path / name)))
+        for name in ("replica", "worker")
+    )
+    mine, other = "/holdfast/services/mine", "/holdfast/services/other"
+    for path, data in ((mine, b"its secret"), (f"{mine}/course", b"course")):
+        found = Facts(replica).read(path, fresh=True)
+        assert found is not None and found.data == data
+    member = Membership(replica, f"{mine}/replicas").join("1", {"n": 1})
+    assert Membership(session, f"{mine}/replicas").members()["1"].data == {"n": 1}
+    member.update({"n": 2})
+    plane.disturb(plane.disturbances[0])  # both secrets are shown again
+    member.update({"n": 3})
+    assert Membership(session, f"{mine}/replicas").members()["1"].data == {"n": 3}
+    Config(replica, "/holdfast/models/m").put({"n": 1})
+
+    def written(by: Session, path: str) -> None:
+        Facts(by).transaction(lambda: False).replace(path, b"evil").commit()
+
+    refused: list[Callable[[], object]] = [
+        lambda: written(replica, mine),
+        lambda: written(replica, f"{mine}/course"),
+        lambda: Facts(replica).read(f"{mine}/asked", fresh=True),
+        lambda: Config(replica, f"{mine}/evil").put(1),
+        lambda: Facts(replica).names("/holdfast/services", fresh=True),
+        lambda: Config(replica, "/holdfast/services/evil").put(1),
+    ]
+    for thief, service in ((replica, other), (worker, other), (worker, mine)):
+        refused += [
+            lambda thief=thief, path=service: Facts(thief).read(path, fresh=True),  # type: ignore[misc]
+            lambda thief=thief, path=service: written(thief, path),  # type: ignore[misc]
+            lambda thief=thief, path=service: written(thief, f"{path}/course"),  # type: ignore[misc]
+            lambda thief=thief, path=service: Membership(thief, f"{path}/replicas").join("9", {}),  # type: ignore[misc]
+        ]
+    for forbidden in refused:
+        with pytest.raises(Refused):
+            forbidden()
+    member.leave()
+
+
+def test_services_that_an_older_version_gave_to_all_workers_are_taken_from_them(
+    plane: Plane, session: Session, tmp_path: Path, closing: ExitStack
+) -> None:
+    """But for one that has replicas now: those of that version have nothing else to show."""
+    protection.ready_for_workers(session)
+    assert session.access is not None
+    for service in ("idle", "busy"):
+        serving(session, service)
+    client, paths = everything(session)
+    owner, workers = (Id("digest", who) for who in (session.access.owner, session.access.worker))
+    older = [ACL(31, owner), ACL(15, workers)]
+    for path in paths:
+        if "/services" in path:
+            client.set_acls(path, older)
+    access.keep(tmp_path / "worker", session.access.for_workers())
+    address = with_secret_file(plane.address(), tmp_path / "worker")
+    worker = closing.enter_context(connect(address))
+    there = f"{session.chroot}/holdfast/services/busy/replicas/1"
+    vars(worker)["_client"].create(there, b"{}", older, ephemeral=True)
+    assert protection.ready_for_workers(session) == ["busy"]
+    with pytest.raises(Refused):
+        Facts(worker).read("/holdfast/services/idle", fresh=True)
+    with pytest.raises(Refused):
+        Facts(worker).read("/holdfast/services/idle/course", fresh=True)
+    assert Facts(worker).read("/holdfast/services/busy", fresh=True) is not None
+    vars(worker)["_client"].delete(there)
+    assert protection.ready_for_workers(session) == []
+    with pytest.raises(Refused):
+        Facts(worker).read("/holdfast/services/busy", fresh=True)
+    assert protection.ready_for_workers(session) == []
+
+
+def test_a_worker_publishes_and_can_do_nothing_else(
     plane: Plane, session: Session, tmp_path: Path
 ) -> None:
     protection.ready_for_workers(session)
@@ -152,14 +241,15 @@ def test_a_worker_publishes_and_follows_and_can_do_nothing_else(
     assert session.access is not None
     access.keep(tmp_path / "worker", session.access.for_workers())
     with connect(with_secret_file(plane.address(), tmp_path / "worker")) as worker:
-        for path in ("/holdfast/models/m/versions/1", "/holdfast/services/s/replicas/1"):
-            Config(worker, path).put({"n": 1})
-            assert Config(session, path).get().value == {"n": 1}
-            Config(session, path).put({"n": 2})
-            assert Config(worker, path).get().value == {"n": 2}
+        path = "/holdfast/models/m/versions/1"
+        Config(worker, path).put({"n": 1})
+        assert Config(session, path).get().value == {"n": 1}
+        Config(session, path).put({"n": 2})
+        assert Config(worker, path).get().value == {"n": 2}
         for forbidden in (
             lambda: Config(worker, "/holdfast/jobs/j").get(),
             lambda: Config(worker, "/holdfast/jobs/evil").put({}),
+            lambda: Config(worker, "/holdfast/services/evil").put({}),
             lambda: Config(worker, "/evil").put({}),
             lambda: Membership(worker, "/holdfast/nodes").join("evil", {}),
             lambda: Election(worker, "/holdfast/leader").campaign(),

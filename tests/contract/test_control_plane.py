@@ -15,6 +15,7 @@ from holdfast.control.commands import (
     Decision,
     Drain,
     DropCheckpoint,
+    RecoverCheckpoints,
     Unplace,
 )
 from holdfast.control.facts import (
@@ -25,6 +26,7 @@ from holdfast.control.facts import (
     Intent,
     Phase,
     Queue,
+    Recovery,
 )
 from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import Resources
@@ -124,6 +126,18 @@ def test_a_commit_exists_or_not_and_a_dropped_one_is_gone(
     assert [c.step for c in control.job("train").checkpoints] == [20]
     with pytest.raises(Usage, match="step 20 is committed"):
         control.change_setting("train", "lr", "1", 20)
+    with pytest.raises(Refused, match="no unreadable checkpoints"):
+        control.begin_from_scratch("train")
+    leading.write(CondemnCheckpoint("train", 20, "a hole"))
+    leading.write(*(Unplace("train", worker, None) for worker in (1, 2)))
+    assert control.job("train").waits_for_recovery
+    control.set_intent("train", Intent.RUN)
+    assert control.job("train").recovery is Recovery.AGAIN
+    leading.ledger.read()
+    leading.write(RecoverCheckpoints("train", Recovery.AGAIN))
+    found = control.job("train")
+    assert ([c.manifest for c in found.checkpoints], found.unreadable) == (["m/20", "m/30"], ())
+    assert found.recovery is Recovery.NONE
 
 
 def test_a_deposed_leaders_records_are_fenced(

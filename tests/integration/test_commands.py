@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from holdfast.control.facts import Phase
 from holdfast.control.plane import ControlPlane
 from holdfast.storage.manifests import read_manifest
 from tests.integration.clusters import Home
@@ -360,6 +361,36 @@ def test_a_damaged_checkpoint_is_found_and_named(person: Person, counting: str) 
     assert [row["verified"] for row in rows] == [False, True]
     assert victim.key in rows[0]["trouble"]
     assert "damaged" in person.says("checkpoints", counting, "--verify").stdout
+
+
+def test_a_job_whose_checkpoints_are_all_lost_waits_until_its_user_lets_it_begin_anew(
+    person: Person, counting: str
+) -> None:
+    person.does("checkpoint", counting, "--wait")
+    person.does("pause", counting, "--wait")
+    newest, oldest = person.control.job(counting).checkpoints[::-1]
+    for each in (newest, oldest):
+        (person.home.cluster.folder / "store" / each.manifest).unlink()
+    person.does("resume", counting)
+
+    def waits() -> bool:
+        job = person.control.job(counting)
+        return job.waits_for_recovery and job.status.phase is Phase.PAUSED and not job.placements
+
+    person.until(waits, "it is told that none can be read")
+    story = " ".join(person.does("why", counting).split())
+    assert f"checkpoint of step {newest.step} cannot be read back: there is no blob" in story
+    assert f"all 2 committed checkpoints are unreadable (step {newest.step}: there is" in story
+    assert f"holdfast resume {counting} --from-scratch" in story
+    person.does("resume", counting, "--from-scratch")
+    person.until(lambda: _is_running(person, counting), "it has begun anew")
+    assert "gives up 2 unreadable checkpoints: it begins at step 0" in person.does("why", counting)
+    refused = person.says("resume", counting, "--from-scratch")
+    assert refused.returncode == 1 and "no unreadable checkpoints" in refused.stderr
+
+
+def _is_running(person: Person, job: str) -> bool:
+    return person.control.job(job).status.phase is Phase.RUNNING
 
 
 def test_a_setting_is_taken_by_all_and_the_story_tells_it(person: Person, counting: str) -> None:

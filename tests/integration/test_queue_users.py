@@ -15,9 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
+from holdfast.wire.errors import Corrupt
+from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
 from tests.integration.person import WAIT_S, Person
+from tests.servers import free_port
+from tests.servers.envoy import envoy_missing
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.engines]
 
@@ -37,7 +41,7 @@ while True:
 """
 SPIES = """
 import json, os, pathlib, sys
-from holdfast.coordination import Config, connect
+from holdfast.coordination import Config, Facts, Membership, connect
 from holdfast.wire.errors import Refused
 
 def tried(act):
@@ -70,7 +74,22 @@ with connect(os.environ["HOLDFAST_COORDINATION"]) as session:
     Config(session, "/holdfast/models/spied").put(1)
     found["publish"] = "done"
     found["submit"] = tried(lambda: Config(session, "/holdfast/jobs/evil").put({}))
+    service, facts = "/holdfast/services/digits", Facts(session)
+    for path in (service, f"{service}/course"):
+        found[f"see {path}"] = tried(lambda: facts.read(path, fresh=True))
+        change = lambda: facts.transaction(lambda: False).replace(path, b"{}").commit()
+        found[f"change {path}"] = tried(change)
+    join = lambda: Membership(session, f"{service}/replicas").join("99", {})
+    found["pass for a replica"] = tried(join)
+    found["list services"] = tried(lambda: facts.names("/holdfast/services", fresh=True))
 pathlib.Path("beside").write_text("in the code's own folder")
+store = pathlib.Path(os.environ["HOLDFAST_STORE"].removeprefix("file:"))
+for name, target in json.loads(sys.argv[3]).items():
+    (store / name).parent.mkdir(parents=True, exist_ok=True)
+    (store / name).symlink_to(target)
+os.mkfifo(store / "planted" / "pipe")
+for target in ("/etc/passwd", str(mine / "access")):
+    found[f"hard link to {target}"] = tried(lambda: os.link(target, store / "planted" / "hard"))
 print("found", json.dumps(found), flush=True)
 """
 
@@ -85,6 +104,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A cluster with a queue for each user. It is not in /tmp: its folder is covered."""
     if os.getuid() != 0:
         pytest.skip(NEEDS_ROOT)
+    require_service(envoy_missing())
     top = Path(tempfile.mkdtemp(prefix="holdfast-users-", dir="/var/lib"))
     home = Home(top / "cluster")
     try:
@@ -133,7 +153,13 @@ def test_a_worker_of_one_queue_reads_nothing_of_anothers_nor_of_the_cluster(scen
     assert folder / "tmp" / "kept" in wanted
     assert cluster / "authority" / "authority.key" in wanted
     listing = json.dumps([str(path) for path in wanted if "/store/" not in str(path)])
-    words = ["python", "spies.py", SECRET, listing]
+    person.does("models", "publish", "digits", *_doubling(person.folder))
+    person.does("serve", "digits", "--queue", "a", "--gateway", f"127.0.0.1:{free_port()}")
+    outside = person.folder / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text(SECRET)
+    links = {"planted/file": str(outside / "secret"), "planted/folder": str(outside)}
+    words = ["python", "spies.py", SECRET, listing, json.dumps(links)]
     job = {"name": "spying", "command": words, "queue": "b", "bundle": "./code"}
     (person.folder / "spying.yaml").write_text(json.dumps(job))
     person.does("submit", "spying.yaml")
@@ -145,10 +171,39 @@ def test_a_worker_of_one_queue_reads_nothing_of_anothers_nor_of_the_cluster(scen
     assert "kept" not in found.pop("tmp")
     assert found.pop("publish") == "done"
     assert found.pop("submit") == "Refused"
+    plane = {what for what in found if "service" in what or "replica" in what}
+    assert {found.pop(what) for what in plane} == {"Refused"} and len(plane) == 6
+    hard = [found.pop(what) for what in list(found) if what.startswith("hard link")]
+    assert set(hard) <= {"OSError", "PermissionError"} and len(hard) == 2
+    check_that_nothing_is_followed(home, outside)
+    person.does("unserve", "digits")
     assert set(found.values()) <= {"PermissionError", "FileNotFoundError"}, found
     assert spy.pw_uid != owner.pw_uid
     person.does("stop", "keeping")
     person.until(lambda: not workers_of(scene, "keeping"), "its worker has ended")
+
+
+def _doubling(folder: Path) -> list[str]:
+    """A model, as `holdfast models publish` takes it."""
+    (folder / "double").mkdir()
+    double = "def predict(inputs):\n    return {'y': inputs['x'] * 2}\n"
+    (folder / "double" / "model.py").write_text(double)
+    more = ["--kind", "function", "--entry", "model:predict", "--example", '{"x": [[1.0, 2.0]]}']
+    return ["--code", str(folder / "double"), *more]
+
+
+def check_that_nothing_is_followed(home: Home, outside: Path) -> None:
+    """What the spy has put into the store leads root's processes nowhere."""
+    blobs = home.cluster.blobs()
+    for key in ("planted/file", "planted/pipe", "planted/folder/secret"):
+        with pytest.raises(Corrupt, match=r"planted/\w+ is a (symbolic link|pipe)"):
+            blobs.get(key)
+    with pytest.raises(Corrupt, match="planted/folder is a symbolic link"):
+        blobs.put("planted/folder/new", b"mine")
+    assert not [row.key for row in blobs.list("planted")]
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    blobs.delete("planted/file")
+    assert (outside / "secret").read_text() == SECRET
 
 
 def test_a_job_of_a_queue_with_a_user_trains_and_is_killed_and_goes_on(scene: Scene) -> None:

@@ -188,29 +188,31 @@ _OF_STORES: Final = (
     without(
         "blob-named-before-it-is-synced",
         _FOLDER,
-        "            os.fsync(handle)\n",
+        "                os.fsync(handle)\n",
         "os.fsync(handle)",
         _STORE,
     ),
     without(
         "blob-name-not-synced",
         _FOLDER,
-        "            sync_folder(target.parent)\n",
-        "sync_folder(target.parent)",
+        "                os.fsync(names)\n                return True\n",
+        "os.fsync(names)",
         _STORE,
     ),
     without(
         "blob-folders-not-synced",
         _FOLDER,
-        "            sync_folder(above)\n",
-        "sync_folder(above)",
+        "                os.fsync(above)\n",
+        "os.fsync(above)",
         _STORE,
     ),
     without(
         "blob-of-another-writer-not-synced",
         _FOLDER,
-        "            sync_folder(directory)\n",
-        "sync_folder(directory)",
+        """            with self._below.folder(directory) as names:
+                os.fsync(names)
+""",
+        "os.fsync(names)",
         _STORE,
     ),
     without(
@@ -332,7 +334,7 @@ _OF_FOLDERS: Final = (
         "store-folder-not-synced",
         _FOLDER,
         "make_folder(self._folder, 0o700)",
-        f"directory{_MAKE}",
+        f"self._folder{_MAKE}",
         _STORE,
     ),
     Mutant(

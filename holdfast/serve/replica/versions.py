@@ -342,8 +342,5 @@ class Versions:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, HoldfastError):
-        text = f"{error.what}: {error.why}" if error.why else error.what
-    else:
-        text = first_line(error)
+    text = error.sentence if isinstance(error, HoldfastError) else first_line(error)
     return text.replace("\n", " ")[:LOAD_REASON_CHARACTERS_MAX]

@@ -88,7 +88,7 @@ class Keeper:
         return digest if step == self.step else None
 
     def _diverge(self, mesh: Mesh) -> NoReturn:
-        self._link.unreadable(self.step)
+        self._link.unreadable(self.step, "its workers held different states")
         _, differ = comparison.compare(mesh, self._state())
         raise diverged(f"after step {self.step}", "; ".join(differ))
 
@@ -116,7 +116,7 @@ class Keeper:
         except (Corrupt, Missing) as error:
             log.warning("a checkpoint cannot be read", step=step, reason=str(error))
             self._unreadable = view.number
-            self._link.unreadable(step)
+            self._link.unreadable(step, error.sentence)
             raise PeerLost("it cannot read the checkpoint", why=error.what) from error
         self._adopt(state)
 

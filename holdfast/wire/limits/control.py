@@ -47,6 +47,9 @@ UPDATE_FAILURES_MAX: Final = 3
 FAILURES_KEPT: Final = 32
 # A reason may be a traceback; the end of it says most, and it is written to a znode.
 REASON_CHARACTERS_MAX: Final = 4_000
+# Why a checkpoint cannot be read, as a worker says it: a sentence, with the name of a file. It
+# travels with every report of that worker.
+UNREADABLE_WHY_CHARACTERS_MAX: Final = 400
 
 # --- the scheduler ---------------------------------------------------------------------------
 

@@ -368,7 +368,7 @@ class NodeFacts(_message.Message):
     def __init__(self, node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerFacts, _Mapping]]] = ...) -> None: ...
 
 class WorkerFacts(_message.Message):
-    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics", "endpoints", "trouble")
+    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics", "endpoints", "trouble", "unreadable_why")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +399,7 @@ class WorkerFacts(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_WHY_FIELD_NUMBER: _ClassVar[int]
     job: str
     worker: int
     phase: Phase
@@ -415,7 +416,8 @@ class WorkerFacts(_message.Message):
     metrics: _containers.ScalarMap[str, float]
     endpoints: _containers.ScalarMap[str, str]
     trouble: str
-    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., trouble: _Optional[str] = ...) -> None: ...
+    unreadable_why: str
+    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., trouble: _Optional[str] = ..., unreadable_why: _Optional[str] = ...) -> None: ...
 
 class Parts(_message.Message):
     __slots__ = ("attempt", "parts")

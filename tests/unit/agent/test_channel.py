@@ -88,8 +88,9 @@ def test_what_either_side_says_arrives_at_the_other(tmp_path: Path) -> None:
         assert link.view(timeout_s=0.0) is None
         link.step(41)
         await ear.until(lambda events: said(True, 3, 41) in events)
-        link.unreadable(40)
-        await ear.until(lambda events: said(True, 3, 41, frozenset({40})) in events)
+        link.unreadable(40, "a hole")
+        told = said(True, 3, 41, frozenset({40}), unreadable_why="a hole")
+        await ear.until(lambda events: told in events)
         channel.tell(KEY, GiveSettings("n", "job", 1, (("lr", "0.1", 50),)))
         channel.tell(KEY, TakeShare("n", "job", 1, ATTEMPT, 1, 2))
         await soon(lambda: link.shares() == [Share(ATTEMPT, 1, 2)])

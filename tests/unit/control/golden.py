@@ -21,7 +21,7 @@ from holdfast.control.commands import (
     TakeShare,
     WriteView,
 )
-from holdfast.control.facts import ExitKind, Intent, Phase, Setting, View
+from holdfast.control.facts import ExitKind, Intent, Phase, Recovery, Setting, View
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
 from tests.unit.control.world import Machine, Worker, World, submitted
 
@@ -176,6 +176,9 @@ _EVENTS: dict[str, Callable[..., object]] = {
     "corrupt": Replay.corrupt,
     "pause": _asks(intent=Intent.PAUSE),
     "resume": _asks(intent=Intent.RUN),
+    "resume-again": _asks(recovery=Recovery.AGAIN),
+    "resume-from-scratch": _asks(recovery=Recovery.SCRATCH),
+    "mend": lambda replay: replay.world.corrupt.clear(),
     "stop": _asks(intent=Intent.STOP),
     "checkpoint": _asks(checkpoint_asked=True),
     "scale": lambda replay, job, count: replay.world.change(job, workers_wanted=int(count)),

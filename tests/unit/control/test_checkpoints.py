@@ -13,7 +13,12 @@ from holdfast.control.commands import (
     CommitCheckpoint,
     CondemnCheckpoint,
     Decision,
+    Drain,
+    Place,
+    RecoverCheckpoints,
+    SetStatus,
     TakeShare,
+    WriteView,
 )
 from holdfast.control.facts import (
     Attempt,
@@ -23,13 +28,17 @@ from holdfast.control.facts import (
     NodeFacts,
     Observed,
     Part,
+    Phase,
     Placement,
+    Recovery,
+    Unreadable,
     View,
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.plans import Plan
-from holdfast.control.reconcile import reconcile
+from holdfast.control.plans import Add, JobPlan, Plan
+from holdfast.control.reconcile import reconcile, reconcile_job
+from holdfast.control.records import apply_record
 from holdfast.control.sight import Reports, Sight, by_job, look
 from holdfast.control.spec import CheckpointPolicy, Resources
 from holdfast.wire.limits import (
@@ -245,11 +254,65 @@ def test_a_checkpoint_is_not_dropped_while_somebody_may_be_reading_it() -> None:
 def test_a_checkpoint_that_nobody_can_read_is_condemned() -> None:
     view = View(7, {1: (0,), 2: (1,)}, restore_step=10)
     job = pair(view=view, checkpoints=(Checkpoint(5, "m", 1, 1.0), Checkpoint(10, "m", 1, 2.0)))
-    bad = [worker(n, step=None, unreadable=frozenset({10})) for n in (1, 2)]
+    lost = frozenset({10})
+    bad = [worker(n, step=None, unreadable=lost, unreadable_why="a hole") for n in (1, 2)]
     decision = condemn(seen(job, *bad)[0])
     assert decision is not None
-    assert decision.command == CondemnCheckpoint("train", 10)
-    assert "from step 5 instead" in decision.reason
+    assert decision.command == CondemnCheckpoint("train", 10, "a hole")
+    assert "cannot be read back: a hole; from step 5 instead" in decision.reason
+
+
+def stranded(**changes: object) -> Job:
+    """A job of two workers, none of whose two checkpoints could be read."""
+    lost = (
+        Unreadable(Checkpoint(5, "m5", 1, 1.0), "too short"),
+        Unreadable(Checkpoint(10, "m10", 1, 2.0), "there is no part 3"),
+    )
+    view = View(7, {1: (0,), 2: (1,)}, restore_step=5)
+    return pair(**{"view": view, "checkpoints": (), "unreadable": lost, **changes})
+
+
+def commands(job: Job, *facts: WorkerFacts) -> list[object]:
+    plan = JobPlan(add=(Add("n1", "room"),))
+    _, reports, observed = seen(job, *facts)
+    return [one.command for one in reconcile_job(job, reports, observed, 100.0, plan)]
+
+
+def test_a_job_none_of_whose_checkpoints_can_be_read_does_not_begin_at_step_0() -> None:
+    both = [worker(n, step=None, unreadable=frozenset({5, 10})) for n in (1, 2)]
+    found = commands(stranded(), *both)
+    assert not any(isinstance(one, WriteView | Place) for one in found)
+    assert {one.worker for one in found if isinstance(one, Drain)} == {1, 2}
+
+
+def test_a_stranded_job_waits_and_says_why_and_what_its_user_can_do() -> None:
+    [status] = commands(stranded(placements=()))
+    assert isinstance(status, SetStatus) and status.status.phase is Phase.PAUSED
+    assert status.status.reason == (
+        "all 2 committed checkpoints are unreadable (step 10: there is no part 3); `holdfast resume"
+        " train` tries again, `holdfast resume train --from-scratch` begins at step 0"
+    )
+
+
+def test_a_stranded_job_tries_again_or_begins_anew_when_its_workers_are_gone() -> None:
+    for recovery, steps in ((Recovery.AGAIN, [5, 10]), (Recovery.SCRATCH, [])):
+        asked = stranded(recovery=recovery)
+        both = [worker(n, step=None, unreadable=frozenset({5, 10})) for n in (1, 2)]
+        assert not any(isinstance(one, RecoverCheckpoints) for one in commands(asked, *both))
+        [record] = commands(replace(asked, placements=()))
+        assert isinstance(record, RecoverCheckpoints)
+        after = apply_record(replace(asked, placements=()), record, now_s=1.0)
+        assert [one.step for one in after.checkpoints] == steps
+        assert not after.unreadable and after.recovery is Recovery.NONE
+        assert any(isinstance(one, Place) for one in commands(after))
+
+
+def test_a_commit_forgets_what_could_not_be_read_before_it() -> None:
+    kept = (Checkpoint(5, "m5", 1, 1.0),)
+    job = stranded(checkpoints=kept, attempt=ATTEMPT)
+    parts = {1: (PART,), 2: (PART,)}
+    after = apply_record(job, CommitCheckpoint("train", ATTEMPT, parts), now_s=1.0, manifest="m")
+    assert not after.unreadable
 
 
 def test_a_checkpoint_that_one_could_read_is_not_condemned() -> None:

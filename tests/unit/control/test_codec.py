@@ -20,8 +20,10 @@ from holdfast.control.facts import (
     Phase,
     Placement,
     Queue,
+    Recovery,
     Setting,
     Status,
+    Unreadable,
     View,
 )
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
@@ -59,6 +61,8 @@ JOB = Job(
     placements=(Placement(4, "a", True, 0.1), Placement(6, "b", False, 1_763_000_000.2, 2)),
     view=View(3, {4: (0, 1, 2, 5), 6: (3, 4, 6, 7)}, 40),
     attempt=Attempt(2, 60, 3, 1_763_000_002.5),
+    unreadable=(Unreadable(Checkpoint(50, "m/50", 2, 2.0), "a hole"),),
+    recovery=Recovery.AGAIN,
     checkpoints=(Checkpoint(9, "m/9", 1, 1.0), Checkpoint(40, "m/40", 2, 2.0)),
     checkpoint_asked=True,
     settings=(Setting("lr", "0.01", 50), Setting("lr", "0.02", 55)),

@@ -70,7 +70,7 @@ RECORDS: list[Record] = [
     CommitCheckpoint("train", ATTEMPT, PARTS),
     AbandonCheckpoint("train", ATTEMPT, missed=True),
     DropCheckpoint("train", 3),
-    CondemnCheckpoint("train", 5),
+    CondemnCheckpoint("train", 5, "a hole"),
 ]
 
 

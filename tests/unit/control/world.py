@@ -32,6 +32,7 @@ from holdfast.control.facts import (
     Observed,
     Part,
     Phase,
+    Recovery,
     Status,
     View,
     WorkerFacts,
@@ -329,6 +330,9 @@ class World:
         for _ in range(ticks_max):
             if all(job.status.phase.final for job in self.desired.jobs.values()):
                 return
+            for name, job in self.desired.jobs.items():
+                if job.waits_for_recovery:
+                    self.change(name, recovery=Recovery.SCRATCH)
             self.tick()
         stuck = {name: job.status for name, job in self.desired.jobs.items()}
         raise AssertionError("\n".join([f"no end: {stuck}", *self.story[-60:]]))

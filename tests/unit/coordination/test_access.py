@@ -65,10 +65,45 @@ def test_a_worker_has_a_secret_of_its_own_for_what_workers_need(tmp_path: Path) 
     assert owner.secret not in (tmp_path / "worker").read_text()
     for path in ("/", "/holdfast", "/holdfast/jobs/j", "/holdfast/modelsX", "/holdfast/nodes"):
         assert [entry.id for entry in owner.acl(path)] == [owner.owner]
-    for path in ("/holdfast/models", "/holdfast/models/m/versions", "/holdfast/services/s"):
+    for path in ("/holdfast/services", "/holdfast/services/s", "/holdfast/services/s/replicas/1"):
+        assert owner.worker not in [entry.id for entry in owner.acl(path)]
+    for path in ("/holdfast/models", "/holdfast/models/m/versions"):
         assert worker.acl(path) == owner.acl(path)
         assert [entry.id for entry in owner.acl(path)] == [owner.owner, owner.worker]
         assert owner.acl(path)[1].perms == 15, "everything but changing the list itself"
+
+
+def test_a_replica_reads_its_own_service_and_writes_only_what_it_says_of_itself(
+    tmp_path: Path,
+) -> None:
+    owner = access.kept(tmp_path / "owner")
+    access.keep(tmp_path / "replica", owner.for_replicas("s"))
+    replica = access.read(tmp_path / "replica")
+    assert replica == owner.for_replicas("s")
+    assert replica.service_secret not in repr(replica)
+    assert owner.secret not in (tmp_path / "replica").read_text()
+    assert replica.credential == owner.for_workers().credential
+    mine = make_digest_acl_credential(access.SERVICE, replica.service_secret)
+    top = "/holdfast/services/s"
+    perms = {
+        f"{top}": access.READ,
+        f"{top}/course": access.READ,
+        f"{top}/replicas": 15,
+        f"{top}/replicas/1": 15,
+        f"{top}/replicas-turns/1": 15,
+        f"{top}/asked": 0,
+        f"{top}/history/1": 0,
+        "/holdfast/services": 0,
+        "/holdfast/services/other": 0,
+        "/holdfast/services/other/replicas/1": 0,
+    }
+    for path, allowed in perms.items():
+        found = {entry.id: entry.perms for entry in owner.acl(path)}
+        assert found.pop(owner.owner) == access.ALL
+        assert found.get(mine, 0) == allowed, path
+        if "other" not in path:
+            assert replica.acl(path) == owner.acl(path)
+    assert [entry.id for entry in replica.acl("/holdfast/services/other")] == [owner.owner]
 
 
 def test_another_secret_takes_the_place_of_the_first_only_when_that_is_said(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,65 @@ def test_what_a_killed_agent_held_is_free_when_it_left_no_worker(tmp_path: Path)
         taker.kill()
         taker.wait()
         assert mine.take("gpu-0")
+
+
+def _as_nobody(program: str, *words: str) -> subprocess.Popen[str]:
+    uid = pwd.getpwnam("nobody").pw_uid
+    drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    command = [*drop, sys.executable, "-c", program, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs programs of other users")
+def test_another_user_who_made_the_folder_of_the_locks_first_is_named(tmp_path: Path) -> None:
+    """Another user can take any name in a place that all share; the agent says who did, and how to
+    do without."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for above in (shared, tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o1777 if above == shared else 0o755)
+    taken = shared / f"holdfast-locks-{os.getuid()}"
+    with _as_nobody("import os, sys; os.mkdir(sys.argv[1])", str(taken)) as other:
+        assert other.wait() == 0
+    with pytest.raises(Refused, match=f"{taken} belongs to user nobody") as told:
+        Holding(tmp_path / "a", taken)
+    assert "HOLDFAST_LOCKS" in told.value.fix
+
+
+NAMES = """
+import socket, sys, time
+held = []
+for name in sys.argv[2:]:
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].bind(f"\\0holdfast-{sys.argv[1]}-{name}")
+    held[-1].listen(1)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs programs of other users")
+def test_what_another_user_holds_is_not_given_away_and_it_is_said_who_has_it(
+    tmp_path: Path,
+) -> None:
+    mine = holding(tmp_path, "a")
+    with _as_nobody(NAMES, mine.space, "gpu-0", f"ports-{WORKER_PORT_FIRST}") as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert mine.gpus((0, 1), None) == (1,)
+        with pytest.raises(Occupied) as told:
+            mine.gpus((0,), 1)
+        assert f"process {other.pid} of user nobody" in told.value.why
+        assert mine.ports()[0] == WORKER_PORT_FIRST + PORT_BLOCK
+        other.kill()
+    assert mine.gpus((0,), 1) == (0,)
+
+
+def test_nobody_else_may_enter_the_folder_of_the_locks(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir(mode=0o777)
+    assert holding(tmp_path, "a").take("gpu-0")
+    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "locks" / "gpu-0").stat().st_mode & 0o077 == 0
 
 
 def test_what_was_released_names_nobody_any_more(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ class AsyncMember:
                 state = restore(self._blobs, view.manifest, self._link.job, view.restore_step)
             except (Corrupt, Missing) as error:
                 log.warning("a checkpoint cannot be read", reason=str(error))
-                self._link.unreadable(view.restore_step)
+                self._link.unreadable(view.restore_step, error.sentence)
                 return None
             except HoldfastError as error:
                 log.warning("a checkpoint cannot be read now", reason=str(error))
