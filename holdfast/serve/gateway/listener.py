@@ -17,6 +17,8 @@ from holdfast.wire.limits import (
     CLIENT_HEAD_S,
     CLIENT_IDLE_S,
     CLIENT_STREAMS_MAX,
+    ENVOY_RELEASE_BYTES,
+    ENVOY_RELEASE_S,
 )
 
 ACCESS_LOG: Final = "access.log"
@@ -40,6 +42,11 @@ def bootstrap(name: str, region: str) -> Json:
         "dynamic_resources": {
             "lds_config": file_source(LISTENER_FILE),
             "cds_config": file_source(CLUSTERS_FILE),
+        },
+        # Else what one large body took stays Envoy's for ever.
+        "memory_allocator_manager": {
+            "bytes_to_release": ENVOY_RELEASE_BYTES,
+            "memory_release_interval": seconds(ENVOY_RELEASE_S),
         },
         "overload_manager": {
             "resource_monitors": [
