@@ -311,8 +311,12 @@ GATEWAY_DRAIN_S: Final = 5.0
 # Connections that clients keep open hear with their next answer that they shall close.
 GATEWAY_CLOSE_S: Final = 1
 GATEWAY_DRAIN_LOOK_S: Final = 0.05
-# Envoy gives memory back to the system that it has freed, so many bytes so often: that of a large
-# body within seconds, and never so much at once that requests would wait for it.
+# Gateways that share one address: each has all of Envoy, and checks every replica by itself.
+GATEWAYS_TOGETHER_MAX: Final = 8
+# Envoy gives memory back to the system that it has freed: at once while it holds more than the
+# first, which costs twice the work for a body; of less so many bytes so often, once it did not need
+# them for five minutes.
+ENVOY_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 ENVOY_RELEASE_BYTES: Final = 32 * 1024 * 1024
 ENVOY_RELEASE_S: Final = 1.0
 # Envoy ends soon after it was asked to.
