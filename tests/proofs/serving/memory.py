@@ -59,16 +59,21 @@ class Memory:
         for one in self.processes:
             one.begin()
 
+    def end(self) -> None:
+        for one in self.processes:
+            one.end()
+
     def await_back(self, most: int, patience_s: float) -> float:
         """Until none has more than `most` bytes more than before; how long it took."""
+
         def back() -> bool:
             return all(resident_bytes(one.pid) <= one.before + most for one in self.processes)
 
+        what = f"memory is back to where it was and {most / MIB:.0f} MiB"
         try:
-            return until(f"memory is back to where it was, and {most / MIB:.0f} MiB", back, patience_s)
+            return until(what, back, patience_s)
         finally:
-            for one in self.processes:
-                one.end()
+            self.end()
 
     def told(self) -> str:
         return "; ".join(one.told() for one in self.processes)
