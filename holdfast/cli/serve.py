@@ -34,6 +34,8 @@ EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast serve digits --service digits-eu --gateway 127.0.0.1:8090[/]
 
+  [cyan]holdfast serve digits --gateways 2[/]         one that dies leaves the other at its address
+
 
 Run it again to change what you give; the rest stays. New versions come with `holdfast rollout`,
 or when the alias moves.
@@ -83,6 +85,7 @@ def serve(
     priority: options.Priority = None,
     queue: options.Queue = None,
     gateway: options.Gateway = None,
+    gateways: options.Gateways = None,
     region: options.Region = "",
     no_wait: options.NoWait = False,
     cluster: ClusterOption = None,
@@ -95,7 +98,8 @@ def serve(
     is not given stays as it is.
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    asked = Asked(reference, service, serve_settings.wishes(given), key, gateway, region)
+    front = options.Front(gateway, region, gateways)
+    asked = Asked(reference, service, serve_settings.wishes(given), key, front)
     _show(_served(asked, cluster, wait=not no_wait), waited=not no_wait, as_json=as_json)
 
 
@@ -114,8 +118,7 @@ class Asked:
     service: str | None
     wishes: dict[str, Any]
     key: bool
-    gateway: str | None
-    region: str
+    front: options.Front
 
 
 def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
@@ -127,7 +130,7 @@ def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
         # Asked again, it needs no second one.
         secret = services.add_key(name) if asked.key and not services.service(name).keys else ""
         with serving.progress(name) as show:
-            addresses = serve_output.processes(found, asked.gateway, asked.region, show)
+            addresses = serve_output.processes(found, asked.front, show)
             if wait and settings_only:
                 # A version that has failed meanwhile is another matter: it is told below.
                 serving.until_noted(found, name, SERVE_WAIT_S, show)

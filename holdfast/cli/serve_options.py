@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from holdfast.cli import completing
+from holdfast.wire.limits import GATEWAYS_TOGETHER_MAX
 
 Reference = Annotated[
     str,
@@ -114,5 +116,18 @@ Queue = Annotated[str | None, typer.Option(help="Whose share of the machines it 
 Gateway = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="A gateway here; else 127.0.0.1:8080 …")
 ]
+Gateways = Annotated[
+    int | None,
+    typer.Option(min=1, max=GATEWAYS_TOGETHER_MAX, help="So many share that address; 1."),
+]
 Region = Annotated[str, typer.Option(help="The region of a gateway started now.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once.")]
+
+
+@dataclass(frozen=True)
+class Front:
+    """The gateway that is asked for: where, in which region, and how many share the address."""
+
+    gateway: str | None
+    region: str
+    together: int | None

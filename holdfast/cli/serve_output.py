@@ -19,6 +19,7 @@ from holdfast.wire.errors import HoldfastError, TimedOut
 from holdfast.wire.limits import SERVE_LOOK_S
 
 if TYPE_CHECKING:
+    from holdfast.cli.serve_options import Front
     from holdfast.models.records import TensorSpec, Version
 
 # A body that is longer than this goes into a file, and the command names it.
@@ -26,17 +27,16 @@ _BODY_CHARACTERS_MAX: Final = 200
 _PROBE_S: Final = 5.0
 
 
-def processes(
-    found: Opened, gateway: str | None, region: str, show: Callable[[str], None]
-) -> dict[str, str]:
+def processes(found: Opened, front: Front, show: Callable[[str], None]) -> dict[str, str]:
     """A conductor and a gateway, started if the cluster has none; the gateways' addresses."""
     from holdfast.launch import serving as launching
 
     return launching.ensure(
         found.cluster,
         found.session,
-        listen=gateway,
-        region=region,
+        listen=front.gateway,
+        region=front.region,
+        together=front.together,
         look=lambda what: show(f"waiting for {what}"),
     )
 

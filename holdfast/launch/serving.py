@@ -67,21 +67,26 @@ def ensure(
     *,
     listen: str | None = None,
     region: str = "",
+    together: int | None = None,
     supervised: bool = True,
     look: Callable[[str], None] = lambda _what: None,
 ) -> dict[str, str]:
     """See to it that the cluster has a conductor and a gateway, and wait until they are there.
 
     `listen`: a gateway at this address on this machine; None: any gateway will do, and if the
-    cluster has none, one at the first free port from 8080 on. The addresses of all, by name. A
-    supervisor keeps them alive unless `supervised` is False.
+    cluster has none, one at the first free port from 8080 on. `together`: so many share that
+    address; None: as many as before. The addresses of all, by name. A supervisor keeps them alive
+    unless `supervised` is False.
     """
     with alone(cluster, look):
         wanted.check(cluster)  # whoever had the turn before us may have ended everything
         started = [start_conductor(cluster)]
         known = places(cluster)
         needed = _needed(cluster, session, known, listen, region)
-        _write(cluster, {**known, **needed})
+        if together is not None:
+            needed = sharing(needed, _normal(listen), together)
+            _end_gateways(cluster, known.keys() - needed.keys())
+        _write(cluster, needed or known)
         started += [start_gateway(cluster, name, place) for name, place in needed.items()]
         if supervised:
             keep(cluster, started)
@@ -112,22 +117,15 @@ def end(
             return []
         ours = {one.name for one in processes(cluster) if one.launched and one.kind == GATEWAY}
         ours |= places(cluster).keys()
-        # First this: nobody starts again what we end.
+        # Gateways first: nothing new comes.
+        stopped = _end_gateways(cluster, ours)
+        living = {one.name for one in processes(cluster) if one.kind == GATEWAY}
         known = wanted_here.read(cluster.folder)
         wanted_here.drop(cluster.folder, [key for key, one in known.items() if _serves(one)])
-        parts = [one for one in processes(cluster) if one.launched and _serves(one)]
-        # Gateways first: nothing new comes.
-        stopped = [ending.end(one) for one in sorted(parts, key=lambda one: one.kind == CONDUCTOR)]
-        # An Envoy outlives a gateway that was killed.
-        living = {one.name for one in processes(cluster) if one.kind == GATEWAY}
-        envoys = {f"{name}.envoy" for name in ours - living}
-        stopped += [
-            ending.end(one)
-            for one in processes(cluster)
-            if one.kind == ENVOY and one.name in envoys
-        ]
+        parts = [one for one in processes(cluster) if one.launched and one.kind == CONDUCTOR]
+        stopped += [ending.end(one) for one in parts]
         for record in processes(cluster, ended=True):
-            if _serves(record) or record.name in envoys:
+            if _serves(record):
                 forget(cluster, record)
         _path(cluster).unlink(missing_ok=True)
         supervisor.ensure(cluster.folder)  # it looks at what is wanted now
@@ -158,7 +156,59 @@ def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None 
     return start(cluster, GATEWAY, name, "holdfast.serve.gateway", words, tie)
 
 
+def sharing(needed: Mapping[str, Place], listen: str | None, together: int) -> dict[str, Place]:
+    """The gateways of `needed`, and as many more or fewer that `together` of them share each
+    address, or only this one. Pure. `Usage`: none is to run on this machine."""
+    if not needed:
+        raise Usage(
+            "no gateway runs on this machine",
+            why="those of the cluster are on others",
+            fix="say where one is to listen: --gateway HOST:PORT",
+        )
+    kept = dict(needed)
+    for address in sorted({place.listen for place in needed.values()}):
+        if listen not in (None, address):
+            continue
+        there = sorted((name for name in kept if kept[name].listen == address), key=_number)
+        for name in there[together:]:
+            del kept[name]
+        for _ in range(together - len(there)):
+            kept[_next_name(kept)] = kept[there[0]]
+    return kept
+
+
 # --- private ------------------------------------------------------------------------------------
+
+
+def _end_gateways(cluster: Cluster, names: Set[str]) -> list[Stopped]:
+    """End gateways that `ensure` had started, with their Envoys; what has ended."""
+    # First this: nobody starts again what we end.
+    wanted_here.drop(cluster.folder, [f"{GATEWAY} {name}" for name in names])
+    stopped = [
+        ending.end(one)
+        for one in processes(cluster)
+        if one.launched and one.kind == GATEWAY and one.name in names
+    ]
+    # An Envoy outlives a gateway that was killed.
+    living = {one.name for one in processes(cluster) if one.kind == GATEWAY}
+    envoys = {f"{name}.envoy" for name in names - living}
+    stopped += [
+        ending.end(one) for one in processes(cluster) if one.kind == ENVOY and one.name in envoys
+    ]
+    for record in processes(cluster, ended=True):
+        if record.name in envoys or (record.kind == GATEWAY and record.name in names - living):
+            forget(cluster, record)
+    return stopped
+
+
+def _number(name: str) -> int:
+    """The number in a name of ours; 0: somebody else has named it."""
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def _next_name(known: Mapping[str, Place]) -> str:
+    return f"gateway-{1 + max(map(_number, known), default=0)}"
 
 
 def _serves(process: Process | Wanted) -> bool:
@@ -186,17 +236,17 @@ def _needed(
             return {}  # of another machine
         return {FIRST: Place(_free(cluster.listen), region)}
     host, port = _address(listen)
-    for name, place in known.items():
-        if place.listen == f"{host}:{port}":
-            return {**known, name: Place(place.listen, region or place.region)}
+    there = [name for name, place in known.items() if place.listen == f"{host}:{port}"]
+    if there:
+        place = Place(f"{host}:{port}", region or known[there[0]].region)
+        return {**known, **dict.fromkeys(there, place)}
     if not _is_free(host, port):
         raise Occupied(
             f"a gateway cannot listen at {listen}",
             why="another process does, or it is not an address of this machine",
             fix="give another port: --gateway HOST:PORT",
         )
-    number = 1 + max((int(name.rpartition("-")[2]) for name in known), default=0)
-    return {**known, f"gateway-{number}": Place(f"{host}:{port}", region)}
+    return {**known, _next_name(known): Place(f"{host}:{port}", region)}
 
 
 def _gateways(session: Session) -> dict[str, str]:
@@ -212,6 +262,11 @@ def _path(cluster: Cluster) -> Path:
 def _write(cluster: Cluster, known: Mapping[str, Place]) -> None:
     fields = {"gateways": {name: asdict(place) for name, place in known.items()}}
     disk.replace_durably(_path(cluster), (json.dumps(fields, indent=2) + "\n").encode())
+
+
+def _normal(listen: str | None) -> str | None:
+    """As it stands in a place."""
+    return None if listen is None else "{}:{}".format(*_address(listen))
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from pathlib import Path
 
 from holdfast.serve.gateway import memory
+from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.records import Gateway, Limits
+from holdfast.wire.errors import Occupied
 from tests.contract.waiting import eventually
 from tests.faults.room import files_no_larger_than
 from tests.integration.gateway_world import GatewayProcess, Reply, World, load, pass_requests
@@ -244,3 +247,36 @@ def test_three_regions_one_is_lost_and_comes_back(world: World) -> None:
         eventually(lambda: served_by() == {("eu", "")}, "requests go home")
         pass_requests(seen, 100)
     assert not seen.failed(), seen
+
+
+def test_of_two_gateways_at_one_address_the_other_answers_when_an_envoy_dies(world: World) -> None:
+    first, _ = serving(world)
+    second = world.gateway("second", port=first.port)
+    world.applied(world.courses["digits"], gateway="second")
+    # Nobody brings it back: whoever answers now is the other one.
+    first.kill()
+    envoy = first.envoy()
+    envoy.send(signal.SIGKILL)
+    envoy.wait(30)
+    assert [first.ask().status for _ in range(50)] == [200] * 50
+    first.launch()
+    eventually(lambda: first.envoy().pid != envoy.pid and first.envoy().alive, "it is back")
+    eventually(lambda: Admin(first.folder).ready(), "and takes requests")
+    second.terminate()
+    assert [first.ask().status for _ in range(50)] == [200] * 50
+
+
+def test_a_gateway_of_another_cluster_does_not_share_our_address(
+    world: World, tmp_path: Path
+) -> None:
+    first, _ = serving(world)
+    other = World(tmp_path / "other")
+    try:
+        stranger = GatewayProcess(other, "front", (), port=first.port)
+        other.gateways.append(stranger)
+        stranger.launch()
+        assert stranger.child is not None
+        assert stranger.child.wait(60) == Occupied.exit_code, stranger.log()
+    finally:
+        other.close()
+    assert first.ask().status == 200

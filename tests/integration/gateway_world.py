@@ -183,13 +183,18 @@ class GatewayProcess:
     """`python -m holdfast.serve.gateway`, and its Envoy."""
 
     def __init__(
-        self, world: World, name: str, words: Sequence[str], host: str = "127.0.0.1"
+        self,
+        world: World,
+        name: str,
+        words: Sequence[str],
+        host: str = "127.0.0.1",
+        port: int | None = None,
     ) -> None:
         self.world = world
         self.name = name
         self.words = words
         self.host = host
-        self.port = free_port()
+        self.port = port or free_port()
         self.child: subprocess.Popen[bytes] | None = None
 
     @property

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.cluster import Cluster, Process
+from holdfast.cluster import Cluster, Process, processes
 from holdfast.cluster.registry import forget, identified, recorded, write_record
 from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.clusters import Json
@@ -42,6 +42,7 @@ from holdfast.wire.process import PART_VARIABLE
 KIND: Final = "envoy"
 BOOTSTRAP: Final = "bootstrap.json"
 LOG: Final = "envoy.log"
+ADDRESS: Final = "address"  # in its record: where it listens
 
 log = logs.get(__name__)
 
@@ -72,6 +73,7 @@ class Envoy:
         folder: Path,
         bootstrap: Json,
         *,
+        front: Front,
         concurrency: int,
         ended: Callable[[], None],
     ) -> None:
@@ -80,6 +82,7 @@ class Envoy:
         self._name = f"{name}.envoy"
         self._folder = folder
         self._bootstrap = bootstrap
+        self._front = front
         self._concurrency = concurrency
         self._ended = ended
         self._child: subprocess.Popen[bytes] | None = None
@@ -106,6 +109,18 @@ class Envoy:
         self._watch(process)
         log.info("an Envoy that runs is adopted", pid=process.pid)
         return True
+
+    def check_free(self) -> None:
+        """`Occupied` if anybody listens at our address but Envoys of this cluster: those share it
+        with us, and go on when we die."""
+        others = (one for one in processes(self._cluster) if one.kind == KIND)
+        check_free(
+            self._front,
+            shared=any(
+                one.name != self._name and one.facts.get(ADDRESS) == self._front.address
+                for one in others
+            ),
+        )
 
     def start(self) -> None:
         """Start one and wait until it takes requests. `TerminalError`, with its last words; `Full`:
@@ -139,7 +154,8 @@ class Envoy:
                 start_new_session=True,
             )
         self._child = child
-        process = identified(KIND, self._name, child.pid, log=str(path))
+        facts = {ADDRESS: self._front.address}
+        process = identified(KIND, self._name, child.pid, log=str(path), facts=facts)
         if process is None:
             child.wait()
             raise self._died()
@@ -249,11 +265,14 @@ class Envoy:
         threading.Thread(target=wait, name="envoy-watch", daemon=True).start()
 
 
-def check_free(front: Front) -> None:
-    """`Occupied` if somebody else listens there: with a shared port, each would get a part."""
+def check_free(front: Front, *, shared: bool = False) -> None:
+    """`Occupied` if somebody else listens there: with a shared port, each would get a part. With
+    `shared` that is wanted of those who share it as we do, and of nobody else."""
     family = socket.AF_INET6 if ":" in front.host else socket.AF_INET
     with contextlib.closing(socket.socket(family)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             probe.bind((front.host, front.port))
         except OSError as error:

@@ -16,7 +16,7 @@ from holdfast.serve.gateway import memory
 from holdfast.serve.gateway.applying import Applying
 from holdfast.serve.gateway.breakers import Breakers
 from holdfast.serve.gateway.clusters import Json
-from holdfast.serve.gateway.envoy import Envoy, check_free
+from holdfast.serve.gateway.envoy import Envoy
 from holdfast.serve.gateway.keeping import Address, anything_lost, kept
 from holdfast.serve.gateway.listener import ACCESS_LOG
 from holdfast.serve.gateway.memory import Memory
@@ -54,9 +54,7 @@ class Gateway:
         self._folder = folder
         self._envoy = envoy
         self._applying = applying
-        host = f"[{front.host}]" if ":" in front.host else front.host
-        scheme = "http" if front.tls is None else "https"
-        self._facts = Facts(name, front.region, f"{scheme}://{host}:{front.port}")
+        self._facts = Facts(name, front.region, front.address)
         self._bell = threading.Event()
         self._parts: dict[str, Part] = {}
         self._applied: State | None = None
@@ -87,7 +85,7 @@ class Gateway:
             # It may know more than we remember: the plane's word is waited for, a little.
             self._wait_until_s = time.monotonic() + STALE_AFTER_S
         else:
-            check_free(self._front)
+            self._envoy.check_free()
             try:
                 self._applying.prepare(self._resources(self._state()))
                 self._start()

@@ -17,6 +17,9 @@ from holdfast.wire.limits import (
     CLIENT_HEAD_S,
     CLIENT_IDLE_S,
     CLIENT_STREAMS_MAX,
+    ENVOY_HELD_BYTES_MAX,
+    ENVOY_RELEASE_BYTES,
+    ENVOY_RELEASE_S,
 )
 
 ACCESS_LOG: Final = "access.log"
@@ -40,6 +43,13 @@ def bootstrap(name: str, region: str) -> Json:
         "dynamic_resources": {
             "lds_config": file_source(LISTENER_FILE),
             "cds_config": file_source(CLUSTERS_FILE),
+        },
+        # Else what large bodies took stays Envoy's for ever. Below the limit it goes only when it
+        # was not needed for minutes, as the allocator counts them.
+        "memory_allocator_manager": {
+            "soft_memory_limit_bytes": ENVOY_HELD_BYTES_MAX,
+            "bytes_to_release": ENVOY_RELEASE_BYTES,
+            "memory_release_interval": seconds(ENVOY_RELEASE_S),
         },
         "overload_manager": {
             "resource_monitors": [

@@ -124,6 +124,7 @@ def _made(cluster: Cluster, options: Options, folder: Path) -> tuple[Gateway, En
         options.name,
         folder,
         bootstrap(options.name, front.region),
+        front=front,
         concurrency=concurrency,
         ended=ended,
     )

@@ -31,6 +31,12 @@ class Front:
     access_log: bool = True
     release: str = ""  # of Holdfast
 
+    @property
+    def address(self) -> str:
+        """Where clients connect, as a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

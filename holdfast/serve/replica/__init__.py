@@ -9,6 +9,7 @@
 - `following`   the coordination plane: what to hold, and what this replica has
 - `http`        the REST surface: `asking` is a request; `paths`, `plain` (pure), `describing`
 - `listening`   the HTTP server: `connection`, `reading`, `replies` (pure), `patience`
+- `memory`      what large requests took goes back to the system
 - `main`        puts them together; draining; `options` what it is told when it is started
 
 It goes on with what it has while the coordination plane, its agent or the store are away.

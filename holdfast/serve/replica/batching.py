@@ -371,22 +371,25 @@ class Batcher:
 
     def _compute(self) -> None:
         while self._gather():
-            now_s = time.monotonic()
-            batch = self._batch(self._aside, now_s)
-            if not batch:
-                continue
-            self._busy, self._began_s = len(batch), now_s
-            own_s = time.thread_time()
-            results = self._results(batch)
-            # Here and not where they are delivered: the next computation may have begun by then,
-            # and the watch over that one must not be reset.
-            self._busy, self._began_s = 0, 0.0
-            own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
-            each_s = took_s / len(batch)
-            self._cost_s += (each_s - self._cost_s) * (COST_WEIGHT if self._cost_s else 1.0)
-            self._loop.call_soon_threadsafe(
-                self._deliver_from_thread, batch, results, own_s, took_s
-            )
+            self._compute_next()
+
+    def _compute_next(self) -> None:
+        """One batch of what has come. Nothing of it is left when this returns: a thread that waits
+        for the next requests must not keep the last ones in memory."""
+        now_s = time.monotonic()
+        batch = self._batch(self._aside, now_s)
+        if not batch:
+            return
+        self._busy, self._began_s = len(batch), now_s
+        own_s = time.thread_time()
+        results = self._results(batch)
+        # Here and not where they are delivered: the next computation may have begun by then,
+        # and the watch over that one must not be reset.
+        self._busy, self._began_s = 0, 0.0
+        own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
+        each_s = took_s / len(batch)
+        self._cost_s += (each_s - self._cost_s) * (COST_WEIGHT if self._cost_s else 1.0)
+        self._loop.call_soon_threadsafe(self._deliver_from_thread, batch, results, own_s, took_s)
 
     def _gather(self) -> bool:
         """Wait until there is something to do, and take all that has come. False: it is over."""

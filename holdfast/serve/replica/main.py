@@ -14,6 +14,7 @@ import uvloop
 
 from holdfast.models.records import Version
 from holdfast.serve.records import Replica, Service, Stage
+from holdfast.serve.replica import memory
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.following import Following, Wish
 from holdfast.serve.replica.grpc_listening import GrpcListener
@@ -34,6 +35,7 @@ from holdfast.wire.limits import (
     DRAIN_S_MAX,
     DRAIN_S_MIN,
     DRAIN_SHOWN_S,
+    MEMORY_LOOK_S,
     STUCK_END_S,
     STUCK_LOOK_S,
     STUCK_LOOKS,
@@ -100,6 +102,7 @@ class _Main:
             asyncio.create_task(self._versions.run(), name="versions"),
             asyncio.create_task(self._look(), name="look"),
             asyncio.create_task(self._grpc.run(), name="grpc"),
+            asyncio.create_task(_give_memory_back(), name="memory"),
         ]
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         try:
@@ -236,3 +239,13 @@ class _Main:
                 with suppress(Exception):
                     log.critical("the event loop is stuck: this replica ends")
                 os._exit(_FROZEN_EXIT)
+
+
+async def _give_memory_back() -> None:
+    """What large requests took is not ours for ever."""
+    growth = memory.Growth()
+    while True:
+        await asyncio.sleep(MEMORY_LOOK_S)
+        if growth.is_over(memory.resident_bytes()):
+            await asyncio.to_thread(memory.give_back)
+            growth.given_back(memory.resident_bytes())

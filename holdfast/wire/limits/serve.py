@@ -108,6 +108,11 @@ DRAIN_SHOWN_S: Final = 2.0
 LEAVE_PLANE_S: Final = 5.0
 # How often it looks whether it is quiet.
 DRAIN_LOOK_S: Final = 0.05
+# A replica that has grown by so much gives back what is free of it, once it has stopped growing: a
+# few large bodies, and more than it grows by in an ordinary hour.
+MEMORY_GROWN_BYTES_MIN: Final = 32 * 1024 * 1024
+# How often it looks.
+MEMORY_LOOK_S: Final = 2.0
 # The errors of a version go into the log at most so often.
 MODEL_ERROR_LOG_S: Final = 1.0
 
@@ -306,6 +311,14 @@ GATEWAY_DRAIN_S: Final = 5.0
 # Connections that clients keep open hear with their next answer that they shall close.
 GATEWAY_CLOSE_S: Final = 1
 GATEWAY_DRAIN_LOOK_S: Final = 0.05
+# Gateways that share one address: each has all of Envoy, and checks every replica by itself.
+GATEWAYS_TOGETHER_MAX: Final = 8
+# Envoy gives memory back to the system that it has freed: at once while it holds more than the
+# first, which costs twice the work for a body; of less so many bytes so often, once it did not need
+# them for five minutes.
+ENVOY_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+ENVOY_RELEASE_BYTES: Final = 32 * 1024 * 1024
+ENVOY_RELEASE_S: Final = 1.0
 # Envoy ends soon after it was asked to.
 ENVOY_END_S: Final = 5.0
 # A log that has grown to this is set aside, and the one set aside before goes.

@@ -81,3 +81,19 @@ class Publisher:
         assert version.number == number, (version.number, number)
         self._newest = number
         return number
+
+
+def publish_function(
+    cluster: Cluster,
+    session: Session,
+    folder: Path,
+    model: str,
+    code: str,
+    signature: Signature,
+) -> int:
+    """The version of a model that is the function `predict` of this code; its folder is new."""
+    folder.mkdir(parents=True)
+    (folder / f"{model}.py").write_text(code)
+    bundle = bundles.push(cluster.blobs(), folder).digest
+    draft = Draft(model, Kind.FUNCTION, signature, {}, bundle, f"{model}:predict", {})
+    return Registry(session, cluster.blobs(), "proof").publish(draft).number

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +55,7 @@ class Theatre:
         self._closing: list[Callable[[], object]] = [lambda: ending.down(self.cluster, force=True)]
         try:
             local.up(self.cluster, room=Room(cpu=float(2 * replicas)))
-            session = self.cluster.session()
+            session = self.session = self.cluster.session()
             self._closing.insert(0, session.close)
             serving.ensure(self.cluster, session, listen=":".join(map(str, self.address)))
             self.services = Services(session, "proof")
@@ -126,6 +128,22 @@ class Theatre:
 
     def await_replicas(self) -> None:
         until("all replicas are ready", lambda: len(self.ready()) == self._replicas)
+
+    # --- commands -------------------------------------------------------------------------------
+
+    def command(self, *words: str) -> str:
+        """What `holdfast WORDS` says, as its users run it; it must do what it is asked."""
+        line = [sys.executable, "-m", "holdfast", *words, "--cluster", str(self.cluster.folder)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        if done.returncode:
+            raise Stuck(f"holdfast {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def listeners(self, service: str) -> dict[int, int]:
+        """The processes of a service's replicas, by worker."""
+        found = patiently(lambda: self.services.replicas(service))
+        pids = {one.worker: _listener(one.http_port) for one in found.values()}
+        return {worker: pid for worker, pid in sorted(pids.items()) if pid is not None}
 
     # --- deaths ---------------------------------------------------------------------------------
 

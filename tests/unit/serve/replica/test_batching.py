@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -339,6 +340,21 @@ def test_a_computation_that_hangs_is_watched_though_the_one_before_it_is_deliver
         released.set()
         await second
         assert batcher.busy_s(time.monotonic() + 60) == 0
+        assert await batcher.close(10)
+
+    asyncio.run(run())
+
+
+def test_a_thread_that_waits_for_requests_does_not_keep_the_last_one_in_memory() -> None:
+    async def run() -> None:
+        batcher = made(lambda inputs: {"y": inputs["x"]}, Pace.LONG)
+        large = np.zeros((1, 2), np.float32)
+        gone = asyncio.Event()
+        weakref.finalize(large, asyncio.get_running_loop().call_soon_threadsafe, gone.set)
+        assert (await batcher.compute({"x": large}))["y"] is large
+        del large
+        async with asyncio.timeout(30):
+            await gone.wait()
         assert await batcher.close(10)
 
     asyncio.run(run())

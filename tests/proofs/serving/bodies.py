@@ -1,0 +1,209 @@
+"""Bodies of 200 MB, over HTTP and gRPC, beside small requests: all answered, and nobody is larger
+afterwards.
+
+    python -m tests.proofs.serving.bodies [--megabytes 200] [--times 3]
+
+First with the usual limit: each is refused, without being kept. Then the limit is raised by the
+command that the refusal names: each is answered, the right way, also where all of it comes back.
+No small request beside them fails. At the end gateway and replicas have the memory that they had
+before; Envoy has at most what it may hold, and after some minutes what it had before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bench.serving.replies import Reply, Shot, anything
+from bench.serving.steady import Result, Steady
+from holdfast.launch import seen
+from holdfast.wire.limits import ENVOY_HELD_BYTES_MAX
+from tests.proofs.running import Words, conducted, hear_signals, say
+from tests.proofs.serving.large import CODE, MODEL, SIGNATURE, Answered, Array, Client, Refusal
+from tests.proofs.serving.large import PATIENCE_S as ANSWER_S
+from tests.proofs.serving.memory import MIB, Memory, Watched
+from tests.proofs.serving.models import publish_function
+from tests.proofs.serving.stage import Theatre
+
+REPLICAS: Final = 2
+TIMEOUT_S: Final = 120.0
+SMALL: Final = [1, 2, 3]
+# What a process may have more than before: heaps of threads that were started meanwhile.
+MORE_BYTES: Final = 24 * MIB
+BACK_S: Final = 60.0
+# The allocator of Envoy looks back for five minutes.
+ENVOY_BACK_S: Final = 600.0
+
+Ask = Callable[[Array], Answered | Refusal]
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def right(reply: Reply) -> str:
+    """The check of each small answer."""
+    wrong = anything(reply)
+    if wrong:
+        return wrong
+    found = json.loads(reply.body)["crc"]
+    return "" if found == [zlib.crc32(bytes(SMALL))] else f"the answer is {found}"
+
+
+@dataclass
+class Bodies:
+    """One run. `patient`: wait until Envoy, too, has only what it had before."""
+
+    folder: Path
+    say: Callable[[str], None]
+    size: int = 200_000_000
+    times: int = 3
+    rate: float = 50.0
+    patient: bool = True
+    told: list[str] = field(default_factory=list)
+    total: Result = field(default_factory=Result)
+
+    def run(self) -> None:
+        with Theatre(self.folder, 1) as theatre:
+            code = self.folder / "bodies-code"
+            publish_function(theatre.cluster, theatre.session, code, MODEL, CODE, SIGNATURE)
+            words = ("--replicas", str(REPLICAS), "--cpu", "0.5", "--timeout", f"{TIMEOUT_S:g}s")
+            theatre.command("serve", MODEL, *words)
+            client = Client(theatre.address)
+            shot = Shot(f"/predict/{MODEL}", json.dumps({"x": SMALL}).encode())
+            with Steady(theatre.address, [shot], self.rate, right, timeout_s=TIMEOUT_S) as load:
+                try:
+                    self._play(theatre, client)
+                finally:
+                    client.close()
+                self.total = load.stop()
+        if self.total.failed:
+            raise Violation(f"{self.total.failed} small ones failed: {dict(self.total.reasons)}")
+
+    def _play(self, theatre: Theatre, client: Client) -> None:
+        x: Array = np.random.default_rng(17).integers(0, 256, self.size, dtype=np.uint8)
+        self._answered("first, small ones", [client.by_http, client.by_grpc], x[:1000])
+        gateway, envoy = _memory(theatre)
+        for memory in (gateway, envoy):
+            memory.begin()
+        self._refused(client, x)
+        self._tell_memory("refused", gateway, envoy, self.size // 2)
+        most = (self.size + 8 * MIB) // MIB + 1
+        theatre.command("serve", MODEL, "--body-max", f"{most}MiB")
+        for what, ask in {
+            "HTTP": client.by_http,
+            "HTTP in chunks": lambda x: client.by_http(x, chunked=True),
+            "HTTP, there and back": lambda x: client.by_http(x, back=True),
+            "gRPC": client.by_grpc,
+            "gRPC, there and back": lambda x: client.by_grpc(x, back=True),
+        }.items():
+            self._answered(what, [ask] * self.times, x)
+        self._together([client.by_http, client.by_grpc], x)
+        self._await_back(gateway, envoy)
+
+    def _refused(self, client: Client, x: Array) -> None:
+        for what, found in (
+            ("HTTP", client.by_http(x)),
+            ("HTTP in chunks", client.by_http(x, chunked=True)),
+            ("gRPC", client.by_grpc(x)),
+        ):
+            wanted = "RESOURCE_EXHAUSTED" if what == "gRPC" else "413"
+            if not isinstance(found, Refusal) or found.status != wanted:
+                raise Violation(f"{what}: not refused with {wanted} but {found}")
+            if what != "gRPC" and "--body-max" not in found.words:
+                raise Violation(f"{what}: nothing says how to raise the limit: {found.words}")
+
+    def _answered(self, what: str, asked: list[Ask], x: Array) -> None:
+        found = [ask(x) for ask in asked]
+        wrong = [one for one in found if not isinstance(one, Answered) or not one.right]
+        if wrong:
+            raise Violation(f"{what}: {wrong[0]}")
+        slowest = max(one.took_s for one in found if isinstance(one, Answered))
+        self._say(f"{what}: {len(found)} of {len(x) / 1e6:g} MB right, at most {slowest:.2f} s")
+
+    def _together(self, asked: list[Ask], x: Array) -> None:
+        """At once, each from a client of its own."""
+        wrong: list[str] = []
+
+        def ask(one: Ask) -> None:
+            try:
+                self._answered("at once", [one], x)
+            except Exception as error:
+                wrong.append(repr(error))
+
+        threads = [threading.Thread(target=ask, args=(one,)) for one in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * ANSWER_S)
+        if wrong:
+            raise Violation(f"at once: {wrong}")
+
+    def _await_back(self, others: Memory, envoy: Memory) -> None:
+        took_s = others.await_back(MORE_BYTES, BACK_S)
+        self._say(f"after {took_s:.0f} s: {others.told()}")
+        (one,) = envoy.processes
+        held = max(0, ENVOY_HELD_BYTES_MAX - one.before)
+        took_s = envoy.await_back(held + MORE_BYTES, BACK_S)
+        self._say(f"after {took_s:.0f} s more: {envoy.told()}")
+        if self.patient:
+            took_s = envoy.await_back(MORE_BYTES, ENVOY_BACK_S)
+            self._say(f"after {took_s:.0f} s more: {envoy.told()}")
+
+    def _tell_memory(self, what: str, others: Memory, envoy: Memory, most: int) -> None:
+        """While it was refused, nobody has kept it."""
+        for memory in (others, envoy):
+            memory.end()
+            for one in memory.processes:
+                if one.peak > one.before + most:
+                    raise Violation(f"{what}, and yet it was kept: {one.told()}")
+        self._say(f"{what}: {envoy.told()}; {others.told()}")
+
+    def _say(self, line: str) -> None:
+        self.told.append(line)
+        self.say(line)
+
+    def table(self) -> str:
+        total = self.total
+        small = f"{total.sent:,} small requests beside them, {total.failed} failed"
+        times = ", ".join(f"p{part:g} {total.p_ms(part):.0f} ms" for part in (50, 99, 100))
+        return "\n".join([*self.told, f"{small}; {times}"])
+
+
+def _memory(theatre: Theatre) -> tuple[Memory, Memory]:
+    """Of the gateway's process and the replicas, and of Envoy."""
+    pids = {one.kind: one.pid for one in seen.processes(theatre.cluster)}
+    replicas = theatre.listeners(MODEL)
+    if len(replicas) != REPLICAS:
+        raise Violation(f"{len(replicas)} replicas are there, not {REPLICAS}")
+    others = [Watched("gateway", pids["gateway"])]
+    others += [Watched(f"replica {worker}", pid) for worker, pid in replicas.items()]
+    return Memory(others), Memory([Watched("Envoy", pids["envoy"])])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=Bodies.size / 1e6)
+    parser.add_argument("--times", type=int, default=Bodies.times, help="each kind so often")
+    given = parser.parse_args()
+    hear_signals()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bodies-"))
+    size = round(given.megabytes * 1e6)
+    campaign = Bodies(folder, say, size, given.times)
+    command = f"python -m tests.proofs.serving.bodies --megabytes {given.megabytes:g}"
+    words = Words(campaign.table, command, "all were answered, and nobody is larger than before")
+    return conducted(campaign.run, folder, words, Violation)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
