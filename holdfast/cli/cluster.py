@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import letting_in, output, status, units
+from holdfast.cli import letting_in, listing, output, status, units
 from holdfast.cli import standby as standing
 from holdfast.cli.agent_options import (
     CpuOption,
@@ -103,13 +103,14 @@ def up(
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.
 
-    Makes the folder and the certificates if they are new, starts the coordination server, the
-    coordinators and the agents, and waits until they are ready. A supervisor keeps them alive from
-    then on, until [cyan]holdfast down[/]. Run it again at any time.
+    It is the one in [cyan].holdfast[/] of this folder or above it, else of your home. If there is
+    none it is made here, in this folder or at the top of its git checkout. Starts the coordination
+    server, the coordinators and the agents, and waits until they are ready. A supervisor keeps them
+    alive from then on, until [cyan]holdfast down[/]. Run it again at any time.
     """
     from holdfast.coordination.address import checked_network
     from holdfast.launch import local
-    from holdfast.launch.cluster import default_folder
+    from holdfast.launch.cluster import default_folder, is_cluster
 
     folder = default_folder(cluster)
     if systemd:
@@ -118,6 +119,7 @@ def up(
     given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
     given["network"] = None if network is None else checked_network(network)
     wanted = {key: value for key, value in given.items() if value is not None}
+    new = not is_cluster(folder)
     found = _made(folder, wanted)
     room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
     with progress() as look:
@@ -129,6 +131,8 @@ def up(
             look=lambda what: look(f"waiting for {what}"),
         )
     _report(found, done, as_json=as_json)
+    if new and not as_json and default_folder() == found.folder:
+        listing.note(f"it is new; commands in {found.folder.parent} and below it find it")
     if room != local.Room() and not any(one.startswith("agent") for one in done.started):
         output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     if foreground:

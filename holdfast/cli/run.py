@@ -190,10 +190,9 @@ def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
 
 def default_folder(script: Path) -> Path:
     """`.holdfast` at the top of the script's git checkout, or beside the script."""
-    from holdfast.cluster.folder import FOLDER_NAME
+    from holdfast.cluster.folder import FOLDER_NAME, project_of
 
-    top = next((place for place in script.parents if (place / ".git").exists()), script.parent)
-    return top / FOLDER_NAME
+    return project_of(script.parent) / FOLDER_NAME
 
 
 def _script(script: Path) -> Path:

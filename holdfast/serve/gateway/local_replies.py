@@ -128,7 +128,7 @@ REPLIES: Final = (
         INVALID_ARGUMENT,
         "this is no HTTP that the gateway understands",
         "the request line, a header, the length or the path is malformed",
-        "send HTTP/1.1 or HTTP/2 with a host and a path: GET /openapi.json",
+        "send HTTP/1.1 or HTTP/2 with a host and a path: GET /v2",
         status=400,
     ),
     Reply(

@@ -25,7 +25,13 @@ from holdfast.serve.gateway.clusters import (
     cluster_name,
     seconds,
 )
-from holdfast.serve.gateway.own_answers import direct, grpc_index, grpc_nowhere, own_answers
+from holdfast.serve.gateway.own_answers import (
+    direct,
+    grpc_index,
+    grpc_nowhere,
+    no_document,
+    own_answers,
+)
 from holdfast.serve.gateway.sane import literal
 from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.protocol import marks
@@ -225,6 +231,7 @@ def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
     yield from _any_whole(state, made, index)
     if several:
         yield _named_inside(grpc_nowhere(GRPC_PREFIX, SERVICE_HEADER))
+        yield no_document(OPENAPI, SERVICE_HEADER)
     elif state.services:
         yield from made[state.services[0].name].alone
     else:
