@@ -130,9 +130,7 @@ def up(
             room=room,
             look=lambda what: look(f"waiting for {what}"),
         )
-    _report(found, done, as_json=as_json)
-    if new and not as_json and default_folder() == found.folder:
-        listing.note(f"it is new; commands in {found.folder.parent} and below it find it")
+    _report(found, done, new=new, as_json=as_json)
     if room != local.Room() and not any(one.startswith("agent") for one in done.started):
         output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     if foreground:
@@ -172,7 +170,7 @@ def down(
 # --- private ------------------------------------------------------------------------------------
 
 
-def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
+def _report(found: Cluster, done: Up, *, new: bool, as_json: bool) -> None:
     """What runs now, and what of it was started."""
     if as_json:
         output.show_json(
@@ -188,7 +186,7 @@ def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
         return
     status.show(found, done.processes, done.started)
     _closed(done.closed, done.tightened)
-    _next(found)
+    _next(found, new=new)
 
 
 def _made(folder: Path, wanted: dict[str, str]) -> Cluster:
@@ -240,11 +238,15 @@ def _closed(nodes: int, files: int) -> None:
         )
 
 
-def _next(cluster: Cluster) -> None:
+def _next(cluster: Cluster, *, new: bool) -> None:
     from holdfast.launch.cluster import default_folder
 
-    option = "" if default_folder() == cluster.folder else f" --cluster {cluster.folder}"
+    found = default_folder() == cluster.folder
+    option = "" if found else f" --cluster {cluster.folder}"
     console = output.out()
+    if new and found:
+        place = cluster.folder.parent
+        listing.note(f"a new cluster: commands in {place} and below it find it by themselves")
     console.print("\n[dim]next[/]")
     for command, what in (
         ("submit job.yaml", "a job"),
