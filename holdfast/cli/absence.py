@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from holdfast.cli import output, times
+from holdfast.cli import listing, output, times
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import NOBODY_S, WAIT_SAYS_S
 
@@ -92,7 +92,7 @@ def warnings(found: Opened, *, services: bool) -> list[str]:
 def warn(lines: Sequence[str]) -> None:
     """Beside the result, on stderr."""
     for line in lines:
-        output.err().print(Text(line, style="yellow"))
+        listing.say(output.err(), line, style="yellow")
 
 
 class Waiting:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import letting_in, output, status, units
+from holdfast.cli import letting_in, listing, output, status, units
 from holdfast.cli import standby as standing
 from holdfast.cli.agent_options import (
     CpuOption,
@@ -103,13 +103,14 @@ def up(
 ) -> None:
     """Start a cluster on this machine, or what is missing of it.
 
-    Makes the folder and the certificates if they are new, starts the coordination server, the
-    coordinators and the agents, and waits until they are ready. A supervisor keeps them alive from
-    then on, until [cyan]holdfast down[/]. Run it again at any time.
+    It is the one in [cyan].holdfast[/] of this folder or above it, else of your home. If there is
+    none it is made here, in this folder or at the top of its git checkout. Starts the coordination
+    server, the coordinators and the agents, and waits until they are ready. A supervisor keeps them
+    alive from then on, until [cyan]holdfast down[/]. Run it again at any time.
     """
     from holdfast.coordination.address import checked_network
     from holdfast.launch import local
-    from holdfast.launch.cluster import default_folder
+    from holdfast.launch.cluster import default_folder, is_cluster
 
     folder = default_folder(cluster)
     if systemd:
@@ -118,6 +119,7 @@ def up(
     given = {"name": name, "coordination": coordination, "store": store, "listen": listen}
     given["network"] = None if network is None else checked_network(network)
     wanted = {key: value for key, value in given.items() if value is not None}
+    new = not is_cluster(folder)
     found = _made(folder, wanted)
     room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
     with progress() as look:
@@ -128,7 +130,7 @@ def up(
             room=room,
             look=lambda what: look(f"waiting for {what}"),
         )
-    _report(found, done, as_json=as_json)
+    _report(found, done, new=new, as_json=as_json)
     if room != local.Room() and not any(one.startswith("agent") for one in done.started):
         output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
     if foreground:
@@ -168,7 +170,7 @@ def down(
 # --- private ------------------------------------------------------------------------------------
 
 
-def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
+def _report(found: Cluster, done: Up, *, new: bool, as_json: bool) -> None:
     """What runs now, and what of it was started."""
     if as_json:
         output.show_json(
@@ -184,7 +186,7 @@ def _report(found: Cluster, done: Up, *, as_json: bool) -> None:
         return
     status.show(found, done.processes, done.started)
     _closed(done.closed, done.tightened)
-    _next(found)
+    _next(found, new=new)
 
 
 def _made(folder: Path, wanted: dict[str, str]) -> Cluster:
@@ -236,11 +238,15 @@ def _closed(nodes: int, files: int) -> None:
         )
 
 
-def _next(cluster: Cluster) -> None:
+def _next(cluster: Cluster, *, new: bool) -> None:
     from holdfast.launch.cluster import default_folder
 
-    option = "" if default_folder() == cluster.folder else f" --cluster {cluster.folder}"
+    found = default_folder() == cluster.folder
+    option = "" if found else f" --cluster {cluster.folder}"
     console = output.out()
+    if new and found:
+        place = cluster.folder.parent
+        listing.note(f"a new cluster: commands in {place} and below it find it by themselves")
     console.print("\n[dim]next[/]")
     for command, what in (
         ("submit job.yaml", "a job"),

@@ -6,6 +6,7 @@ Without a terminal nothing is cut: whoever reads it there can cut it.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import Final
@@ -23,6 +24,7 @@ _GAP: Final = 2  # between columns
 _LAST_ENOUGH: Final = 48
 # Narrower than this, words are cut rather than wrapped to a column of syllables.
 _WRAPPED_MIN: Final = 16
+_NEXT: Final = "next: "  # commands: those of the next row stand below the first
 _UNPACKED: Final = re.compile(r"/[^\s\"']*/bundles/[0-9a-f]{64}/files/")
 PHASES: Final = {
     "queued": "yellow",
@@ -59,17 +61,17 @@ def show(
     *,
     right: Sequence[str] = (),
     drop: Sequence[str] = (),
+    wraps: bool = False,
 ) -> None:
     """Print a table to stdout. Cells are text or `Text`, never markup. `drop`: columns that are
     left out, in this order, where a terminal is too narrow for the last one; what is then still
-    too long is wrapped."""
+    too long is wrapped, as it is with `wraps` alone."""
     cells = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     widths = [
         max([len(column), *(row[at].cell_len for row in cells)])
         for at, column in enumerate(columns)
     ]
     console = output.out()
-    wraps = False
     if console.is_terminal:
         kept = fitting(columns, widths, console.width, drop)
         columns = [columns[at] for at in kept]
@@ -77,12 +79,12 @@ def show(
         cells = [[row[at] for at in kept] for row in cells]
         # What the others leave of the line, and never less than its head.
         room = console.width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-        wraps = bool(drop) and widths[-1] > room >= _WRAPPED_MIN
+        wraps = (wraps or bool(drop)) and widths[-1] > room >= _WRAPPED_MIN
         widths[-1] = max(len(columns[-1]), min(widths[-1], room))
     grid = Table(box=None, pad_edge=False, header_style="dim", show_header=any(columns))
     for column, width in zip(columns, widths, strict=True):
         side: JustifyMethod = "right" if column in right else "left"
-        wrapped = wraps and column == columns[-1]
+        wrapped = wraps and console.is_terminal and column == columns[-1]
         grid.add_column(
             column,
             justify=side,
@@ -135,4 +137,33 @@ def _print(grid: Table) -> None:
 
 def note(words: str) -> None:
     """A remark beside the result, on stderr."""
-    output.err().print(Text(words, style="dim"))
+    say(output.err(), words, style="dim")
+
+
+def say(console: Console, words: str, *, style: str = "", indent: int = 0) -> None:
+    """Print lines for people: broken between words on a terminal, whole elsewhere."""
+    for line in words.splitlines() or [""]:
+        rows = broken(line, console.width - indent) if console.is_terminal else [line]
+        for row in rows:
+            console.print(Text(f"{'':{indent}}{row}", style=style))
+
+
+def broken(line: str, width: int) -> list[str]:
+    """The line in rows of that width. Commands that stand beside each other, three spaces apart,
+    stay whole if they can; a word that is too long stays whole in any case, for the terminal to
+    break: so a path can be copied."""
+    beside, rest = "   ", line.lstrip()
+    lead = line[: len(line) - len(rest)]
+    below = " " * len(_NEXT) if rest.startswith(_NEXT) else ""
+    parts: list[str] = []
+    for part in rest.split(beside):
+        if parts and len(lead) + len(parts[-1]) + len(beside) + len(part) <= width:
+            parts[-1] += beside + part
+        else:
+            parts.append(below + part if parts else part)
+    room = max(_WRAPPED_MIN, width - len(lead))
+    return [
+        lead + row
+        for part in parts
+        for row in textwrap.wrap(part, room, break_long_words=False, break_on_hyphens=False) or [""]
+    ]

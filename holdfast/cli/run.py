@@ -50,7 +50,7 @@ Lanes = Annotated[
     int | None,
     typer.Option(
         help="Fixed parts of each step; the result depends on them, and not on the workers."
-        " The power of two that gives each worker one, if not said.",
+        " As the script says; else the power of two that gives each worker one.",
         show_default=False,
     ),
 ]
@@ -98,6 +98,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def run(
+    context: typer.Context,
     script: Script,
     arguments: Arguments = None,
     workers: Workers = None,
@@ -119,12 +120,15 @@ def run(
     Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
     """
     from holdfast.agent.devices import gpu_names
-    from holdfast.cli import run_devices, run_plan
+    from holdfast.cli import run_devices, run_plan, script_words
 
     path = _script(script)
     run_plan.check_counts(workers, lanes)
+    source = path.read_bytes().decode(errors="replace")
+    own = script_words.lanes_in(source)
     names = () if gpu == 0 else gpu_names()
-    devices = run_devices.choose(names, workers=workers, lanes=lanes, gpu=gpu, share=gpu_share)
+    lanes_most = lanes or (own.count if own else None)
+    devices = run_devices.choose(names, workers=workers, lanes=lanes_most, gpu=gpu, share=gpu_share)
     wanted = run_plan.Wanted(
         path,
         tuple(arguments or ()),
@@ -137,11 +141,13 @@ def run(
         fresh,
         None if mode is None else run_plan.mode_of(mode),
         workers_said=workers is not None,
+        script_lanes=own,
     )
     run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
     room = replace(room, gpu_share=devices.share)
     notes = [devices.said, *([shared] if shared else [])]
+    notes += _strange(context, wanted, source)
     raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, notes, as_json))
 
 
@@ -165,18 +171,40 @@ def _conduct(wanted: Wanted, folder: Path, room: Room, notes: list[str], as_json
         return Conductor(wanted, voice, began_s).run(stage)
 
 
+def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
+    """What is said of options that went to the script and were perhaps meant for us. What follows
+    `--` was meant for it."""
+    import sys
+
+    from holdfast.cli import script_words
+
+    words = sys.argv
+    behind = len(words) - words.index("--") - 1 if "--" in words else 0
+    loose = wanted.arguments[: len(wanted.arguments) - behind]
+    ours = {option for each in context.command.params for option in each.opts}
+    return [
+        f"{option} goes to {wanted.script.name}, which does not name it: {instead}"
+        for option, instead in script_words.strange_options(loose, source, ours)
+    ]
+
+
 def default_folder(script: Path) -> Path:
     """`.holdfast` at the top of the script's git checkout, or beside the script."""
-    from holdfast.cluster.folder import FOLDER_NAME
+    from holdfast.cluster.folder import FOLDER_NAME, project_of
 
-    top = next((place for place in script.parents if (place / ".git").exists()), script.parent)
-    return top / FOLDER_NAME
+    return project_of(script.parent) / FOLDER_NAME
 
 
 def _script(script: Path) -> Path:
     path = script.expanduser().absolute()
     if path.is_file():
         return path
+    if str(script).startswith("-"):
+        raise Usage(
+            f"holdfast run has no option {script}",
+            why="what stands before the script is for holdfast run",
+            fix="options of the script come after it: holdfast run train.py --epochs 3",
+        )
     why = "it is a folder" if path.is_dir() else "there is no such file"
     near = sorted(one.name for one in path.parent.glob("*.py")) if path.parent.is_dir() else []
     fix = f"scripts there: {', '.join(near[:5])}" if near else "holdfast run path/to/train.py"

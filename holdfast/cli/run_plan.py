@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from holdfast.cli.script_words import ScriptLanes
+from holdfast.cli.times import many
 from holdfast.control import units
 from holdfast.control.facts import Intent, Job, Phase
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources
@@ -41,6 +43,7 @@ class Wanted:
     fresh: bool = False
     mode: Mode | None = None
     workers_said: bool = True  # or as many as there are devices: then fewer will do
+    script_lanes: ScriptLanes | None = None  # what the script says itself
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -68,14 +71,14 @@ class Choice:
 def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
     """What to do about `job`, which has the name now. `Usage` says what stands against it."""
     if job is None:
-        return Choice(Act.BEGIN, lanes_of(wanted))
+        return Choice(Act.BEGIN, lanes_of(wanted), lanes_said(wanted))
     if wanted.fresh:
-        return Choice(Act.ANEW, lanes_of(wanted), (f"{_left(job)}; starting anew (--fresh)",))
+        return _anew(wanted, f"{_left(job)}; starting anew (--fresh)")
     phase = job.status.phase
     if phase is Phase.SUCCEEDED:
-        return Choice(Act.ANEW, lanes_of(wanted), (f"{_left(job)}; starting anew",))
+        return _anew(wanted, f"{_left(job)}; starting anew")
     if phase.final and not job.checkpoints and not job.unreadable:
-        return Choice(Act.ANEW, lanes_of(wanted), (f"{_left(job)}; starting anew",))
+        return _anew(wanted, f"{_left(job)}; starting anew")
     if phase.final:
         raise Usage(
             f"{_left(job)}",
@@ -103,6 +106,10 @@ def decide(job: Job | None, wanted: Wanted, bundle: str) -> Choice:
         for name, value in changed.items()
     ]
     return Choice(Act.GO_ON, job.spec.lanes, tuple(said), changed)
+
+
+def _anew(wanted: Wanted, said: str) -> Choice:
+    return Choice(Act.ANEW, lanes_of(wanted), (said, *lanes_said(wanted)))
 
 
 def amount_of_gpus(count: int) -> str:
@@ -136,16 +143,52 @@ def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:
 
 
 def lanes_of(wanted: Wanted) -> int:
-    """As said; otherwise the smallest power of two that gives each worker a lane."""
-    if wanted.lanes is None:
+    """As the command says, or the script; otherwise the smallest power of two that gives each
+    worker a lane."""
+    script = wanted.script_lanes
+    lanes = wanted.lanes or (script.count if script else None)
+    if lanes is None:
         return 1 << (wanted.workers - 1).bit_length()
-    if wanted.lanes < wanted.workers:
+    if lanes < wanted.workers:
+        said = script is not None and wanted.lanes is None
+        why = f", and {_place(wanted)} says {lanes}" if said else ""
+        fewer = f"--workers {lanes}; or, for other bits, " if said else ""
         raise Usage(
-            f"{wanted.workers} workers cannot share {wanted.lanes} lanes",
-            why="a worker needs a lane at least",
-            fix=f"--lanes {wanted.workers}, or more",
+            f"{wanted.workers} workers cannot share {many(lanes, 'lane')}",
+            why=f"a worker needs a lane at least{why}",
+            fix=f"{fewer}--lanes {wanted.workers}, or more",
         )
-    return wanted.lanes
+    return lanes
+
+
+def lanes_said(wanted: Wanted) -> tuple[str, ...]:
+    """Who says how many lanes there are, in a sentence: the result depends on their number. Nothing
+    where it is as if nobody had said anything."""
+    lanes, script = many(lanes_of(wanted), "lane"), wanted.script_lanes
+    if wanted.lanes is not None:
+        if script is None or script.count in (None, wanted.lanes):
+            return ()
+        return (
+            f"{lanes}, said by --lanes; {_place(wanted)} says {script.count}: other lanes give"
+            " other bits",
+        )
+    if script is not None and script.count is not None:
+        return (f"{lanes}, said by {_place(wanted)}",)
+    if script is not None:
+        unknown = f"what {_place(wanted)} says is only known when it runs"
+        return (f"{lanes}, for {many(wanted.workers, 'worker')}: {unknown}; --lanes says it",)
+    if wanted.workers == 1:
+        return ()
+    return (
+        f"{lanes}, for {many(wanted.workers, 'worker')}; the result depends on the lanes: --lanes"
+        f" {lanes_of(wanted)} keeps it with any number of workers",
+    )
+
+
+def _place(wanted: Wanted) -> str:
+    """`train.py:12`."""
+    assert wanted.script_lanes is not None
+    return f"{wanted.script.name}:{wanted.script_lanes.line}"
 
 
 def settings_of(job: Job) -> dict[str, str]:

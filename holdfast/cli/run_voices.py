@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli import live
+from holdfast.cli import listing, live
 from holdfast.cli.run_output import Line
 from holdfast.cli.run_picture import Picture
 from holdfast.cli.run_story import Event
@@ -28,6 +28,7 @@ from holdfast.wire.limits import RUN_PROGRESS_S
 
 HINT: Final = "Ctrl-C saves a checkpoint and stops"
 _EVENTS_SHOWN: Final = 6
+_NAME_INDENT: Final = 13  # where values of the end begin
 _DRAW_S: Final = 0.12
 _WORKER_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -76,9 +77,9 @@ class Screen:
         for event in events:
             detail = self._said.fresh(event)
             if detail:
-                self._console.print(
-                    Text.assemble((f"{event.text}\n", "bold yellow"), detail), soft_wrap=True
-                )
+                for row in listing.broken(event.text, self._console.width):
+                    self._console.print(Text(row, "bold yellow"), soft_wrap=True)
+                self._console.print(Text(detail), soft_wrap=True)
 
     def lines(self, lines: Sequence[Line]) -> None:
         if not lines:
@@ -121,9 +122,12 @@ class Screen:
         self._console.print(Text.assemble((f"{mark} ", colour), (first, "bold")), soft_wrap=False)
         for line in rest:
             name, _, value = line.partition("  ")
+            first, *more = listing.broken(value.strip(), self._console.width - _NAME_INDENT)
             self._console.print(
-                Text.assemble("  ", (f"{name:<11}", "dim"), value.strip()), soft_wrap=True
+                Text.assemble("  ", (f"{name:<{_NAME_INDENT - 2}}", "dim"), first), soft_wrap=True
             )
+            for row in more:
+                self._console.print(Text(f"{'':{_NAME_INDENT}}{row}"), soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:

@@ -133,8 +133,10 @@ class Told:
         rows = [("address", f"{self.url}/v2/models/{name}")]
         if self.key:
             rows.append(("key", f"{self.key}   (shown once: only its SHA-256 is kept)"))
-        rows.append(("try", self.curl))
         listing.facts(rows)
+        # In one line, for the terminal to break: so it can be copied.
+        output.out().print(f"{'try':<9}", style="dim", end="")
+        output.out().print(self.curl, markup=False)
         if self.sight.failed():
             listing.note(
                 f"version {self.sight.wanted} was taken back; to try it again: "

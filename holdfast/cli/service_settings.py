@@ -54,17 +54,17 @@ def _rollouts(policy: RolloutPolicy) -> str:
 def _thresholds(policy: RolloutPolicy) -> str:
     ratio, slack_ms = policy.latency_ratio_max, policy.latency_slack_ms
     return (
-        f"{_percent(policy.error_rate_max)} more errors; a p99 of {ratio:g} times and {slack_ms:g} "
-        f"ms more; by {policy.requests_min} requests or more"
+        f"{_percent(policy.error_rate_max)} more errors; a p99 {ratio:g} times as long and "
+        f"{slack_ms:g} ms more; not before {policy.requests_min} requests"
     )
 
 
 def _guards(guards: Guards) -> str:
     told = []
     if guards.nonfinite_max is not None:
-        told.append(f"NaN or infinity above {_percent(guards.nonfinite_max)}")
+        told.append(f"NaN or infinity {_above(guards.nonfinite_max)}")
     told += [
-        f"{output} outside of {low:g} to {high:g} above {_percent(guards.outside_max)}"
+        f"{output} outside of {low:g} to {high:g} {_above(guards.outside_max)}"
         for output, (low, high) in sorted(guards.ranges.items())
     ]
     if guards.shift_max is not None:
@@ -72,7 +72,7 @@ def _guards(guards: Guards) -> str:
     if guards.disagree_max is not None:
         told.append(f"another class in more than {_percent(guards.disagree_max)}")
     if guards.compares:
-        told.append(f"compared in {_percent(guards.shadow_share)} of the time")
+        told.append(f"compared in {_percent(guards.shadow_share)} of a replica's time")
     return "; ".join(told) or "off"
 
 
@@ -80,16 +80,21 @@ def _limits(limits: Limits) -> str:
     from holdfast.control import units
 
     return (
-        f"{limits.timeout_s:g} s; {limits.queue_max} waiting in a replica, for"
-        f" {limits.patience_s:g} s; a body of {units.size_of(limits.body_bytes_max)}"
+        f"an answer within {limits.timeout_s:g} s; {limits.queue_max} requests wait in a replica,"
+        f" for {limits.patience_s:g} s; a body of {units.size_of(limits.body_bytes_max)}"
     )
 
 
 def _breakers(breaker: BreakerPolicy) -> str:
     return (
         f"open after {breaker.failures} broken requests, for {breaker.open_s:g} to"
-        f" {breaker.open_s_max:g} s; {breaker.retry_percent:g} % tried again"
+        f" {breaker.open_s_max:g} s; up to {breaker.retry_percent:g} % of requests are tried again"
     )
+
+
+def _above(share: float) -> str:
+    """Of what is compared with the version that serves."""
+    return f"in {_percent(share)} more of the answers" if share else "in more answers than before"
 
 
 def _percent(share: float) -> str:

@@ -39,24 +39,27 @@ def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) ->
     telling.show_last(telling.told(entries, every=True), count, name)
     if follow:
         telling.followed(name, entries, lambda: services.history(name), lambda: False)
-    _now(serving.look(found, name))
+        entries = services.history(name)
+    _now(serving.look(found, name), entries[-1].reason if entries else "")
     absence.warn(absence.warnings(found, services=True))
 
 
-def _now(sight: serving.Sight) -> None:
+def _now(sight: serving.Sight, told: str) -> None:
+    """How it is now. `told`: the end of its story, which is not said again."""
     course = sight.course
     stage = course.stage.value if course else "nothing is decided yet"
     since = f" since {times.clock(course.since_s)} ({times.ago(course.since_s)})" if course else ""
     console = output.out()
     console.print(Text("now       ", style="bold").append(f"{stage}{since}"))
     rows = [f"requests go to version {serving.arms_of(course)}"] if course and course.arms else []
-    rows.append(sight.progress())
+    progress = sight.progress()
+    rows.append(progress.removesuffix(f"; {listing.one_line(told)}") if told else progress)
     rows.append(sight.outlook())
     rows.append(f"replicas: serve.{sight.name} is {sight.doing}")
     if why_not := sight.failed():
         rows.append(f"version {sight.wanted} was taken back: {why_not}")
     for row in rows:
-        console.print(Text(f"{'':10}{listing.own_paths(row)}"))
+        listing.say(console, listing.own_paths(row), indent=10)
     hints = [f"holdfast why serve.{sight.name}", f"holdfast logs serve.{sight.name}"]
     if sight.failed():
         hints.append(f"holdfast rollout {sight.name} (to try again)")

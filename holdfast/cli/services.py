@@ -106,7 +106,7 @@ def services(
         return
     columns = ["service", "model", "stage", "version", "previous", "ready", "since", "why"]
     rows = [_row(sight, alone=nobody is not None) for sight in seen]
-    listing.show(columns, rows, right=("ready", "since"))
+    listing.show(columns, rows, right=("ready", "since"), drop=("previous", "since", "model"))
     _show_gateways(seen[0])
     absence.warn(missing)
 
@@ -128,7 +128,10 @@ def rollout(
         if watch:
             with serving.progress(name) as show:
                 sight = serving.until_settled(found, name, SERVE_WAIT_S, show)
-            serving.done(f"{name} serves version {serving.arms_of(sight.course)}")
+            serving.done(
+                f"{name} serves version {serving.arms_of(sight.course)}",
+                f"holdfast services {name}   and back: holdfast rollback {name}",
+            )
             return
         sight = serving.look(found, name)
     version = f" (version {sight.wanted})" if wanted.target != str(sight.wanted) else ""
@@ -319,7 +322,8 @@ def _stage(sight: serving.Sight, *, alone: bool) -> str:
 
 def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
     service, course = sight.service, sight.course
-    span = f"{service.replicas_min} to {service.replicas_max}"
+    least, most = service.replicas_min, service.replicas_max
+    span = f"{least} to {most} by its load" if least != most else f"always {most}"
     count = "" if service.replicas_wanted is None else f", {service.replicas_wanted} wanted"
     shown_keys = ", ".join(key[:_KEY_LETTERS] for key in service.keys)
     listing.facts(
@@ -344,7 +348,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
         output.out().print()
         columns = ["replica", "node", "region", "address", "versions", "breaker", "since"]
         rows = [_replica_row(one, sight) for _, one in sorted(sight.replicas.items())]
-        listing.show(columns, rows, right=("replica",))
+        listing.show(columns, rows, right=("replica",), drop=("region", "since"))
     _show_gateways(sight)
     listing.note(
         f"its story: holdfast why {service.name}   its output: holdfast logs serve.{service.name}"

@@ -3,7 +3,6 @@ machines are away."""
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("state", "kind", "name", "process", "")
 _STYLES: Final = {"starting": "yellow", "waiting": "yellow", "gave up": "bold red", "dead": "red"}
+# Of a process that lives, and does nothing.
+_STOPPED: Final = "stopped"
+_STOPPED_MEANS: Final = "does nothing until: kill -CONT"
 # A plane that answers does so at once; who only wants to look does not wait for another one.
 _PLANE_S: Final = 3.0
 # What was started again is news for so long.
@@ -50,7 +52,7 @@ def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         return
     show(found, there, (), gone)
     for line in [*absence.sentences(found, gone), *_nodes_away(away)]:
-        _say(line)
+        listing.say(output.out(), line, style="yellow")
     for line in _started_again(there):
         listing.note(line)
     if trouble:
@@ -71,12 +73,15 @@ def show(
     rows: list[tuple[object, ...]] = []
     for one in found:
         state = "started" if f"{one.kind} {one.name}" in started else "running"
+        if one.stopped:
+            rows.append((Text(_STOPPED, "red"), one.kind, one.name, one.pid, _STOPPED_MEANS))
+            continue
         rows.append((state, one.kind, one.name, one.pid, said(one)))
     for lost in gone:
         state_of = Text(lost.state, style=_STYLES[lost.state])
         rows.append((state_of, lost.kind, lost.name, "-", absence.since(lost.since_s).strip()))
     if rows:
-        listing.show(_COLUMNS, rows, right=("process",))
+        listing.show(_COLUMNS, rows, right=("process",), wraps=True)
     console.print(f"store {cluster.store}", style="dim")
     console.print(f"logs  {cluster.logs_folder}", style="dim")
 
@@ -155,11 +160,3 @@ def _nodes_away(away: dict[str, int]) -> list[str]:
         + ": its agent does not answer; there: holdfast up"
         for node, count in away.items()
     ]
-
-
-def _say(line: str) -> None:
-    """A sentence, on stdout: it is what was asked for."""
-    console = output.out()
-    rows = textwrap.wrap(line, max(20, console.width - 1)) if console.is_terminal else [line]
-    for row in rows:
-        console.print(Text(row, style="yellow"))

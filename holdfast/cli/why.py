@@ -4,7 +4,6 @@ the same: what was asked, what the conductor decided, and how far a rollout is."
 from __future__ import annotations
 
 import re
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -161,20 +160,23 @@ def told(entries: Iterable[Entry], *, every: bool) -> list[Line]:
             continue
         lines += _gathered(run)
         run = []
-        before = lines[-1].reason if lines and not every else ""
+        before = [] if every else [line.reason for line in lines]
         reason = _without(entry.reason, before)
         lines.append(Line(entry.at_s, entry.term, entry.what, reason))
     return lines + _gathered(run)
 
 
-def _without(reason: str, before: str) -> str:
-    """A traceback that the line before has told whole is not told again: its cause is enough."""
-    from holdfast.wire.causes import cause_of
+def _without(reason: str, before: Sequence[str]) -> str:
+    """A traceback that an earlier line has told whole is not told again: its cause is enough."""
+    from holdfast.wire.causes import TRACEBACK, cause_of
 
-    head, _, tail = reason.strip().rpartition("\n")
-    if head.count("\n") < 2 or head not in before:
-        return reason
-    return f"{cause_of(head).text} {tail}"
+    head, mark, rest = reason.strip().partition(TRACEBACK)
+    whole = f"{mark}{rest}" if mark else head
+    # Of a status the last line is a remark, behind what was told.
+    for trace, remark in ((whole, ""), whole.rpartition("\n")[::2]):
+        if trace.count("\n") >= 2 and any(trace in each for each in before):
+            return f"{head if mark else ''}{cause_of(trace).text} {remark}".rstrip()
+    return reason
 
 
 def _gathered(run: list[Entry]) -> list[Line]:
@@ -218,18 +220,27 @@ def _show(lines: Sequence[Line], day: str = "", term: int | None = None) -> None
 def _show_line(line: Line, clock: str) -> None:
     word, style = _WORDS.get(line.what, (line.what.lower(), ""))
     said = line.reason.removeprefix(_ASKED)
-    rows = listing.own_paths(said).strip().splitlines() or [""]
+    rows = _rows(listing.own_paths(said).strip())
     head = Text(f"{clock:<8}  ", style="dim")
     head.append(f"{word:<10} ", style=style)
     console = output.out()
-    if console.is_terminal and len(rows) == 1:
-        rows = textwrap.wrap(rows[0], max(20, console.width - _INDENT)) or [""]
-        console.print(head.append(rows[0]))
-        for row in rows[1:]:
-            console.print(Text(f"{'':{_INDENT}}{row}"))
-        return
-    console.print(head.append(rows[0]))
+    first, *more = (
+        listing.broken(rows[0], console.width - _INDENT) if console.is_terminal else rows[:1]
+    )
+    console.print(head.append(first))
+    for row in more:
+        console.print(Text(f"{'':{_INDENT}}{row}"))
     _indented(rows[1:])
+
+
+def _rows(said: str) -> list[str]:
+    """The lines of a reason; a traceback begins in one of its own."""
+    from holdfast.wire.causes import TRACEBACK
+
+    before, mark, after = said.partition(TRACEBACK)
+    if mark and before.strip():
+        return [before.strip(), *f"{mark}{after}".splitlines()]
+    return said.splitlines() or [""]
 
 
 def _indented(rows: Sequence[str]) -> None:
@@ -292,7 +303,7 @@ def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
     told_last = bool(entries) and entries[-1].reason == status.reason
     rows = [] if told_last else status.reason.strip().splitlines()
     for row in rows[-_TAIL_LINES:]:
-        console.print(Text(f"{'':10}{listing.own_paths(row)}"))
+        listing.say(console, listing.own_paths(row), indent=10)
     if status.phase.value in _AT_REST and phrases.step_reached(job):
         console.print(Text(f"{'':10}{phrases.reached_text(job)}"))
     if job.failures:
@@ -309,12 +320,12 @@ def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
 def _failed(job: Job) -> None:
     console = output.out()
     if not job.spec.serves:
-        console.print(Text(f"{'':10}{phrases.reached_text(job)}"))
+        console.print(Text(f"{'':10}it failed {phrases.reached_text(job)}"))
     for name, text in phrases.cause_rows(job.status.reason):
         if name == "tried":
             continue  # the story has told it
         said = text if name == "cause" else f"{name}: {text}"
-        console.print(Text(f"{'':10}{listing.own_paths(said)}"), soft_wrap=True)
+        listing.say(console, listing.own_paths(said), indent=10)
 
 
 def _hint(job: Job, *, down: bool = False) -> str:

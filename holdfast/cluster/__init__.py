@@ -21,6 +21,7 @@ from holdfast.cluster.folder import (
     default_folder,
     described,
     find,
+    is_cluster,
     occupied,
     opened,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "default_folder",
     "described",
     "find",
+    "is_cluster",
     "occupied",
     "opened",
     "processes",

@@ -282,6 +282,11 @@ def opened(folder: Path) -> Cluster:
         ) from error
 
 
+def is_cluster(folder: Path) -> bool:
+    """Whether a cluster's folder is there."""
+    return (folder / _FILE).exists()
+
+
 def _check_owner(folder: Path) -> None:
     """What a folder says is wanted is started, with our rights: so it must be ours, or root's."""
     try:
@@ -308,7 +313,7 @@ def find(folder: Path | None = None) -> Cluster:
     if named is not None:
         return opened(named)
     for place in _usual_places():
-        if (place / _FILE).exists():
+        if is_cluster(place):
             return opened(place)
     raise Missing(
         "there is no cluster here",
@@ -318,12 +323,22 @@ def find(folder: Path | None = None) -> Cluster:
 
 
 def default_folder(folder: Path | None = None) -> Path:
-    """Where `find` finds the cluster, or where a new one would be made."""
+    """Where `find` finds the cluster, or where a new one would be made: in the project that we are
+    in, where `holdfast run` makes its own, or in our home where nothing can be written here."""
     named = folder or _from_variable()
     if named is not None:
         return named.expanduser().absolute()
-    there = (place for place in _usual_places() if (place / _FILE).exists())
-    return next(there, Path.home() / FOLDER_NAME)
+    for place in _usual_places():
+        if is_cluster(place):
+            return place
+    here = project_of(Path.cwd())
+    return (here if os.access(here, os.W_OK) else Path.home()) / FOLDER_NAME
+
+
+def project_of(place: Path) -> Path:
+    """The top of the git checkout that a folder is in, or the folder itself."""
+    tops = (each for each in (place, *place.parents) if (each / ".git").exists())
+    return next(tops, place)
 
 
 def _fields(cluster: Cluster) -> dict[str, Any]:

@@ -173,8 +173,46 @@ def _unknown(source: str, node: yaml.Node, path: str, known: Mapping[str, object
 
 
 def nearest(word: str, known: Mapping[str, object] | list[str]) -> str:
-    near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    """The key that is meant: what other tools call so, else the most similar one."""
+    plain = word.lower().replace("-", "_")
+    meant = [key for key, others in SYNONYMS.items() if plain in others and key in known]
+    near = meant or difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
     return f"did you mean `{near[0]}`?" if near else ""
+
+
+# Our keys, and what other tools call them. Of two that fit, the first that a place has is meant.
+SYNONYMS: Final[Mapping[str, frozenset[str]]] = {
+    key: frozenset(words.split())
+    for key, words in {
+        "name": "job job_name title id metadata",
+        "command": "cmd script run entrypoint entry args argv program main start",
+        "bundle": "code source src working_dir workdir dir folder files image container docker",
+        "mode": "kind type strategy",
+        "cpu": "cpus cores vcpu vcpus num_cpus",
+        "memory": "mem ram",
+        "gpu": "gpus cuda accelerator accelerators num_gpus",
+        "disk": "storage ephemeral_storage scratch",
+        "workers": "replicas instances nodes num_workers num_nodes processes parallelism nproc"
+        " nproc_per_node world_size scale count",
+        "min": "minimum least from",
+        "max": "maximum most to limit",
+        "resources": "cpu cpus cores memory mem ram gpu gpus disk storage limits requests"
+        " accelerator accelerators",
+        "queue": "partition pool project account namespace",
+        "settings": "hyperparameters hyperparams hparams params parameters config arguments",
+        "checkpoint": "checkpoints checkpointing save saving snapshot",
+        "every": "interval period frequency",
+        "restart": "retries retry max_retries restarts max_restarts restart_policy backoff",
+        "deadline": "timeout time_limit max_time max_runtime walltime ttl until",
+        "silence": "hang hang_timeout stall heartbeat",
+        "env": "environment envs env_vars environment_variables variables vars",
+        "secrets": "secret credentials tokens",
+        "ports": "port expose",
+        "ready": "readiness readiness_probe readinessprobe ready_when startup startup_probe",
+        "live": "liveness liveness_probe livenessprobe health healthcheck health_check",
+        "requirements": "dependencies packages pip conda",
+    }.items()
+}
 
 
 def digits(node: yaml.Node) -> bool:

@@ -7,6 +7,22 @@ with cluster.session() as session:
     ControlPlane(session).jobs()
 """
 
-from holdfast.cluster import CLUSTER_VARIABLE, Cluster, create, default_folder, find, opened
+from holdfast.cluster import (
+    CLUSTER_VARIABLE,
+    Cluster,
+    create,
+    default_folder,
+    find,
+    is_cluster,
+    opened,
+)
 
-__all__ = ["CLUSTER_VARIABLE", "Cluster", "create", "default_folder", "find", "opened"]
+__all__ = [
+    "CLUSTER_VARIABLE",
+    "Cluster",
+    "create",
+    "default_folder",
+    "find",
+    "is_cluster",
+    "opened",
+]

@@ -87,7 +87,8 @@ def missing(cluster: Cluster) -> list[Missing]:
     alive = {f"{one.kind} {one.name}" for one in living}
     kinds = {one.kind for one in living}
     keeper = next((one for one in living if one.kind == supervisor.KIND), None)
-    said: Mapping[str, Any] = keeper.facts.get("kept", {}) if keeper is not None else {}
+    works = keeper is not None and not keeper.stopped  # what a stopped one last said is old
+    said: Mapping[str, Any] = keeper.facts.get("kept", {}) if keeper and works else {}
     dead = {f"{one.kind} {one.name}": one for one in registered(cluster, ended=True)}
     found = []
     # A cluster that no supervisor keeps: those whom somebody has killed.

@@ -48,8 +48,11 @@ def _steady(look: Look, goal: int | None, why_not: str) -> str:
         return f"{served}; version {goal} is about to be loaded"
     if not look.fleet.ready(course.stable):
         return f"version {goal} should serve everything, but no replica is ready"
-    pinned = " (pinned by its user)" if look.desired.service.pinned is not None else ""
-    return f"{served}{pinned}"
+    service = look.desired.service
+    if service.pinned is None:
+        return served
+    back = f"holdfast rollout {service.name} goes to {service.model}@{service.target}"
+    return f"{served}, and stays: it was rolled back; {back}"
 
 
 def _under_way(look: Look, goal: int) -> str:

@@ -47,6 +47,15 @@ class Process:
     def alive(self) -> bool:
         return not self.wait(0.0)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it (SIGSTOP, Ctrl-Z): it lives, and does nothing."""
+        try:
+            told = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return told.rpartition(")")[2].split()[0] in ("T", "t") and self.alive
+
     def send(self, number: signal.Signals) -> bool:
         """Signal exactly this process; False: it has ended."""
         handle = self.hold()

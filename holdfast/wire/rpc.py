@@ -132,8 +132,10 @@ def error_from(failed: grpc.aio.AioRpcError, address: str) -> HoldfastError:
     if packed is not None:
         return _unpacked(packed, failed.code())
     kind = Unavailable if failed.code() in _RETRIED else Refused
+    unreachable = failed.code() is grpc.StatusCode.UNAVAILABLE
+    said = "does not answer" if unreachable else "did not answer as one"
     return kind(
-        f"the coordinator at {address} did not answer as one",
+        f"the coordinator at {address} {said}",
         why=f"{failed.code().name}: {_short(failed.details() or '')}",
         fix="look whether it runs, can be reached, and is of this cluster; it is tried again",
     )

@@ -55,17 +55,20 @@ def test_only_a_known_key_opens_a_service_with_keys(world: World, gateway: Gatew
                 seen = reply.json()["headers"]
                 assert "x-api-key" not in seen
                 assert "authorization" not in seen
-    wrong: list[dict[str, str]] = [
-        {},
-        {"x-api-key": "K"},
-        {"x-api-key": digests[0]},
-        {"authorization": "Basic k"},
-        {"x-api-key": "x" * 5_000},
+    missing, wrong = "an API key is needed", "this API key is wrong"
+    refusals: list[tuple[dict[str, str], str]] = [
+        ({}, missing),
+        ({"authorization": "Basic k"}, missing),
+        ({"x-api-key": "K"}, wrong),
+        ({"authorization": "Bearer K"}, wrong),
+        ({"x-api-key": digests[0]}, wrong),
+        ({"x-api-key": "x" * 5_000}, wrong),
     ]
-    for headers in wrong:
+    for headers, said in refusals:
         reply = gateway.ask(infer(name), headers=headers)
         assert reply.status == 401, headers
-        assert "API key" in reply.json()["error"]
+        assert reply.json()["error"].startswith(said), headers
+        assert name not in reply.json()["error"], "who has no key is not told what there is"
     assert gateway.ask(infer(name), headers={"x-holdfast-service": name}).status == 401
     grpc = {"content-type": "application/grpc", "x-holdfast-service": name}
     refused = gateway.ask("/inference.GRPCInferenceService/ServerLive", headers=grpc)

@@ -171,7 +171,10 @@ def by_http(port: int) -> None:
 
 def by_grpc(port: int) -> None:
     refused = call(port)
-    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and refused.details()
+    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.details().startswith("the message is larger than the service takes")
+    assert str(LIMIT) in refused.details()
+    assert "holdfast serve SERVICE --body-max SIZE" in refused.details()
 
 
 @pytest.mark.parametrize("refusal", [by_http, by_grpc])

@@ -48,14 +48,22 @@ LARGE: Final = Size(160, 50)
 SIZES: Final = (SMALL, LARGE)
 
 # What differs between two runs that went alike.
-_VARYING: Final = (
+_VARYING: Final[Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]] = (
+    # Of a story the time is shown where it changes: which lines share a second differs.
+    (re.compile(r"(?<=\n)\d\d:\d\d:\d\d(?=  \w)"), " " * 8),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
     (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d \w{3} \d{4}\b"), "DAY"),
     (re.compile(r"\b(in|within|since|left|last) (?:\d+[dhms]){1,2}\b"), r"\1 TIME"),
     (re.compile(r"\b(?:\d+[dhms]){1,2} ago\b"), "TIME ago"),
+    (re.compile(r"\((?:\d+[dhms]){1,2}\)"), "(TIME)"),
+    # In a table, where it must not move what stands beside it.
+    (re.compile(r"(?<=  ) *(?:\d+[dhms]){1,2}(?=  )"), lambda cell: f"{'TIME':>{len(cell[0])}}"),
+    (re.compile(r"(?<=  )(?:\d+[dhms]){1,2}(?=\n|$)"), "TIME"),
+    (re.compile(r"\b\d+ earlier lines: (.*) -n \d+"), r"N earlier lines: \1 -n N"),
     (re.compile(r" \([\d,.]+ steps/s\)"), ""),  # of a run that is over in a moment none is told
     (re.compile(r"\b[\d,.]+ (steps|samples)/s\b"), r"N \1/s"),
     (re.compile(r"\b(?:[0-9a-f]\n?){63}[0-9a-f]\b"), "DIGEST"),  # broken by the edge, perhaps
+    (re.compile(r"\b127\.0\.0\.1:\d+(?=  )"), lambda cell: f"{'ADDRESS':<{len(cell[0])}}"),
     (re.compile(r"\b127\.0\.0\.1:\d+\b"), "ADDRESS"),
     (re.compile(r"\bpid \d+\b"), "pid N"),
 )
@@ -118,14 +126,21 @@ def place() -> Iterator[Path]:
         yield Path(folder)
 
 
-def picture(command: Sequence[str], size: Size, folder: Path, code: int = 0) -> str:
-    """All that the command shows in a terminal of that size, until it has ended with this code."""
+def picture(
+    command: Sequence[str],
+    size: Size,
+    folder: Path,
+    code: int = 0,
+    names: Mapping[str, str] | None = None,
+) -> str:
+    """All that the command shows in a terminal of that size, until it has ended with this code.
+    `names`: what else differs from run to run, and what stands for it."""
     terminal = Terminal(command, size, folder)
     try:
         ended = terminal.ends()
     finally:
         terminal.kill()
-    text = normalized(terminal.screen.lines, {str(folder): "FOLDER"})
+    text = normalized(terminal.screen.lines, {str(folder): "FOLDER", **(names or {})})
     assert ended == code, text
     return text
 

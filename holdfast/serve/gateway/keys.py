@@ -112,14 +112,25 @@ function envoy_on_request(handle)
   end
   local service = handle:metadata():get("operator")
   if service ~= nil then
+    local what = "this needs a key of an operator"
+    if key ~= nil then what = "this key is no operator's" end
     handle:respond({[":status"] = "403"},
-                   "this needs a key of an operator\\nwhy: it would change what " .. service
+                   what .. "\\nwhy: it would change what " .. service
                    .. " has loaded\\nfix: holdfast key add " .. service
                    .. " --operator makes one; send it as Authorization: Bearer KEY")
     return
   end
-  handle:respond({[":status"] = "401", ["www-authenticate"] = "Bearer"},
-                 "an API key is needed\\nfix: send it as Authorization: Bearer KEY")
+  -- The service is not named: without a key nobody is told what there is.
+  if key == nil then
+    handle:respond({[":status"] = "401", ["www-authenticate"] = "Bearer"},
+                   "an API key is needed\\nwhy: none came with the request\\nfix: send it as "
+                   .. "Authorization: Bearer KEY; holdfast key add SERVICE makes one")
+    return
+  end
+  handle:respond({[":status"] = "401", ["www-authenticate"] = 'Bearer error="invalid_token"'},
+                 "this API key is wrong\\nwhy: it opens nothing here: it is another service's, "
+                 .. "mistyped, or was removed\\nfix: holdfast services SERVICE shows how the "
+                 .. "SHA-256 of its keys begin; holdfast key add SERVICE makes one")
 end
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.serve.gateway import local_replies, model_names
+from holdfast.serve.gateway import large_messages, local_replies, model_names
 from holdfast.serve.gateway.clusters import TYPE, Json, file_source, seconds
 from holdfast.serve.gateway.keys import FILTER as KEYS_FILTER
 from holdfast.serve.gateway.keys import LUA, PROGRAM
@@ -157,6 +157,7 @@ def _filters() -> list[Json]:
             "typed_config": {"@type": kind + "buffer.v3.Buffer", "max_request_bytes": 1},
             "disabled": True,
         },
+        large_messages.http_filter(),
         {
             "name": "envoy.filters.http.router",
             "typed_config": {

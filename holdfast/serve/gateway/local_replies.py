@@ -19,6 +19,9 @@ ERROR_HEADER: Final = "x-holdfast-error"
 REQUEST_ID: Final = "x-request-id"
 OWN_TEXT: Final = "%LOCAL_REPLY_BODY%"
 
+# Of a message of gRPC that is too large (`large_messages`): nobody else gives this status here.
+OWN_TOO_LARGE: Final = 507
+
 # Numbers of gRPC's status codes.
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, PERMISSION_DENIED = 3, 4, 5, 7
 RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 13, 14, 16
@@ -128,7 +131,7 @@ REPLIES: Final = (
         INVALID_ARGUMENT,
         "this is no HTTP that the gateway understands",
         "the request line, a header, the length or the path is malformed",
-        "send HTTP/1.1 or HTTP/2 with a host and a path: GET /openapi.json",
+        "send HTTP/1.1 or HTTP/2 with a host and a path: GET /v2",
         status=400,
     ),
     Reply(
@@ -165,6 +168,7 @@ REPLIES: Final = (
         header="upgrade",
     ),
     # What we say ourselves: the text has what, why and fix already.
+    Reply("too-large", RESOURCE_EXHAUSTED, OWN_TEXT, status=OWN_TOO_LARGE),
     Reply("key", UNAUTHENTICATED, OWN_TEXT, status=401),
     Reply("forbidden", PERMISSION_DENIED, OWN_TEXT, status=403),
     Reply("not-found", NOT_FOUND, OWN_TEXT, status=404),

@@ -61,6 +61,15 @@ def grpc_nowhere(prefix: str, header: str) -> Json:
     return direct({"prefix": prefix}, 404, text)
 
 
+def no_document(match: Json, header: str) -> Json:
+    """For the description of a service, where there are several."""
+    text = local_replies.text(
+        "several services are here, and each has a description of its own",
+        fix=f"send the header {header}: NAME; holdfast services shows the names",
+    )
+    return direct(match, 404, text)
+
+
 def grpc_index(route: Json, index: Index) -> Json:
     """The route of the call `RepositoryIndex`, with what it is to answer."""
     found = pb.RepositoryIndexResponse(
@@ -101,7 +110,7 @@ def _answer(path: str, methods: tuple[str, ...], status: int, body: str) -> Iter
         "direct_response": {"status": status, "body": {"inline_string": body}},
         "response_headers_to_add": [_header("content-type", "application/json")],
     }
-    text = local_replies.text(f"this takes {methods[0]} only", fix="GET /openapi.json")
+    text = local_replies.text(f"this takes {methods[0]} only", fix=f"{methods[0]} {path}")
     yield direct({"path": path}, 405, text, {"allow": ", ".join(methods)})
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from holdfast.serve.gateway import keys, local_replies, model_names
+from holdfast.serve.gateway import keys, large_messages, local_replies, model_names
 from holdfast.serve.gateway.arms import Share, shares
 from holdfast.serve.gateway.clusters import (
     GRPC,
@@ -25,7 +25,13 @@ from holdfast.serve.gateway.clusters import (
     cluster_name,
     seconds,
 )
-from holdfast.serve.gateway.own_answers import direct, grpc_index, grpc_nowhere, own_answers
+from holdfast.serve.gateway.own_answers import (
+    direct,
+    grpc_index,
+    grpc_nowhere,
+    no_document,
+    own_answers,
+)
 from holdfast.serve.gateway.sane import literal
 from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.protocol import marks
@@ -225,6 +231,7 @@ def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
     yield from _any_whole(state, made, index)
     if several:
         yield _named_inside(grpc_nowhere(GRPC_PREFIX, SERVICE_HEADER))
+        yield no_document(OPENAPI, SERVICE_HEADER)
     elif state.services:
         yield from made[state.services[0].name].alone
     else:
@@ -263,7 +270,11 @@ def _any_whole(
 def _named_inside(route: Json) -> Json:
     """The route, for requests whose message says where they go. It names each filter that one of
     those routes may need: a request's filters are chosen before its message has come."""
-    own = {model_names.FILTER: model_names.enabled(), keys.FILTER: keys.enabled()}
+    own = {
+        model_names.FILTER: model_names.enabled(),
+        keys.FILTER: keys.enabled(),
+        large_messages.FILTER: large_messages.enabled(),
+    }
     return {**route, "typed_per_filter_config": {**route.get("typed_per_filter_config", {}), **own}}
 
 
@@ -319,6 +330,7 @@ def _route(
     made: Json = {"name": known.name, "match": match, "route": action}
     own: Json = {}
     if protocol == GRPC:
+        own[large_messages.FILTER] = large_messages.enabled()
         # A stream has no end to wait for.
         own[BODY_FILTER] = {"@type": TYPE + _BODY, "disabled": True}
     elif limits.body_bytes_max != USUAL.body_bytes_max:

@@ -124,7 +124,9 @@ class App:
                 self._model(asked, held)
             elif route is None:
                 what = f"there is nothing at {path_of(asked.target)[:200]}"
-                raise Missing(what, fix="GET /openapi.json")  # noqa: TRY301
+                raise Missing(  # noqa: TRY301
+                    what, fix=f"GET /v2/models/{self.engine.service.name} says what is there"
+                )
             elif asked.method != route.method.encode():
                 self._wrong_method(asked, route)
             else:
@@ -328,7 +330,8 @@ class App:
         _send(asked, found)
 
     def _wrong_method(self, asked: Asked, route: Route) -> None:
-        error = Usage(f"this takes {route.method} only", fix="GET /openapi.json")
+        fix = f"{route.method} {path_of(asked.target)[:200]}"
+        error = Usage(f"this takes {route.method} only", fix=fix)
         asked.reply(head_of(405, [_JSON, ("allow", route.method)]), body_of(error))
 
     def _fail(self, asked: Asked, error: BaseException) -> None:

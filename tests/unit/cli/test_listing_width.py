@@ -65,3 +65,19 @@ def test_columns_go_in_the_order_that_was_said_and_only_as_many_as_it_takes() ->
 def test_a_short_reason_drops_nothing() -> None:
     widths = [12, 8, 8, 8, 7, 6, 6, 6, 3]
     assert listing.fitting(COLUMNS, widths, 80, DROP) == list(range(9))
+
+
+def test_a_line_is_broken_between_commands_and_between_words_and_never_within_one() -> None:
+    hint = "next: holdfast services times   holdfast rollout times VERSION   holdfast why times"
+    assert listing.broken(hint, 80) == [
+        "next: holdfast services times   holdfast rollout times VERSION",
+        "      holdfast why times",
+    ]
+    assert listing.broken(hint, 100) == [hint]
+    cause = "No such file or directory: 'numbers.csv' (missing.py, line 2)"
+    assert listing.broken(f"  {cause}", 40) == [
+        "  No such file or directory:",
+        "  'numbers.csv' (missing.py, line 2)",
+    ]
+    path = "/data/" + "long/" * 20
+    assert listing.broken(f"logs {path}", 40) == ["logs", path], "a path can be copied whole"

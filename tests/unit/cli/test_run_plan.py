@@ -61,7 +61,7 @@ def test_a_job_goes_on_with_the_code_that_it_began_with_and_says_so() -> None:
 def test_a_job_that_has_succeeded_starts_anew_after_saying_so() -> None:
     choice = decide(job(Phase.SUCCEEDED, 100), wanted(), BUNDLE)
     assert choice.act is Act.ANEW
-    assert choice.said == ("job train has succeeded at step 100; starting anew",)
+    assert choice.said[0] == "job train has succeeded at step 100; starting anew"
 
 
 def test_a_failed_job_without_a_checkpoint_starts_anew() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.control import jobfile, units
+from holdfast.control import jobfile, jobfile_schema, jobfile_tree, units
 from holdfast.control.spec import (
     CheckpointPolicy,
     JobSpec,
@@ -102,6 +102,13 @@ def test_steps_alone_mean_no_checkpoints_by_time() -> None:
     assert jobfile.parse(text, "job.yaml").checkpoint == CheckpointPolicy(None, None)
 
 
+def test_no_key_of_a_job_file_is_taken_for_another_word_of_one_beside_it() -> None:
+    known = set(jobfile_schema.json_schema()["properties"])
+    for key, others in jobfile_tree.SYNONYMS.items():
+        assert key not in others
+        assert not (key in known and others & known), key
+
+
 HEAD = "name: a\ncommand: x\n"
 # What is added to two good lines, and what the answer must say.
 MISTAKES = {
@@ -110,6 +117,13 @@ MISTAKES = {
     "resources:\n  mem: 4GiB": ("line 4", "`resources.mem`", "did you mean `memory`?"),
     "resources:\n  gpus: 1": ("line 4", "did you mean `gpu`?"),
     "checkpoint: {evry: 5m}": ("did you mean `every`?",),
+    "environment: {A: b}": ("did you mean `env`?",),
+    "retries: 3": ("did you mean `restart`?",),
+    "replicas: 3": ("did you mean `workers`?",),
+    "image: python": ("did you mean `bundle`?",),
+    "cpus: 2": ("did you mean `resources`?",),
+    "resources: {cores: 2}": ("did you mean `cpu`?",),
+    "liveness-probe: {}": ("did you mean `live`?",),
     "xyzzy: 1": ("line 3", "known here: name, command"),
     "name: b": ("line 3", "`name` is given twice", "line 1", "remove one"),
     "resources: {cpu: 1, cpu: 2}": ("`resources.cpu` is given twice",),

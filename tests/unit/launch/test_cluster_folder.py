@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli.run import default_folder as run_folder
 from holdfast.cluster import CLUSTER_VARIABLE, create, default_folder, find, opened
 from holdfast.cluster.folder import readdressed
 from holdfast.launch import local
@@ -63,6 +65,19 @@ def test_the_given_folder_comes_first_then_the_variable_then_here_then_home(
     assert find() == named
     given = create(tmp_path / "given")
     assert find(given.folder) == given
+
+
+def test_a_new_cluster_is_of_the_project_where_a_run_would_make_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert default_folder() == tmp_path / ".holdfast"
+    below = tmp_path / "project" / "src"
+    below.mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+    monkeypatch.chdir(below)
+    assert default_folder() == tmp_path / "project" / ".holdfast" == run_folder(below / "train.py")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert default_folder() == tmp_path / "homeless" / ".holdfast"
 
 
 def test_no_cluster_anywhere_is_an_error_with_the_command_that_makes_one() -> None:

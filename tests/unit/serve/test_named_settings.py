@@ -246,10 +246,14 @@ def test_what_a_person_gives_is_shown_again() -> None:
     checked.check(after)
     told = dict(service_settings.rows(after))
     assert told["rollouts"] == "1 %, 10 %; each for 30 s; loaded within 600 s"
-    assert told["taken back"].startswith("2 % more errors; a p99 of 3 times and 20 ms more")
-    assert "y outside of 0 to 1 above 5 %" in told["guards"]
-    assert told["limits"] == "3 s; 9 waiting in a replica, for 0.5 s; a body of 1MiB"
-    assert told["breakers"] == "open after 7 broken requests, for 3 to 30 s; 20 % tried again"
+    assert told["taken back"].startswith("2 % more errors; a p99 3 times as long and 20 ms more")
+    assert "y outside of 0 to 1 in 5 % more of the answers" in told["guards"]
+    assert told["limits"] == (
+        "an answer within 3 s; 9 requests wait in a replica, for 0.5 s; a body of 1MiB"
+    )
+    assert told["breakers"] == (
+        "open after 7 broken requests, for 3 to 30 s; up to 20 % of requests are tried again"
+    )
     off = serve_settings.changed(after, given_by("holdfast serve digits --guard-range off")[1])
     assert off.guards.ranges == {} and off.guards.shift_max == 0.5
     assert reference == "digits"

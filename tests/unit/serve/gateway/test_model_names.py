@@ -68,6 +68,22 @@ def test_load_and_unload_are_locked_without_an_operators_key() -> None:
         assert keys.FILTER in route["typed_per_filter_config"]
 
 
+def test_what_a_refusal_tells_to_ask_for_is_there_with_one_service_and_with_two() -> None:
+    for services in (
+        [known(STEADY, seen(1), name="a")],
+        [known(STEADY, seen(1), name="a"), known(STEADY, seen(2), name="b")],
+    ):
+        found = routes(*services)
+        answered = {one["match"].get("path") for one in found if "headers" in one["match"]}
+        for one in found:
+            told = one.get("direct_response", {})
+            if told.get("status") == 405:
+                _, path = told["body"]["inline_string"].rpartition("fix: ")[2].split(" ")
+                assert path in answered
+    (document,) = [one for one in found if one["match"] == {"path": "/openapi.json"}]
+    assert "x-holdfast-service: NAME" in document["direct_response"]["body"]["inline_string"]
+
+
 def test_a_service_with_keys_is_not_listed_to_those_without() -> None:
     open_one = known(STEADY, seen(1), name="a")
     locked = known(STEADY, seen(2), name="b", keys=("ab" * 32,))

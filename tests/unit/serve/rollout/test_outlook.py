@@ -31,7 +31,11 @@ STARTING = Course(1, Stage.STARTING, hold=(2,), next=2)
         (desired(), Observed(STARTING), "it waits for a replica to load version 2"),
         (desired(None, "there is no alias prod"), Observed(STARTING), "there is no alias prod"),
         (desired(), Observed(steady(2), three(2)), "version 2 serves everything"),
-        (desired(pinned=2), Observed(steady(2), three(2)), "(pinned by its user)"),
+        (
+            desired(pinned=2),
+            Observed(steady(2), three(2)),
+            "it was rolled back; holdfast rollout digits goes to digits@prod",
+        ),
         (desired(), Observed(steady(2)), "no replica is ready"),
         (
             desired(),
