@@ -14,6 +14,7 @@
 - `launching`   a worker's folder, environment and shim, cold or warm
 - `shim`        the small parent of each worker; outlives the agent; imports nothing of ours but
 - `footprint`   how much memory a worker and its children hold
+- `disk_use`    how much disk a worker's folders hold
 - `nursery`     a process that has imported torch and forks shims with their workers
 - `keeper`      the agent's end of it; `programs` which commands it can run
 - `becoming`    what a fork does to be as if `python` had started it

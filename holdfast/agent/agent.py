@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.agent import cgroups
 from holdfast.agent.channel import Channel
 from holdfast.agent.coordination import Coordination
+from holdfast.agent.disk_use import DiskWatch
 from holdfast.agent.events import (
     Action,
     Answer,
@@ -37,6 +38,7 @@ from holdfast.agent.events import (
     StartProcess,
     Tell,
     Timer,
+    WatchDisk,
     key_of,
 )
 from holdfast.agent.events import Journal as JournalAction
@@ -93,6 +95,7 @@ class Agent:
         self._launcher = launcher
         self._supervisor = Supervisor(folders, bundle_folder, self._tell, launcher, self._died)
         self._prober = Prober(launcher.host, folders.launch, self._tell, self._died)
+        self._disk_watch = DiskWatch(folders.worker, self._tell, self._died)
         self._channel = Channel(self._heard, self._tell, self._shares)
         self.coordination = Coordination(machine.node, self._channel.send)
         self._lock = -1
@@ -221,6 +224,7 @@ class Agent:
             await asyncio.wait([self._loop])
         self._channel.close_all()
         await self._prober.close()
+        await self._disk_watch.close()
         await self.coordination.close()
         await self._supervisor.close()
         self._disk.shutdown()
@@ -343,8 +347,11 @@ class Agent:
                 self._supervisor.examine(key)
             case BeginProbes():
                 self._prober.begin(action)
+            case WatchDisk(key, bytes_max):
+                self._disk_watch.begin(key, bytes_max)
             case Bury(key):
                 self._prober.end(key)
+                self._disk_watch.end(key)
                 self._channel.close(key)
                 self.coordination.ended(key)
                 self._supervisor.bury(key, frozenset(self._machine.living()))

@@ -1,4 +1,4 @@
-"""What this machine has to give: cores, memory, GPUs. Limits of a container count.
+"""What this machine has to give: cores, memory, GPUs, disk. Limits of a container count.
 
 GPUs are found without torch: it takes seconds to import, and would hold a context on each device.
 """
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.wire.limits import NVIDIA_SMI_S
+from holdfast.agent import disk_use
+from holdfast.wire.limits import DISK_RESERVE_BYTES_MAX, DISK_RESERVE_PART, NVIDIA_SMI_S
 
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
@@ -70,6 +71,16 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
         for base in bases:
             folder = base / path.lstrip("/")
             yield from (up for up in (folder, *folder.parents) if up.is_relative_to(base))
+
+
+def disk_bytes(home: Path) -> int:
+    """What workers may write below an agent's folder: what is free on its file system and what
+    workers hold there already, less a reserve for logs, journals, bundles and checkpoints."""
+    there = next(path for path in (home, *home.parents) if path.is_dir())
+    found = os.statvfs(there)
+    free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    reserve = min(int(whole * DISK_RESERVE_PART), DISK_RESERVE_BYTES_MAX)
+    return max(0, free + disk_use.held_bytes(home / "workers") - reserve)
 
 
 def gpus(driver: Path = _DRIVER) -> tuple[int, ...]:

@@ -45,8 +45,8 @@ def encode(entry: Entry) -> dict[str, Any]:
             return {"kind": "held", "key": list(key), "view": view, "step": step, **how}
         case Moved(key, slots):
             return {"kind": "moved", "key": list(key), "slots": slots._asdict()}
-        case Stopping(key, kill_at_s, hung, frozen, unwell):
-            why = {"hung": hung, "frozen": frozen, "unwell": unwell}
+        case Stopping(key, kill_at_s, hung, frozen, unwell, disk_bytes):
+            why = {"hung": hung, "frozen": frozen, "unwell": unwell, "disk_bytes": disk_bytes}
             return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, **why}
         case Exited(key, end):
             ended = {"exit": end.kind.value, "detail": end.detail}
@@ -94,7 +94,7 @@ def _slots(record: Mapping[str, Any]) -> Slots:
 def _stopping(record: Mapping[str, Any]) -> Stopping:
     # An older journal has the first of them alone.
     why = (record["hung"], record.get("frozen", False), record.get("unwell", ""))
-    return Stopping(_key(record), record["kill_at_s"], *why)
+    return Stopping(_key(record), record["kill_at_s"], *why, record.get("disk_bytes", 0))
 
 
 def _held(record: Mapping[str, Any]) -> Held:

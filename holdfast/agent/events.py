@@ -151,13 +151,15 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """The worker is to end: asked at once, killed at `kill_at_s`. `hung`: it made no progress.
-    `frozen`: somebody had paused it. `unwell`: what its `live` probe said."""
+    `frozen`: somebody had paused it. `unwell`: what its `live` probe said. `disk_bytes`: what its
+    folders held, when that was more than it was given."""
 
     key: Key
     kill_at_s: float
     hung: bool = False
     frozen: bool = False
     unwell: str = ""
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,14 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """What the worker's folders hold: more than it was given."""
+
+    key: Key
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PortsTaken:
     """A stranger listens where this worker should; nothing was started."""
 
@@ -319,6 +329,7 @@ Event = (
     | Disconnected
     | Examined
     | Probed
+    | DiskUsed
     | PortsTaken
     | Timer
 )
@@ -387,6 +398,15 @@ class BeginProbes:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchDisk:
+    """Look now and then how much the worker's folders hold, until it is buried; `DiskUsed` follows
+    when it is more than `bytes_max`."""
+
+    key: Key
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """Remove what the worker left behind, except its logs."""
 
@@ -399,5 +419,14 @@ class Report:
 
 
 Action = (
-    Journal | Answer | StartProcess | SignalProcess | Tell | Examine | BeginProbes | Bury | Report
+    Journal
+    | Answer
+    | StartProcess
+    | SignalProcess
+    | Tell
+    | Examine
+    | BeginProbes
+    | WatchDisk
+    | Bury
+    | Report
 )

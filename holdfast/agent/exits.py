@@ -38,6 +38,10 @@ _MORE: Final = (
 _MORE_FOR_A_REPLICA: Final = (
     "serve it with more: holdfast unserve SERVICE, then holdfast serve MODEL --memory"
 )
+_MORE_DISK: Final = (
+    "raise resources.disk in its job file and submit that again"
+    " (holdfast submit JOB.YAML; of a run: holdfast run --disk)"
+)
 # What Python, C++, the system and torch say when memory is refused.
 _NO_MEMORY: Final = re.compile(
     r"^(?:\w+\.)*(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)\b"
@@ -56,12 +60,14 @@ def classify(
     serves: bool = False,
     stepped: bool = True,
     unwell: str = "",
+    disk_bytes: tuple[int, int] = (0, 0),
 ) -> Exit:
     """The reason of an end.
 
     `stopping`: it was asked to stop. `hung`: its agent killed it for want of progress. `frozen`:
     its agent killed it since somebody had paused it. `unwell`: its agent ended it, for what its
-    `live` probe said.
+    `live` probe said. `disk_bytes`: what its folders held when its agent ended it for that (0: it
+    did not), and what they might hold.
     `introduced`: it had connected to its agent; a program that never did and ends with status 0
     is an ordinary program that has done its work. `serves`: it was a replica of a service.
     `stepped`: it had made a step, so its code is whole.
@@ -76,6 +82,8 @@ def classify(
         return Exit(ExitKind.HUNG, _story("it made no progress, and was killed", own))
     if unwell:
         return Exit(ExitKind.HUNG, _story(f"{unwell}; so it was ended", ""))
+    if disk_bytes[0]:
+        return Exit(ExitKind.DISK, _over_disk(*disk_bytes))
     if frozen:
         return Exit(ExitKind.SIGNAL, f"somebody had paused it (SIGSTOP), so it was killed; {fact}")
     if stopping:
@@ -136,6 +144,14 @@ def _over_memory(ending: Ending, *, serves: bool) -> str:
     unit, name = (10**6, "MB") if most % 10**6 == 0 else (1 << 20, "MiB")
     sizes = f"it had {ending.memory_bytes / unit:.1f} {name}, the limit is {most / unit:g} {name}"
     return f"it met its memory limit: {sizes}; {_MORE_FOR_A_REPLICA if serves else _MORE}"
+
+
+def _over_disk(held_bytes: int, bytes_max: int) -> str:
+    """The same of its disk."""
+    sizes = [(10**9, "GB"), (10**6, "MB")] if bytes_max % 10**6 == 0 else [(1 << 30, "GiB")]
+    unit, name = next((one for one in sizes if bytes_max >= one[0]), (1 << 20, "MiB"))
+    held = f"used {held_bytes / unit:.4g} {name} of disk, {bytes_max / unit:g} {name} allowed"
+    return f"it met its disk limit: {held}: {_MORE_DISK}"
 
 
 def _story(fact: str, own: str) -> str:

@@ -113,7 +113,8 @@ class Launcher:
         return tuple(port for port in slots.ports if not _is_free(self._place.host, port))
 
     def own_code(self, key: Key, bundle: Path) -> Path:
-        """A copy of the code for a worker with a user of its own. May block."""
+        """A copy of the code for a worker alone: one that has a user of its own, or whose disk is
+        counted. May block."""
         return users.copy_code(bundle, self._folders.worker(key))
 
     def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:

@@ -29,6 +29,7 @@ from holdfast.agent.events import (
     Bury,
     Connected,
     Disconnected,
+    DiskUsed,
     Ending,
     Event,
     Examine,
@@ -58,6 +59,7 @@ from holdfast.agent.events import (
     Tell,
     TermSeen,
     Timer,
+    WatchDisk,
     key_of,
     named_ports,
     serves,
@@ -109,6 +111,13 @@ class AgentMachine(AgentState):
                 if worker is None or worker.gone or worker.kill_at_s is not None:
                     return []  # it ends anyway
                 actions = self._probed(worker, event, now_s)
+                worker.validate()
+                return actions
+            case DiskUsed():
+                worker = self._workers.get(event.key)
+                if worker is None or worker.gone or worker.kill_at_s is not None:
+                    return []  # it ends anyway
+                actions = self._over_disk(worker, event, now_s)
                 worker.validate()
                 return actions
             case OrderReceived():
@@ -184,8 +193,8 @@ class AgentMachine(AgentState):
         if worker.kill_at_s is not None and worker.kill_at_s <= kill_at_s:
             return [Answer(True, "it is stopping already")]
         first = worker.kill_at_s is None
-        why = (worker.hung, worker.frozen, worker.unwell)
-        actions: list[Action] = [self._keep(Stopping(key, kill_at_s, *why), now_s)]
+        stopping = Stopping(key, kill_at_s, *worker.ended_for)
+        actions: list[Action] = [self._keep(stopping, now_s)]
         actions.append(Answer(True, "it is asked to stop"))
         if first:
             actions += [Tell(key, order), SignalProcess(key, Force.ASK)]
@@ -307,6 +316,13 @@ class AgentMachine(AgentState):
         stopping = self._keep(Stopping(worker.key, now_s + LIVE_NOTICE_S, unwell=why), now_s)
         return [stopping, SignalProcess(worker.key, Force.ASK), Report()]
 
+    def _over_disk(self, worker: Worker, event: DiskUsed, now_s: float) -> list[Action]:
+        """End it at once, as at its memory limit: who fills a disk takes everybody along."""
+        if not 0 < worker.disk_bytes_max < event.held_bytes:
+            return []
+        stopping = Stopping(worker.key, now_s, disk_bytes=event.held_bytes)
+        return [self._keep(stopping, now_s), self._kill(worker, now_s), Report()]
+
     def _process(
         self,
         event: ProcessStarted
@@ -334,6 +350,8 @@ class AgentMachine(AgentState):
                     actions.append(
                         BeginProbes(worker.order, named_ports(worker.order, worker.slots))
                     )
+                if worker.disk_bytes_max:
+                    actions.append(WatchDisk(key, worker.disk_bytes_max))
                 if worker.kill_at_s is not None:
                     # Asked or not when the agent died; whoever passes it on asks only once.
                     actions.append(SignalProcess(key, Force.ASK))
@@ -404,6 +422,7 @@ def _end(worker: Worker, ending: Ending) -> Exit:
         introduced=worker.ready and worker.linked,
         frozen=worker.frozen,
         unwell=worker.unwell,
+        disk_bytes=(worker.disk_bytes, worker.disk_bytes_max),
         serves=worker.order is not None and serves(worker.order),
         stepped=bool(worker.step),
     )

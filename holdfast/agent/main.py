@@ -16,7 +16,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ class Options:
     tied: bool = False
     region: str = ""
     gpu_share: int = 1
+    disk_bytes: int | None = None
 
 
 def parsed(arguments: Sequence[str]) -> Options:
@@ -83,6 +84,7 @@ def parsed(arguments: Sequence[str]) -> Options:
     parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to give away")
     parser.add_argument("--gpu", type=int, help="GPUs to give away; all that are free by default")
     parser.add_argument("--gpu-share", type=int, default=1, help="workers that share each GPU")
+    parser.add_argument("--disk", type=int, metavar="BYTES", help="disk to give away")
     parser.add_argument("--host", help="where workers listen, and where others reach them")
     parser.add_argument("--ports", metavar="FIRST-LAST", help="a range of its own for workers")
     parser.add_argument("--away", type=float, default=AGENT_AWAY_S, metavar="SECONDS")
@@ -109,6 +111,7 @@ def parsed(arguments: Sequence[str]) -> Options:
         tied=given.tied,
         region=checked_name("region", given.region) if given.region else "",
         gpu_share=_share(given.gpu_share),
+        disk_bytes=given.disk,
     )
 
 
@@ -142,7 +145,7 @@ class _Main:
             papers = await asyncio.to_thread(_papers, cluster, options.node)
             holding = Holding(self._home)
             stack.callback(holding.close)
-            machine = self._machine(holding)
+            machine = await asyncio.to_thread(self._machine, holding)
             agent = await Agent.start(
                 self._home,
                 options.node,
@@ -216,7 +219,8 @@ class _Main:
         gpus = holding.gpus(devices.gpus(), options.gpu)
         cpu = devices.cpu() if options.cpu is None else options.cpu
         memory = devices.memory_bytes() if options.memory_bytes is None else options.memory_bytes
-        capacity = Resources(cpu, memory, len(gpus) * options.gpu_share)
+        disk = devices.disk_bytes(self._home) if options.disk_bytes is None else options.disk_bytes
+        capacity = Resources(cpu, memory, len(gpus) * options.gpu_share, disk)
         first, last = options.ports or self._ports(holding)
         return Machine(capacity, devices.cores(), gpus, self._host, first, last, options.gpu_share)
 
@@ -234,9 +238,8 @@ class _Main:
 
     def _data(self, capacity: Resources, address: str) -> dict[str, Any]:
         """What everybody may know of this node."""
-        room = {"cpu": capacity.cpu, "memory_bytes": capacity.memory_bytes, "gpu": capacity.gpu}
         region = {"region": self._options.region} if self._options.region else {}
-        return {"address": address, "host": self._host, "capacity": room, **region}
+        return {"address": address, "host": self._host, "capacity": asdict(capacity), **region}
 
     # --- stopping -------------------------------------------------------------------------------
 

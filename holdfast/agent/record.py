@@ -63,6 +63,7 @@ class Worker:
     hung: bool = False
     frozen: bool = False
     unwell: str = ""  # what its `live` probe said, for which it is to end
+    disk_bytes: int = 0  # what its folders held, for which it is to end
     linked: bool = False  # it has spoken to an agent: it is a program that says how it is
     well_once: bool = False  # it was ready, or its `live` probe has passed
     failed: dict[Asked, int] = field(default_factory=dict)  # how often in a row each probe has
@@ -150,6 +151,16 @@ class Worker:
         return probe is None or probe.kind is ProbeKind.LINK
 
     @property
+    def ended_for(self) -> tuple[bool, bool, str, int]:
+        """What its agent ends it for, as `Stopping` has it."""
+        return (self.hung, self.frozen, self.unwell, self.disk_bytes)
+
+    @property
+    def disk_bytes_max(self) -> int:
+        """What its folders may hold; 0: whatever there is."""
+        return self.order.resources.disk_bytes if self.order else 0
+
+    @property
     def silent_s(self) -> float | None:
         """When it is looked at, for want of a sign of life."""
         return None if self.heard_s is None else self.heard_s + WORKER_FROZEN_S
@@ -194,9 +205,9 @@ class Worker:
                 self.linked, self.well_once = linked, True
             case Moved(_, slots):
                 self.slots = slots
-            case Stopping(_, kill_at_s, hung, frozen, unwell):
+            case Stopping(_, kill_at_s, hung, frozen, unwell, disk_bytes):
                 self.kill_at_s, self.hung, self.frozen = kill_at_s, hung, frozen
-                self.unwell = unwell
+                self.unwell, self.disk_bytes = unwell, disk_bytes
 
     def lives(self, now_s: float, beats: bool) -> None:
         """It gave a sign of life; `beats`: there will be another."""
@@ -246,8 +257,7 @@ class Worker:
         if self.well_once:
             found.append(Held(self.key, self.view, self.step, self.ready, self.linked))
         if self.kill_at_s is not None:
-            why = (self.hung, self.frozen, self.unwell)
-            found.append(Stopping(self.key, self.kill_at_s, *why))
+            found.append(Stopping(self.key, self.kill_at_s, *self.ended_for))
         if self.exit is not None:
             found.append(ExitedEntry(self.key, self.exit))
         return found
@@ -260,7 +270,7 @@ class Worker:
             raise BugError(f"worker {self.key} has the order of another")
         if self.killed_s is not None and self.kill_at_s is None:
             raise BugError(f"worker {self.key} was killed without a decision in the journal")
-        if (self.hung or self.frozen or self.unwell) and self.kill_at_s is None:
-            raise BugError(f"worker {self.key} has hung or is frozen, but is not being stopped")
+        if any(self.ended_for) and self.kill_at_s is None:
+            raise BugError(f"worker {self.key} is at fault, but is not being stopped")
         if max(len(self.parts), len(self.missed)) > ATTEMPTS_KEPT:
             raise BugError(f"worker {self.key} remembers more attempts than it may")

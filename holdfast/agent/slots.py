@@ -138,4 +138,5 @@ class Room:
 
 
 def _said(room: Resources) -> str:
-    return f"cpu {room.cpu:g}, memory {room.memory_bytes} B, gpu {room.gpu}"
+    disk = f", disk {room.disk_bytes} B" if room.disk_bytes else ""
+    return f"cpu {room.cpu:g}, memory {room.memory_bytes} B, gpu {room.gpu}{disk}"

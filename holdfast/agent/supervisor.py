@@ -99,7 +99,8 @@ class Supervisor:
     async def _launch(self, key: Key, order: StartWorker, slots: Slots) -> None:
         try:
             bundle = await self._unpacked(order.bundle) if order.bundle else None
-            if bundle is not None and order.user:
+            if bundle is not None and (order.user or order.resources.disk_bytes):
+                # What it writes beside its code is its own, and is counted.
                 bundle = await asyncio.to_thread(self._launcher.own_code, key, bundle)
             taken = await asyncio.to_thread(self._launcher.taken, slots)
             if taken and self._folders.claim(key) is not None:

@@ -26,6 +26,9 @@ GpuShareOption = Annotated[
     int | None,
     typer.Option(help="Workers that share each GPU: it counts as that many.", min=1),
 ]
+DiskOption = Annotated[
+    str | None, typer.Option(help="Disk each agent gives away; otherwise what is free, less 5 %.")
+]
 RegionOption = Annotated[
     str | None, typer.Option(help="Where this machine is: gateways prefer replicas of their own.")
 ]
@@ -38,12 +41,12 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield shown.update
 
 
-def memory_bytes(text: str | None) -> int | None:
-    """`--memory 16GiB` as bytes."""
+def memory_bytes(text: str | None, option: str = "--memory") -> int | None:
+    """`--memory 16GiB`, or another size, as bytes."""
     from holdfast.control import units
     from holdfast.wire.errors import Usage
 
     found = None if text is None else units.bytes_of(text)
     if text is not None and found is None:
-        raise Usage(f"--memory {text} is not {units.SIZE_EXAMPLE}", fix="write it as 16GiB")
+        raise Usage(f"{option} {text} is not {units.SIZE_EXAMPLE}", fix="write it as 16GiB")
     return found

@@ -13,6 +13,7 @@ from holdfast.cli import letting_in, listing, output, status, units
 from holdfast.cli import standby as standing
 from holdfast.cli.agent_options import (
     CpuOption,
+    DiskOption,
     GpuOption,
     GpuShareOption,
     MemoryOption,
@@ -96,6 +97,7 @@ def up(
     memory: MemoryOption = None,
     gpu: GpuOption = None,
     gpu_share: GpuShareOption = None,
+    disk: DiskOption = None,
     region: RegionOption = None,
     foreground: ForegroundOption = False,
     systemd: SystemdOption = False,
@@ -121,7 +123,8 @@ def up(
     wanted = {key: value for key, value in given.items() if value is not None}
     new = not is_cluster(folder)
     found = _made(folder, wanted)
-    room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
+    sizes = (memory_bytes(memory), memory_bytes(disk, "--disk"))
+    room = local.Room(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
     with progress() as look:
         done = local.up(
             found,

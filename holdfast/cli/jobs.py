@@ -216,6 +216,7 @@ def _number(value: object) -> str:
 
 def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tuple[str, object]]:
     from holdfast.control import units
+    from holdfast.control.rooms import room_of
     from holdfast.control.sentences import amount
 
     spec, status = wanted.spec, wanted.status
@@ -228,8 +229,7 @@ def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tup
         saved = f"steps {steps}; the last {times.ago(wanted.checkpoints[-1].committed_s)} ago"
     settings = [f"{name}={value}" for name, value in sorted(spec.settings.items())]
     settings += [given.text for given in given_settings(wanted, working)]
-    need = spec.resources
-    room = amount((round(need.cpu * 1000), need.memory_bytes, need.gpu))
+    room = amount(room_of(spec.resources))
     span = f"{spec.workers_min} to {spec.workers_max}"
     wanted_now = f", {wants(wanted)} wanted" if wanted.workers_wanted else ""
     return [

@@ -14,6 +14,7 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.agent_options import (
     CpuOption,
+    DiskOption,
     GpuOption,
     GpuShareOption,
     MemoryOption,
@@ -100,6 +101,7 @@ def join(
     memory: MemoryOption = None,
     gpu: GpuOption = None,
     gpu_share: GpuShareOption = None,
+    disk: DiskOption = None,
     region: RegionOption = None,
 ) -> None:
     """Join this machine to a cluster, with a token, and start its agent.
@@ -111,7 +113,8 @@ def join(
 
     text = given_token(token, token_file, "holdfast join") or asked_token()
     joined = joining.join(default_folder(cluster), text, node)
-    room = local.Room(cpu, memory_bytes(memory), gpu, region=region, gpu_share=gpu_share)
+    sizes = (memory_bytes(memory), memory_bytes(disk, "--disk"))
+    room = local.Room(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
     if foreground:
         _serve_here(joined.cluster, joined.node, room)
         return
@@ -166,6 +169,7 @@ def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
         room.gpu,
         region=room.region or "",
         gpu_share=room.gpu_share or 1,
+        disk_bytes=room.disk_bytes,
     )
     raise typer.Exit(serve(options))
 

@@ -25,7 +25,7 @@ _LAST_ENOUGH: Final = 48
 # Narrower than this, words are cut rather than wrapped to a column of syllables.
 _WRAPPED_MIN: Final = 16
 _NEXT: Final = "next: "  # commands: those of the next row stand below the first
-_UNPACKED: Final = re.compile(r"/[^\s\"']*/bundles/[0-9a-f]{64}/files/")
+_UNPACKED: Final = re.compile(r"/[^\s\"']*/(?:bundles/[0-9a-f]{64}/files|workers/[^\s\"'/]+/code)/")
 PHASES: Final = {
     "queued": "yellow",
     "admitted": "cyan",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,8 +52,9 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
             row["name"],
             Text(row["state"], style="" if row["state"] == "ready" else "yellow"),
             _part(row, "cpu"),
-            _memory(row),
+            _size(row, "memory_bytes"),
             _part(row, "gpu"),
+            _size(row, "disk_bytes"),
             row["workers"],
             row["region"] or "-",
             ", ".join(row["jobs"]) or "-",
@@ -60,12 +62,14 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         )
         for row in rows
     ]
-    columns = ["node", "state", "cpu", "memory", "gpu", "workers", "region", "jobs", "since"]
+    columns = ["node", "state", "cpu", "memory", "gpu", "disk", "workers", "region", "jobs"]
+    columns.append("since")
     if not any(row["region"] for row in rows):
         at = columns.index("region")
         shown = [(*cells[:at], *cells[at + 1 :]) for cells in shown]
         columns.remove("region")
-    listing.show(columns, shown, right=("cpu", "memory", "gpu", "workers"))
+    right = ("cpu", "memory", "gpu", "disk", "workers")
+    listing.show(columns, shown, right=right, drop=("disk",))
     if trouble:
         listing.note(f"no coordinator says which are connected: {trouble}")
 
@@ -128,7 +132,7 @@ def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
                 "name": name,
                 "state": _state(name, members, draining, connected, bool(trouble)),
                 "capacity": _data(member).get("capacity"),
-                "used": {"cpu": room.cpu, "memory_bytes": room.memory_bytes, "gpu": room.gpu},
+                "used": asdict(room),
                 "workers": workers.get(name, 0),
                 "jobs": sorted(jobs.get(name, ())),
                 "since_s": None if member is None else member.since_ms / 1000,
@@ -170,11 +174,11 @@ def _part(row: dict[str, Any], kind: str) -> str:
     return f"{row['used'][kind]:g}/{capacity[kind]:g}" if kind in capacity else "-"
 
 
-def _memory(row: dict[str, Any]) -> str:
+def _size(row: dict[str, Any], kind: str) -> str:
     capacity = row["capacity"] or {}
-    if "memory_bytes" not in capacity:
+    if kind not in capacity:
         return "-"
-    return f"{times.size(row['used']['memory_bytes'])}/{times.size(capacity['memory_bytes'])}"
+    return f"{times.size(row['used'][kind])}/{times.size(capacity[kind])}"
 
 
 def _held(found: Opened, node: str) -> dict[str, int]:

@@ -81,9 +81,11 @@ def set_(
     cpu: Annotated[float, typer.Option(min=0, help="Guaranteed cores.")] = 0.0,
     memory: Annotated[str, typer.Option(help="Guaranteed memory, such as 64GiB.")] = "",
     gpu: Annotated[int, typer.Option(min=0, help="Guaranteed GPUs.")] = 0,
+    disk: Annotated[str, typer.Option(help="Guaranteed disk, such as 500GB.")] = "",
     limit_cpu: Annotated[float | None, typer.Option(min=0, help="The most cores.")] = None,
     limit_memory: Annotated[str, typer.Option(help="The most memory.")] = "",
     limit_gpu: Annotated[int | None, typer.Option(min=0, help="The most GPUs.")] = None,
+    limit_disk: Annotated[str, typer.Option(help="The most disk.")] = "",
     user: Annotated[
         str | None,
         typer.Option(help="Whom its workers run as; '' for the agents' own. Stays if not named."),
@@ -94,8 +96,8 @@ def set_(
     from holdfast.control.facts import Queue
     from holdfast.control.spec import Resources
 
-    guaranteed = Resources(cpu, _bytes(memory), gpu)
-    limit = _limit(limit_cpu, limit_memory, limit_gpu)
+    guaranteed = Resources(cpu, _bytes(memory), gpu, _bytes(disk, "--disk"))
+    limit = _limit(limit_cpu, limit_memory, limit_gpu, limit_disk)
     if limit is not None and not guaranteed.fits(limit):
         raise Usage(
             f"queue {name} would be guaranteed more than its limit",
@@ -128,26 +130,27 @@ _UNLIMITED_CPU = 1e9
 _UNLIMITED = 1 << 62
 
 
-def _limit(cpu: float | None, memory: str, gpu: int | None) -> Resources | None:
+def _limit(cpu: float | None, memory: str, gpu: int | None, disk: str) -> Resources | None:
     from holdfast.control.spec import Resources
 
-    if cpu is None and not memory and gpu is None:
+    if cpu is None and not memory and gpu is None and not disk:
         return None
     return Resources(
         _UNLIMITED_CPU if cpu is None else cpu,
         _bytes(memory) if memory else _UNLIMITED,
         _UNLIMITED if gpu is None else gpu,
+        _bytes(disk, "--disk") if disk else _UNLIMITED,
     )
 
 
-def _bytes(text: str) -> int:
+def _bytes(text: str, option: str = "--memory") -> int:
     from holdfast.control import units
 
     if not text:
         return 0
     found = units.bytes_of(text)
     if found is None:
-        raise Usage(f"{text!r} is not {units.SIZE_EXAMPLE}", fix="--memory 64GiB")
+        raise Usage(f"{text!r} is not {units.SIZE_EXAMPLE}", fix=f"{option} 64GiB")
     return found
 
 
@@ -191,6 +194,7 @@ def _document(room: Resources) -> dict[str, float | int | None]:
         "cpu": room.cpu if room.cpu < _UNLIMITED_CPU else None,
         "memory_bytes": room.memory_bytes if room.memory_bytes < _UNLIMITED else None,
         "gpu": room.gpu if room.gpu < _UNLIMITED else None,
+        "disk_bytes": room.disk_bytes if room.disk_bytes < _UNLIMITED else None,
     }
 
 
@@ -200,7 +204,9 @@ def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) 
     for kind, value in (room or {}).items():
         if value is None or (value == 0 and not zeros):
             continue
-        parts.append(times.size(int(value)) if kind == "memory_bytes" else f"{value:g} {kind}")
+        size = times.size(int(value)) if kind.endswith("_bytes") else ""
+        sizes = {"memory_bytes": size, "disk_bytes": f"{size} disk"}
+        parts.append(sizes.get(kind) or f"{value:g} {kind}")
     return ", ".join(parts)
 
 

@@ -67,6 +67,7 @@ Cpu = Annotated[
     typer.Option(help="Cores for each worker. If not said, workers share what there is."),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for each worker, such as 4GiB.")]
+Disk = Annotated[str | None, typer.Option(help="Disk that each worker may write to, such as 20GB.")]
 Gpu = Annotated[
     int | None,
     typer.Option(
@@ -108,6 +109,7 @@ def run(
     checkpoint_every: Every = None,
     cpu: Cpu = None,
     memory: Memory = None,
+    disk: Disk = None,
     gpu: Gpu = None,
     gpu_share: GpuShare = None,
     mode: Mode = None,
@@ -137,7 +139,7 @@ def run(
         lanes,
         run_plan.settings_from(settings or []),
         None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
-        run_plan.resources_of(cpu, memory, devices.gpu),
+        run_plan.resources_of(cpu, memory, devices.gpu, disk),
         fresh,
         None if mode is None else run_plan.mode_of(mode),
         workers_said=workers is not None,

@@ -311,13 +311,18 @@ def check_counts(workers: int | None, lanes: int | None) -> None:
             raise Usage(f"{what} {count} is not from 1 to {JOB_LANES_MAX}", fix=f"{what} 4")
 
 
-def resources_of(cpu: float | None, memory: str | None, gpu: int) -> Resources:
+def resources_of(
+    cpu: float | None, memory: str | None, gpu: int, disk: str | None = None
+) -> Resources:
     """What each worker needs: a core, if nothing is said."""
     if cpu is not None and not (0 < cpu <= 4_096):
         raise Usage(f"--cpu {cpu:g} is not a number of cores", fix="for example --cpu 2 or 0.5")
     if not 0 <= gpu <= 1_024:
         raise Usage(f"--gpu {gpu} is not a number of GPUs", fix="--gpu 1")
-    size = units.bytes_of(memory) if memory is not None else 0
-    if size is None:
-        raise Usage(f"--memory {memory!r} is not {units.SIZE_EXAMPLE}", fix="--memory 4GiB")
-    return Resources(1.0 if cpu is None else round(cpu, 3), size, gpu)
+    sizes = []
+    for option, text in (("--memory", memory), ("--disk", disk)):
+        size = units.bytes_of(text) if text is not None else 0
+        if size is None:
+            raise Usage(f"{option} {text!r} is not {units.SIZE_EXAMPLE}", fix=f"{option} 4GiB")
+        sizes.append(size)
+    return Resources(1.0 if cpu is None else round(cpu, 3), sizes[0], gpu, sizes[1])

@@ -37,6 +37,8 @@ _QUIET: Final = frozenset(
 _GONE: Final = re.compile(r"worker (\d+) is gone \((\w+)\)(?:: (.*))?", re.S)
 _SIGNAL: Final = re.compile(r"it was ended by (\w+)")
 _FRAME: Final = re.compile(r'^  File "([^"]+)", line \d+')
+# Where a worker has a copy of the code for itself: what it writes there is counted.
+_OWN_COPY: Final = re.compile(r"/[^\s\"']*/workers/[^\s\"'/]+/code(?=/)")
 _STATUS: Final = "SetStatus"
 _FAILURE_WAIT: Final = " after failure "
 _FAILED: Final = "failed: "
@@ -154,6 +156,8 @@ def _how(kind: str, fact: str, wrong: str) -> str:
         case "memory":
             met = fact.startswith("it met its memory limit")
             return fact.removeprefix("it ") if met else "needed more memory than it had"
+        case "disk":
+            return fact.removeprefix("it ")
         case "hung":
             return "hung: it made no progress, and was ended"
         case "done":
@@ -187,7 +191,7 @@ def own_traceback(text: str, places: Mapping[str, str]) -> str:
             lines.append(line)
     shown = "\n".join(lines).strip("\n")
     for place, name in places.items():
-        shown = shown.replace(place, name)
+        shown = name.join(_OWN_COPY.split(shown.replace(place, name)))
     return shown
 
 

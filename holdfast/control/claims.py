@@ -86,6 +86,7 @@ class World:
     leaving: dict[str, dict[str, None]]
     queues: Mapping[str, Queue]
     ports: dict[str, dict[int, str]] = field(default_factory=dict)  # node -> fixed port -> its job
+    diskless: tuple[str, ...] = ()  # machines that report no disk: their agent is an older one
 
     def leaves(self, node: str, job: str, need: Room) -> None:
         self.soon[node] = plus(self.soon.get(node, EMPTY), need)
@@ -133,6 +134,7 @@ def read(
     for shape, count in shapes.items():
         total = plus(total, times(shape, count))
     world = World([], total, dict(sorted(usable.items())), {}, {}, queues)
+    world.diskless = tuple(sorted(each.node for each in nodes if not each.knows_disk))
     most_slots: dict[Room, int] = {}
     for job in jobs:
         for port in job.spec.fixed_ports:

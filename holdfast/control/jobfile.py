@@ -63,9 +63,11 @@ def _worker_count(at: At) -> int:
 
 def _resources(at: At) -> Resources:
     found = at.fields(RESOURCES)
-    room = Resources(found.get("cpu", 1.0), found.get("memory", 0), found.get("gpu", 0))
+    room = Resources(
+        found.get("cpu", 1.0), found.get("memory", 0), found.get("gpu", 0), found.get("disk", 0)
+    )
     if room == Resources():
-        raise at.wrong("something that a worker needs: cpu, memory or gpu")
+        raise at.wrong("something that a worker needs: cpu, memory, gpu or disk")
     return room
 
 
@@ -77,7 +79,7 @@ def _cpu(at: At) -> float:
     return float(value)
 
 
-def _memory(at: At) -> int:
+def _size(at: At) -> int:
     found = units.bytes_of(at.scalar(units.SIZE_EXAMPLE))
     if found is None:
         fix = f"say the unit: {at.path}: {at.node.value}GiB" if digits(at.node) else ""
@@ -170,7 +172,7 @@ RESOURCES: Final[Mapping[str, Key]] = {
         {"type": "number", "minimum": 0, "maximum": 4_096},
     ),
     "memory": Key(
-        _memory,
+        _size,
         "size",
         "no bound",
         "A worker that takes more is ended.",
@@ -184,6 +186,15 @@ RESOURCES: Final[Mapping[str, Key]] = {
         "GPUs of its own; others are hidden from it.",
         "resources: {gpu: 1}",
         _whole(0, 1_024),
+    ),
+    "disk": Key(
+        _size,
+        "size",
+        "no bound",
+        "What it may write: its working folder, with a copy of the code of its own, and its /tmp "
+        "([programs](programs.md#disk)). A worker that has more there is ended.",
+        "resources: {disk: 20GB}",
+        {"type": "string", "pattern": units.SIZE_PATTERN},
     ),
 }
 CHECKPOINT: Final[Mapping[str, Key]] = {
@@ -303,7 +314,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "mapping",
         "one core",
         "What each worker needs, and is held to.",
-        "resources: {cpu: 2, memory: 4GiB, gpu: 1}",
+        "resources: {cpu: 2, memory: 4GiB, gpu: 1, disk: 20GB}",
         {},
         RESOURCES,
     ),
@@ -431,6 +442,7 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
             "cpu": spec.resources.cpu,
             "memory": units.size_of(spec.resources.memory_bytes),
             "gpu": spec.resources.gpu,
+            "disk": units.size_of(spec.resources.disk_bytes),
         },
         "mode": spec.mode.value,
         "checkpoint": {

@@ -13,11 +13,13 @@ from holdfast.wire.errors import BugError
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """A machine that is there. `draining`: it gets nothing new, and its workers are to leave."""
+    """A machine that is there. `draining`: it gets nothing new, and its workers are to leave.
+    `knows_disk` False: its agent is of a version that does not tell how much disk it has."""
 
     node: str
     capacity: Resources
     draining: bool = False
+    knows_disk: bool = True
 
 
 def surge_of(job: Job) -> int:

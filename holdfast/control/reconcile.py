@@ -102,7 +102,8 @@ def node_rooms(desired: Desired, observed: Observed) -> tuple[NodeRoom, ...]:
                 job = desired.jobs.get(facts.job)
                 # Nobody knows what a worker of a removed job takes: perhaps everything.
                 capacity = capacity - job.spec.resources if job else Resources()
-        found.append(NodeRoom(node.node, capacity, node.node in desired.draining_nodes))
+        draining, knows_disk = node.node in desired.draining_nodes, node.capacity.disk_bytes > 0
+        found.append(NodeRoom(node.node, capacity, draining, knows_disk))
     return tuple(found)
 
 

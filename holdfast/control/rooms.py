@@ -15,10 +15,11 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.control.spec import Resources
 
-# Thousandths of a core, bytes, whole GPUs.
-Room = tuple[int, int, int]
+# Thousandths of a core, bytes of memory, whole GPUs, bytes of disk.
+Room = tuple[int, int, int, int]
 
-EMPTY: Room = (0, 0, 0)
+EMPTY: Room = (0, 0, 0, 0)
+DISK = 3  # where disk stands in a room
 # What "any number" is for a worker that needs nothing.
 SLOTS_MAX = 1_000_000
 # Needs that are indexed at once; an index costs a pass over the machines to make again.
@@ -26,28 +27,33 @@ SHELVES_MAX = 32
 
 
 def room_of(resources: Resources) -> Room:
-    return (round(resources.cpu * 1_000), resources.memory_bytes, resources.gpu)
+    return (
+        round(resources.cpu * 1_000),
+        resources.memory_bytes,
+        resources.gpu,
+        resources.disk_bytes,
+    )
 
 
 def plus(a: Room, b: Room) -> Room:
-    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
 
 
 def minus(a: Room, b: Room) -> Room:
-    return (a[0] - b[0], a[1] - b[1], a[2] - b[2])
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3])
 
 
 def times(a: Room, count: int) -> Room:
-    return (a[0] * count, a[1] * count, a[2] * count)
+    return (a[0] * count, a[1] * count, a[2] * count, a[3] * count)
 
 
 def within(a: Room, b: Room) -> bool:
-    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2]
+    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2] and a[3] <= b[3]
 
 
 def above(a: Room) -> Room:
     """The room with what is missing counted as nothing."""
-    return (max(0, a[0]), max(0, a[1]), max(0, a[2]))
+    return (max(0, a[0]), max(0, a[1]), max(0, a[2]), max(0, a[3]))
 
 
 def slots(need: Room, room: Room) -> int:

@@ -6,28 +6,36 @@ from typing import TYPE_CHECKING
 
 from holdfast.control import holders
 from holdfast.control.claims import Claim
-from holdfast.control.rooms import Room, times
+from holdfast.control.rooms import DISK, Room, times
 
 if TYPE_CHECKING:
     from holdfast.control.places import Places
 
 _UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("B", 1))
+# Disks are sold, and mostly asked for, in these.
+_DISK_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6))
 # Names in one sentence; the rest is counted.
 _NAMES_MAX = 3
 
 
 def amount(room: Room) -> str:
-    """`4 cpu, 8 GiB memory and 1 gpu`."""
-    cpu, memory, gpu = room
+    """`4 cpu, 8 GiB memory, 1 gpu and 20 GB disk`."""
+    cpu, memory, gpu, disk = room
     parts = [f"{cpu / 1000:g} cpu"] if cpu else []
     if memory:
-        unit, size = next(unit for unit in _UNITS if memory >= unit[1])
-        parts.append(f"{memory / size:.4g} {unit} memory")
+        parts.append(f"{_size(memory, _UNITS)} memory")
     if gpu:
         parts.append(f"{gpu} gpu")
+    if disk:
+        parts.append(f"{_size(disk, _UNITS if disk % 10**6 else _DISK_UNITS)} disk")
     if not parts:
         return "no room"
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _size(count: int, units: tuple[tuple[str, int], ...]) -> str:
+    unit, size = next(unit for unit in units if count >= unit[1])
+    return f"{count / size:.4g} {unit}"
 
 
 def workers(count: int) -> str:
@@ -106,13 +114,13 @@ def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
     if claim.impossible:
         return (
             f"the machines that are here, all empty, could not hold its minimum of"
-            f" {workers(claim.least)} of {amount(claim.need)} each"
+            f" {workers(claim.least)} of {amount(claim.need)} each{_diskless(claim, places)}"
         )
     missing = claim.most - has if has else claim.least
     start = f"waits for {amount(times(claim.need, missing))}"
     if has:
         start = f"has {workers(has)} and may have {claim.most}: {start}"
-    end = _nth(claim, place_in_queue) if not has else ""
+    end = _diskless(claim, places) + (_nth(claim, place_in_queue) if not has else "")
     if claim.promised:
         names = sorted({name for at in claim.promised for name in places.leaving.get(at, ())})
         part = ""
@@ -128,6 +136,17 @@ def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
     else:
         cause = "it is held by jobs that go first or came first"
     return f"{start}: {cause}{end}"
+
+
+def _diskless(claim: Claim, places: Places) -> str:
+    """Which machines are passed over since nobody knows how much disk they have."""
+    nodes = places.world.diskless if claim.need[DISK] else ()
+    if not nodes:
+        return ""
+    report, agents = (
+        ("report", "their agents are") if len(nodes) > 1 else ("reports", "its agent is")
+    )
+    return f"; {_list(list(nodes))} {report} no disk ({agents} of an older version), so not there"
 
 
 def _port_in_use(claim: Claim, places: Places) -> str:

@@ -15,7 +15,7 @@ to have, and one that it has lost finds its room again.
 
 Among equals those that run keep their minimum, then those that wait get theirs in the order of
 their coming, then the rest is dealt out one worker at a time to whoever has the smallest dominant
-share (the largest of its parts of all cpu, memory and gpu). A tie goes to who has the worker
+share (the largest of its parts of all cpu, memory, gpu and disk). A tie goes to who has the worker
 already, so that nothing moves for nothing.
 """
 
@@ -36,10 +36,10 @@ _PLENTY = 1 << 80
 
 def counted(quota: Resources) -> Room:
     """A quota that names only GPUs is about GPUs: what it leaves at 0 goes along, uncounted."""
-    cpu, memory, gpu = room = room_of(quota)
+    cpu, memory, gpu, disk = room = room_of(quota)
     if room == EMPTY:
         return EMPTY
-    return (cpu or _PLENTY, memory or _PLENTY, gpu or _PLENTY)
+    return (cpu or _PLENTY, memory or _PLENTY, gpu or _PLENTY, disk or _PLENTY)
 
 
 def _surplus(claim: Claim) -> Room:

@@ -87,6 +87,7 @@ class Room:
     ports: str | None = None
     region: str | None = None
     gpu_share: int | None = None
+    disk_bytes: int | None = None
 
     def words(self) -> list[str]:
         given = {
@@ -96,6 +97,7 @@ class Room:
             "--ports": self.ports,
             "--region": self.region,
             "--gpu-share": self.gpu_share,
+            "--disk": self.disk_bytes,
         }
         return [
             word for key, value in given.items() if value is not None for word in (key, f"{value}")

@@ -23,6 +23,7 @@ _FACTS: Final = (
     "it ended before the job was done",
     "it made no progress, and was killed",
     "it met its memory limit",
+    "it met its disk limit",
     "it was asked to stop",
     "it was ended by ",
     "somebody had paused it",
@@ -30,7 +31,7 @@ _FACTS: Final = (
 # What a coordinator adds to them (`control.life`).
 _BEFORE: Final = "failed: "
 _REMARK: Final = re.compile(r"\(worker \d+; .*\)")
-_BUNDLE: Final = re.compile(r"^.*/bundles/[0-9a-f]+/files/")
+_BUNDLE: Final = re.compile(r"^.*/(?:bundles/[0-9a-f]+/files|workers/[^/]+/code)/")
 _STRANGE: Final = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python\d")
 _OURS: Final = str(Path(__file__).resolve().parents[1]) + "/"
 _SYNTAX: Final = frozenset({"SyntaxError", "IndentationError", "TabError"})

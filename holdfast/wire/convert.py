@@ -52,6 +52,7 @@ _EXITS: Final = {
     ExitKind.HUNG: pb.EXIT_KIND_HUNG,
     ExitKind.LOST: pb.EXIT_KIND_LOST,
     ExitKind.REFUSED: pb.EXIT_KIND_REFUSED,
+    ExitKind.DISK: pb.EXIT_KIND_DISK,
 }
 _EXITS_BACK: Final = {int(number): kind for kind, number in _EXITS.items()}
 
@@ -84,13 +85,19 @@ def text(words: str) -> str:
 
 
 def resources_message(value: Resources) -> pb.Resources:
-    return pb.Resources(cpu=value.cpu, memory_bytes=value.memory_bytes, gpu=value.gpu)
+    return pb.Resources(
+        cpu=value.cpu,
+        memory_bytes=value.memory_bytes,
+        gpu=value.gpu,
+        disk_bytes=value.disk_bytes,
+    )
 
 
 def resources_from(message: pb.Resources) -> Resources:
-    found = Resources(message.cpu, message.memory_bytes, message.gpu)
+    found = Resources(message.cpu, message.memory_bytes, message.gpu, message.disk_bytes)
     # Written so that a NaN fails too.
-    if not (0 <= found.cpu < float("inf") and found.memory_bytes >= 0 and found.gpu >= 0):
+    whole = min(found.memory_bytes, found.gpu, found.disk_bytes)
+    if not (0 <= found.cpu < float("inf") and whole >= 0):
         raise malformed(f"no machine has this room: {found}")
     return found
 

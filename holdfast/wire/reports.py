@@ -53,11 +53,17 @@ class ExitKind(Enum):
     HUNG = "hung"  # it made no progress for too long
     LOST = "lost"  # the agent came back and the process was not there any more
     REFUSED = "refused"  # it said itself that trying again cannot help
+    DISK = "disk"  # it wrote more to the disk than it was given
 
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the job: what its own code did."""
-        return self in (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED)
+        return self in _FAILURES
+
+
+_FAILURES: Final = frozenset(
+    {ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED, ExitKind.DISK}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,28 @@ class Resources:
     cpu: float = 0.0
     memory_bytes: int = 0
     gpu: int = 0
+    disk_bytes: int = 0
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
-            self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.gpu + other.gpu
+            self.cpu + other.cpu,
+            self.memory_bytes + other.memory_bytes,
+            self.gpu + other.gpu,
+            self.disk_bytes + other.disk_bytes,
         )
 
     def __sub__(self, other: Resources) -> Resources:
         return Resources(
-            self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.gpu - other.gpu
+            self.cpu - other.cpu,
+            self.memory_bytes - other.memory_bytes,
+            self.gpu - other.gpu,
+            self.disk_bytes - other.disk_bytes,
         )
 
     def times(self, count: int) -> Resources:
-        return Resources(self.cpu * count, self.memory_bytes * count, self.gpu * count)
+        return Resources(
+            self.cpu * count, self.memory_bytes * count, self.gpu * count, self.disk_bytes * count
+        )
 
     def fits(self, room: Resources) -> bool:
         """Whether `room` has at least this. A thousandth of a core is rounding, not room."""
@@ -32,4 +41,5 @@ class Resources:
             self.cpu <= room.cpu + 1e-3
             and self.memory_bytes <= room.memory_bytes
             and self.gpu <= room.gpu
+            and self.disk_bytes <= room.disk_bytes
         )

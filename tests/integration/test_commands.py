@@ -164,8 +164,18 @@ def test_a_machine_is_drained_and_comes_back(person: Person) -> None:
 def test_queues_are_made_listed_and_removed(person: Person) -> None:
     person.does("queue", "set", "production", "--cpu", "4", "--memory", "8GiB", "--limit-gpu", "0")
     rows = {row["name"]: row for row in person.sees("queues")["queues"]}
-    assert rows["production"]["guaranteed"] == {"cpu": 4.0, "memory_bytes": 2**33, "gpu": 0}
-    assert rows["production"]["limit"] == {"cpu": None, "memory_bytes": None, "gpu": 0}
+    assert rows["production"]["guaranteed"] == {
+        "cpu": 4.0,
+        "memory_bytes": 2**33,
+        "gpu": 0,
+        "disk_bytes": 0,
+    }
+    assert rows["production"]["limit"] == {
+        "cpu": None,
+        "memory_bytes": None,
+        "gpu": 0,
+        "disk_bytes": None,
+    }
     assert "0 gpu" in person.does("queues")
     wrong = person.says("queue", "set", "production", "--cpu", "4", "--limit-cpu", "2")
     assert wrong.returncode == 2

@@ -32,6 +32,16 @@ AGENT_LOOK_S: Final = 0.5
 # How often a shim looks how much memory its worker holds, where no control group limits it. A look
 # takes half a millisecond for twenty threads; between two of them a worker may touch a gigabyte.
 MEMORY_LOOK_S: Final = 0.5
+# How often an agent looks how much disk a worker's folder holds. It is a walk over its files:
+# of a hundred thousand it takes some tenths of a second, and then is made the later again.
+DISK_LOOK_S: Final = 2.0
+# Such looks take at most this part of a core, all workers of an agent together.
+DISK_LOOK_PART: Final = 0.02
+# Files that one look counts. Whoever has more is held to what these take.
+DISK_LOOK_FILES_MAX: Final = 200_000
+# Of an agent's file system so much is given to no worker: logs, journal, bundles, checkpoints.
+DISK_RESERVE_PART: Final = 0.05
+DISK_RESERVE_BYTES_MAX: Final = 10 * 1024**3
 # Ports of a worker: one where its group meets, one where a joiner gets the state.
 WORKER_PORTS: Final = 2
 # Below the range from which systems give out ports to clients.

@@ -32,6 +32,7 @@ class ExitKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXIT_KIND_HUNG: _ClassVar[ExitKind]
     EXIT_KIND_LOST: _ClassVar[ExitKind]
     EXIT_KIND_REFUSED: _ClassVar[ExitKind]
+    EXIT_KIND_DISK: _ClassVar[ExitKind]
 
 class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -53,6 +54,7 @@ EXIT_KIND_SIGNAL: ExitKind
 EXIT_KIND_HUNG: ExitKind
 EXIT_KIND_LOST: ExitKind
 EXIT_KIND_REFUSED: ExitKind
+EXIT_KIND_DISK: ExitKind
 OUTPUT_UNSPECIFIED: Output
 OUTPUT_OUT: Output
 OUTPUT_ERR: Output
@@ -348,14 +350,16 @@ class Forget(_message.Message):
     def __init__(self) -> None: ...
 
 class Resources(_message.Message):
-    __slots__ = ("cpu", "memory_bytes", "gpu")
+    __slots__ = ("cpu", "memory_bytes", "gpu", "disk_bytes")
     CPU_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     cpu: float
     memory_bytes: int
     gpu: int
-    def __init__(self, cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
+    disk_bytes: int
+    def __init__(self, cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., gpu: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class NodeFacts(_message.Message):
     __slots__ = ("node", "capacity", "workers")

@@ -7,6 +7,7 @@ from pathlib import Path
 import holdfast
 from holdfast.cli.run_story import Event, Settling, Story, own_traceback, told
 from holdfast.control.codec import Entry
+from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import RUN_SETTLE_S
 
 UNPACKED = "/x/.holdfast/bundles/abc/files"
@@ -123,3 +124,10 @@ def test_what_is_not_a_traceback_stays_as_it_is() -> None:
 def test_an_unknown_kind_of_entry_is_told_and_not_lost() -> None:
     event = told(entry("User", "its user asked: scale to 5"), {})
     assert event is not None and event.text == "its user asked: scale to 5"
+
+
+def test_a_traceback_from_a_workers_own_copy_of_the_code_names_the_users_file() -> None:
+    own = '  File "/c/nodes/n/workers/train.1/code/train.py", line 3, in f'
+    text = f"Traceback (most recent call last):\n{own}\nValueError: x"
+    assert '"/home/me/train.py", line 3' in own_traceback(text, {"/c/bundles/1/files": "/home/me"})
+    assert cause_of(text).text == "ValueError: x (train.py, line 3)"

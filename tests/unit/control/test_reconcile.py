@@ -381,11 +381,15 @@ def test_room_of_a_stray_is_not_free_until_it_is_gone() -> None:
     job = job_with(placements=(Placement(1, "n1"),))
     desired = Desired({"train": job}, draining_nodes=frozenset({"n1"}))
     rooms = node_rooms(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
-    assert rooms == (NodeRoom("n1", CAPACITY, True), NodeRoom("n2", Resources(cpu=3.0)))
+    assert rooms == (
+        NodeRoom("n1", CAPACITY, True, knows_disk=False),
+        NodeRoom("n2", Resources(cpu=3.0), knows_disk=False),
+    )
 
 
 def test_a_node_with_a_worker_of_a_removed_job_has_no_room_at_all() -> None:
-    assert node_rooms(Desired(), observe(n1=[worker(1)])) == (NodeRoom("n1", Resources()),)
+    rooms = node_rooms(Desired(), observe(n1=[worker(1)]))
+    assert rooms == (NodeRoom("n1", Resources(), knows_disk=False),)
 
 
 @pytest.mark.parametrize("kind", [ExitKind.DONE, ExitKind.LEFT, ExitKind.STOPPED])

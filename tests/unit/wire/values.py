@@ -24,7 +24,11 @@ numbers = st.integers(0, 2**63 - 1)
 lanes = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
 seconds = st.floats(0, 1e12)
 rooms = st.builds(
-    Resources, cpu=st.floats(0, 1e6), memory_bytes=numbers, gpu=st.integers(0, 2**31 - 1)
+    Resources,
+    cpu=st.floats(0, 1e6),
+    memory_bytes=numbers,
+    gpu=st.integers(0, 2**31 - 1),
+    disk_bytes=numbers,
 )
 views = st.builds(
     View,
