@@ -23,7 +23,6 @@ import os
 import pwd
 import socket
 import stat
-import struct
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -37,9 +36,7 @@ from holdfast.wire.limits import PORT_BLOCK, WORKER_PORT_FIRST, WORKER_PORT_LAST
 LOCKS_VARIABLE: Final = "HOLDFAST_LOCKS"
 _OF_ROOT: Final = Path("/run/holdfast/locks")
 _MACHINE: Final = "machine"
-_CREDENTIALS: Final = struct.Struct("3i")  # of the process at the other end: pid, uid, gid
-# A machine's worth of agents in one sentence is cut.
-_WHO_CHARACTERS_MAX: Final = 400
+_WHO_MAX: Final = 3  # of whom it is said what they hold
 
 
 def locks_folder() -> Path:
@@ -63,7 +60,8 @@ class Holding:
         self.space = hashlib.sha256(str(named).encode()).hexdigest()[:16] if named else _MACHINE
         self._handles: list[int] = []
         self._names: list[socket.socket] = []
-        self._others: dict[str, str] = {}  # what was not free, and who has it
+        # What was not free, and who has it: in words, or the name that another user's process has.
+        self._others: dict[str, str] = {}
         _make_own(self._folder)
 
     def close(self) -> None:
@@ -116,20 +114,21 @@ class Holding:
         address = f"\0holdfast-{self.space}-{name}"
         mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            mine.bind(address)
-            mine.listen(1)  # so that others can ask whose it is
+            mine.bind(address)  # and nobody listens: it is there for its name
         except OSError as error:
             mine.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            self._others[name] = _holder_of(address)
+            self._others[name] = address
             return False
         self._names.append(mine)
         return True
 
     def _who(self) -> str:
-        """Who has what was not free."""
-        return "; ".join(dict.fromkeys(self._others.values()))[:_WHO_CHARACTERS_MAX]
+        """Who has what was not free. A few of them: to find one of another user takes a while."""
+        some = list(dict.fromkeys(self._others.values()))[:_WHO_MAX]
+        named = [_holder_of(one) if one.startswith("\0") else one for one in some]
+        return "; ".join(dict.fromkeys(named))
 
     def gpus(self, there: Iterable[int], wanted: int | None) -> tuple[int, ...]:
         """The GPUs that this agent may give away: `wanted` of them, or all that are free.
@@ -191,15 +190,19 @@ def _make_own(folder: Path) -> None:
 
 
 def _holder_of(address: str) -> str:
-    """Whose process has this name."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        try:
-            asking.connect(address)
-            raw = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        except OSError:
-            return "a process that does not say whose it is (ss -xlp)"
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return f"process {pid} of {_user(uid)}"
+    """Whose process has this name; only root sees the handles of everybody."""
+    inode = ""
+    for row in Path("/proc/net/unix").read_text().splitlines():
+        fields = row.split()
+        if fields[-1] == f"@{address[1:]}":
+            inode = f"socket:[{fields[6]}]"
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            if any(str(handle.readlink()) == inode for handle in (entry / "fd").iterdir()):
+                return f"process {entry.name} of {_user(entry.stat().st_uid)}"
+    return f"a process of another user (root sees which: ss -xap | grep {address[1:]})"
 
 
 def _user(uid: int) -> str:

@@ -57,13 +57,23 @@ def checkpoints(
     with opened(cluster, reads=True) as found:
         job = found.job(words[0])
         blobs = found.cluster.blobs()
-        rows = [_row(blobs, each, verify) for each in reversed(job.checkpoints)]
+        aside = {each.checkpoint.step: each.reason for each in job.unreadable}
+        rows = [
+            {**_row(blobs, each, verify), "put_aside": aside.get(each.step, "")}
+            for each in reversed(_all(job))
+        ]
     if as_json:
         output.show_json({"job": job.name, "checkpoints": rows})
     else:
         _show(job, rows)
     if any(row["trouble"] for row in rows):
         raise typer.Exit(1)
+
+
+def _all(job: Job) -> tuple[Checkpoint, ...]:
+    """Also those that could not be read when the job wanted to start from them: they may be by
+    now."""
+    return (*job.checkpoints, *(each.checkpoint for each in job.unreadable))
 
 
 def _row(blobs: Blobs, checkpoint: Checkpoint, verify: bool) -> dict[str, Any]:
@@ -119,6 +129,8 @@ def _show(job: Job, rows: list[dict[str, Any]]) -> None:
 def _state(row: dict[str, Any]) -> Text:
     if row["trouble"]:
         return Text(f"damaged: {listing.one_line(row['trouble'])}", style="bold red")
+    if row["put_aside"]:
+        return Text(f"put aside: {listing.one_line(row['put_aside'])}", style="yellow")
     return Text("whole", style="green") if row["verified"] else Text("committed")
 
 
@@ -149,14 +161,14 @@ def _export(name: str, step: str, target: Path, cluster: Path | None, as_json: b
 
 def _chosen(found: Opened, name: str, step: str) -> Checkpoint:
     job = found.job(name)
-    if not job.checkpoints:
+    if not _all(job):
         raise Missing(f"{name} has no committed checkpoint", fix=f"holdfast checkpoint {name}")
     if step == "last":
-        return job.checkpoints[-1]
-    for each in job.checkpoints:
+        return (job.checkpoints or _all(job))[-1]
+    for each in _all(job):
         if str(each.step) == step.replace(",", ""):
             return each
-    known = ", ".join(str(each.step) for each in job.checkpoints)
+    known = ", ".join(str(each.step) for each in _all(job))
     raise Missing(
         f"step {step} of {name} is not a committed checkpoint",
         why=f"there are: {known}",

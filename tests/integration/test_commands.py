@@ -392,6 +392,9 @@ def test_a_job_whose_checkpoints_are_all_lost_waits_until_its_user_lets_it_begin
     assert f"checkpoint of step {newest.step} cannot be read back: there is no blob" in story
     assert f"all 2 committed checkpoints are unreadable (step {newest.step}: there is" in story
     assert f"holdfast resume {counting} --from-scratch" in story
+    listed = json.loads(person.says("checkpoints", counting, "--json").stdout)["checkpoints"]
+    assert [row["step"] for row in listed] == [newest.step, oldest.step]
+    assert all("there is no blob" in row["put_aside"] for row in listed)
     person.does("resume", counting, "--from-scratch")
     person.until(lambda: _is_running(person, counting), "it has begun anew")
     assert "gives up 2 unreadable checkpoints: it begins at step 0" in person.does("why", counting)

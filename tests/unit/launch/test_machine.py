@@ -169,7 +169,6 @@ held = []
 for name in sys.argv[2:]:
     held.append(socket.socket(socket.AF_UNIX))
     held[-1].bind(f"\\0holdfast-{sys.argv[1]}-{name}")
-    held[-1].listen(1)
 print("held", flush=True)
 time.sleep(600)
 """

@@ -75,6 +75,7 @@ workers = st.builds(
     parts=st.dictionaries(numbers, st.lists(parts, max_size=3).map(tuple), max_size=3),
     missed=st.frozensets(numbers, max_size=3),
     unreadable=st.frozensets(numbers, max_size=3),
+    unreadable_why=texts,
     settings=numbers,
     exit=st.none() | st.builds(Exit, kind=st.sampled_from(ExitKind), detail=texts),
 )
