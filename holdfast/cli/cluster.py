@@ -239,12 +239,13 @@ def _closed(nodes: int, files: int) -> None:
 
 
 def _next(cluster: Cluster, *, new: bool) -> None:
+    from holdfast.cluster.folder import FOLDER_NAME
     from holdfast.launch.cluster import default_folder
 
     found = default_folder() == cluster.folder
     option = "" if found else f" --cluster {cluster.folder}"
     console = output.out()
-    if new and found:
+    if new and found and cluster.folder.name == FOLDER_NAME:
         place = cluster.folder.parent
         listing.note(f"a new cluster: commands in {place} and below it find it by themselves")
     console.print("\n[dim]next[/]")
