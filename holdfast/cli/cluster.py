@@ -249,10 +249,12 @@ def _next(cluster: Cluster, *, new: bool) -> None:
         place = cluster.folder.parent
         listing.note(f"a new cluster: commands in {place} and below it find it by themselves")
     console.print("\n[dim]next[/]")
-    for command, what in (
-        ("submit job.yaml", "a job"),
-        ("nodes", "the machines"),
-        ("status", "these processes"),
-        ("down", "end all of it; jobs stay"),
-    ):
-        console.print(f"  [cyan]holdfast {command}{option}[/]  [dim]{what}[/]")
+    commands = {
+        f"holdfast submit job.yaml{option}": "a job",
+        f"holdfast nodes{option}": "the machines",
+        f"holdfast status{option}": "these processes",
+        f"holdfast down{option}": "end all of it; jobs stay",
+    }
+    width = max(map(len, commands))
+    for command, what in commands.items():
+        console.print(f"  [cyan]{command:<{width}}[/]  [dim]{what}[/]")
