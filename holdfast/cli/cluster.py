@@ -242,19 +242,22 @@ def _closed(nodes: int, files: int) -> None:
 
 
 def _next(cluster: Cluster, *, new: bool) -> None:
+    from holdfast.cluster.folder import FOLDER_NAME
     from holdfast.launch.cluster import default_folder
 
     found = default_folder() == cluster.folder
     option = "" if found else f" --cluster {cluster.folder}"
     console = output.out()
-    if new and found:
+    if new and found and cluster.folder.name == FOLDER_NAME:
         place = cluster.folder.parent
         listing.note(f"a new cluster: commands in {place} and below it find it by themselves")
     console.print("\n[dim]next[/]")
-    for command, what in (
-        ("submit job.yaml", "a job"),
-        ("nodes", "the machines"),
-        ("status", "these processes"),
-        ("down", "end all of it; jobs stay"),
-    ):
-        console.print(f"  [cyan]holdfast {command}{option}[/]  [dim]{what}[/]")
+    commands = {
+        f"holdfast submit job.yaml{option}": "a job",
+        f"holdfast nodes{option}": "the machines",
+        f"holdfast status{option}": "these processes",
+        f"holdfast down{option}": "end all of it; jobs stay",
+    }
+    width = max(map(len, commands))
+    for command, what in commands.items():
+        console.print(f"  [cyan]{command:<{width}}[/]  [dim]{what}[/]")

@@ -10,13 +10,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
+
+_INDENT: Final = 6  # of what stands behind `error`, `why` and `fix`
 
 
 @cache
@@ -70,13 +72,26 @@ def show_error(error: HoldfastError, *, as_json: bool) -> None:
         sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
         return
     console = err()
-    console.print(f"[bold red]error[/] {escape(error.what)}")
+    console.print(f"[bold red]error[/] {escape(_hanging(error.what, console))}")
     if error.why:
-        console.print(f"  [dim]why[/] {escape(error.why)}")
+        console.print(f"  [dim]why[/] {escape(_hanging(error.why, console))}")
     if error.fix:
+        # In one line, for the terminal to break: so a command can be copied.
         console.print(f"  [bold green]fix[/] {escape(error.fix)}")
     for event in error.story:
         console.print(f"   [dim]·[/] {escape(event)}")
+
+
+def _hanging(words: str, console: Console) -> str:
+    """On a terminal, broken between words, with all but the first line below the first word."""
+    if not console.is_terminal:
+        return words
+    from holdfast.cli import listing
+
+    rows = [
+        row for line in words.splitlines() for row in listing.broken(line, console.width - _INDENT)
+    ]
+    return f"\n{'':{_INDENT}}".join(rows)
 
 
 def kind(error: HoldfastError) -> str:

@@ -182,7 +182,7 @@ def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
 
     words = sys.argv
     behind = len(words) - words.index("--") - 1 if "--" in words else 0
-    loose = wanted.arguments[: len(wanted.arguments) - behind]
+    loose = wanted.arguments[: max(0, len(wanted.arguments) - behind)]
     ours = {option for each in context.command.params for option in each.opts}
     return [
         f"{option} goes to {wanted.script.name}, which does not name it: {instead}"

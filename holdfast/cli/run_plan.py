@@ -149,6 +149,9 @@ def lanes_of(wanted: Wanted) -> int:
     lanes = wanted.lanes or (script.count if script else None)
     if lanes is None:
         return 1 << (wanted.workers - 1).bit_length()
+    if lanes > JOB_LANES_MAX:  # of the script: what the command says was looked at before
+        why = f"{_place(wanted)} says so, and a job has at most {JOB_LANES_MAX:,}"
+        raise Usage(f"{lanes:,} lanes are too many", why=why, fix="say fewer there, or by --lanes")
     if lanes < wanted.workers:
         said = script is not None and wanted.lanes is None
         why = f", and {_place(wanted)} says {lanes}" if said else ""

@@ -135,14 +135,28 @@ def picture(
 ) -> str:
     """All that the command shows in a terminal of that size, until it has ended with this code.
     `names`: what else differs from run to run, and what stands for it."""
-    terminal = Terminal(command, size, folder)
+    return pictures(command, (size,), folder, code, names)[size]
+
+
+def pictures(
+    command: Sequence[str],
+    sizes: Sequence[Size],
+    folder: Path,
+    code: int = 0,
+    names: Mapping[str, str] | None = None,
+) -> dict[Size, str]:
+    """The same in terminals of several sizes, all at once: for a command that changes nothing."""
+    places, found = {str(folder): "FOLDER", **(names or {})}, {}
+    terminals = {size: Terminal(command, size, folder) for size in sizes}
     try:
-        ended = terminal.ends()
+        for size, terminal in terminals.items():
+            ended = terminal.ends()
+            found[size] = normalized(terminal.screen.lines, places)
+            assert ended == code, found[size]
     finally:
-        terminal.kill()
-    text = normalized(terminal.screen.lines, {str(folder): "FOLDER", **(names or {})})
-    assert ended == code, text
-    return text
+        for terminal in terminals.values():
+            terminal.kill()
+    return found
 
 
 def normalized(lines: Sequence[str], places: Mapping[str, str]) -> str:

@@ -68,6 +68,12 @@ def test_more_workers_than_lanes_of_the_script_are_refused_with_both_ways_out() 
     assert caught.value.fix == "--workers 8; or, for other bits, --lanes 16, or more"
 
 
+def test_more_lanes_in_a_script_than_a_job_may_have_are_refused_with_their_place() -> None:
+    with pytest.raises(Usage, match="1,000,000 lanes are too many") as caught:
+        choice(ScriptLanes(1_000_000, 12))
+    assert "train.py:12" in caught.value.why
+
+
 @pytest.mark.parametrize(
     ("arguments", "source", "hints"),
     [

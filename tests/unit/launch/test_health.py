@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from holdfast.cluster.registry import identified, write_record
 from holdfast.launch import health
 from holdfast.supervise import supervisor, wanted
 from holdfast.wire.errors import Unavailable
+from tests.contract.waiting import eventually
 
 COMMAND = ("python", "-m", "holdfast.control")
 DEAD = Process("coordinator", "coordinator-1", 1, 1, "of another boot", launched=True)
@@ -55,6 +58,24 @@ def test_one_that_waits_for_its_next_start_is_told_with_its_death_and_when_it_co
         "no coordinator since 00:12:31 (4s): replicas and workers that die are not replaced, and "
         "no job starts; it is started again in 4 s"
     )
+
+
+def test_what_a_supervisor_that_is_stopped_last_said_is_not_believed(cluster: Cluster) -> None:
+    wanted.want(cluster.folder, [(DEAD, COMMAND)])
+    with subprocess.Popen(["sleep", "60"]) as frozen:
+        try:
+            told = {"coordinator coordinator-1": {"state": "running", "since_s": AT_S}}
+            record = identified(supervisor.KIND, supervisor.NAME, frozen.pid, facts={"kept": told})
+            assert record is not None
+            write_record(cluster, record)
+            assert [one.state for one in health.missing(cluster)] == ["starting"]
+            frozen.send_signal(signal.SIGSTOP)
+            eventually(lambda: record.stopped, "it is stopped")
+            (one,) = health.missing(cluster)
+            assert (one.state, one.hopeless) == ("dead", True)
+            assert one.remedy(AT_S) == "`holdfast up` starts it"
+        finally:
+            frozen.kill()
 
 
 def test_one_that_was_given_up_is_told_with_its_last_words_and_the_command_that_tries_again(
