@@ -100,9 +100,12 @@ proof-scripts: setup ## users' scripts and random ones on 2, 3 and 5 workers wit
 	$(PY) -m tests.proofs.scripts --seed $(SEED)
 	$(PY) -m tests.proofs.scripts --seed $(SEED) --fuzz $(or $(FUZZ),200)
 
-proof-serving: setup services ## 200,000 requests while replicas die and versions come and go
+proof-serving: setup services ## 200,000 requests while everything dies and changes; bad versions, overload, bodies of 200 MB
 	$(PY) -m tests.proofs.serving --requests $(or $(REQUESTS),200000) --seed $(SEED)
 	$(PY) -m tests.proofs.serving.bad_versions
+	$(PY) -m tests.proofs.serving.overload
+	$(PY) -m tests.proofs.serving.envoys
+	$(PY) -m tests.proofs.serving.bodies
 
 simulate: setup ## look for trouble in the simulated worlds (SEEDS=20000 of each)
 	$(PY) -m simulation --seeds $(or $(SEEDS),20000) --jobs 2

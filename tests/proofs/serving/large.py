@@ -73,14 +73,12 @@ class Client:
     def close(self) -> None:
         self._channel.close()
 
-    def by_http(
-        self, x: Array, *, back: bool = False, chunked: bool = False
-    ) -> Answered | Refusal:
+    def by_http(self, x: Array, *, back: bool = False, chunked: bool = False) -> Answered | Refusal:
         """As a raw tensor behind its JSON. `chunked`: without a length."""
         began_s = time.monotonic()
         tensor = {"name": "x", "datatype": "UINT8", "shape": [len(x)]}
-        wanted = [{"name": "crc"}]
-        wanted += [{"name": "back", "parameters": {"binary_data": True}}] if back else []  # type: ignore[dict-item]
+        wanted: list[dict[str, object]] = [{"name": "crc"}]
+        wanted += [{"name": "back", "parameters": {"binary_data": True}}] if back else []
         asked = {"inputs": [{**tensor, "parameters": {"binary_data_size": len(x)}}]}
         head = json.dumps({**asked, "outputs": wanted}).encode()
         reply = _exchanged(self._address, head, x, chunked=chunked)

@@ -13,6 +13,8 @@ from typing import Final, Self
 
 from holdfast.launch import ending, health, local, seen, serving
 from holdfast.launch.local import Room
+from holdfast.serve.gateway.admin import Admin
+from holdfast.serve.gateway.main import folder_of
 from holdfast.serve.records import Course, Limits, Load, Replica, RolloutPolicy, Service, Stage
 from holdfast.serve.services import Services
 from holdfast.wire.errors import Missing
@@ -168,6 +170,16 @@ class Theatre:
             return all(at_work) and here >= {"gateway", "envoy", "supervisor", "server"}
 
         return until("everything is back", back)
+
+    def await_envoys(self, count: int) -> None:
+        """Until so many Envoys take requests."""
+
+        def there() -> bool:
+            found = [one for one in seen.processes(self.cluster) if one.kind == "envoy"]
+            folders = [folder_of(self.cluster, one.name.removesuffix(".envoy")) for one in found]
+            return len(found) == count and all(Admin(folder).ready() for folder in folders)
+
+        until(f"{count} Envoys take requests", there)
 
     # --- the end --------------------------------------------------------------------------------
 
