@@ -142,8 +142,12 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
         return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason).text}"
     within_s = job.spec.ready_within_s
     for worker in coming:
-        if not lasts(sight.living[worker].since_s, within_s, now_s):
-            facts = sight.facts.get(worker)
+        facts = sight.facts.get(worker)
+        # What is installed first is no fault of the replica.
+        prepared_s = 0.0 if facts is None else facts.preparing_since_s
+        since_s = max(sight.living[worker].since_s, prepared_s)
+        preparing = facts is not None and bool(facts.preparing)
+        if not preparing and not lasts(since_s, within_s, now_s):
             said = f" ({facts.trouble})" if facts is not None and facts.trouble else ""
             return f"worker {worker} was not ready within {duration_of(within_s)}{said}"
     return ""
