@@ -1,5 +1,5 @@
-"""A job with requirements: its environment is made once, shared, made anew when it is torn, and a
-failure to make it is the job's cause. With a package that is made here, so without any network."""
+"""A job with requirements: its environment is made once for all its workers, and a failure to make
+one is the job's cause. With a package that is made here, so without any network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from holdfast.agent.environments import MARKER
 from holdfast.cli.main import app
 from tests.integration.clusters import PATIENT, Home
 
@@ -23,7 +22,7 @@ while len(list(marks.iterdir())) < 2:
     time.sleep(0.02)
 """
 JOB = """
-name: NAME
+name: first
 command: python says.py MARKS
 bundle: .
 workers: {min: 2, max: 2}
@@ -62,11 +61,8 @@ def code_in(folder: Path) -> Path:
     (code / "says.py").write_text(SAYS)
     lines = "# what it imports\n--no-index\n--find-links ./wheels\n\ntiny==1.0  # ours\n"
     (code / "requirements.txt").write_text(lines)
-    for name in ("first", "second"):
-        marks = folder / "marks" / name
-        marks.mkdir(parents=True)
-        job = JOB.replace("NAME", name).replace("MARKS", str(marks))
-        (code / f"{name}.yaml").write_text(job)
+    (folder / "marks").mkdir()
+    (code / "first.yaml").write_text(JOB.replace("MARKS", str(folder / "marks")))
     (code / "wrong.yaml").write_text(WRONG)
     return code
 
@@ -84,6 +80,12 @@ def test_an_environment_is_made_once_for_all_workers_and_a_failure_is_the_jobs_c
     code = code_in(tmp_path)
     try:
         home.up()
+        text = (code / "first.yaml").read_text().replace("requirements.txt", "nowhere.txt")
+        (code / "nowhere.yaml").write_text(text)
+        folder = str(home.cluster.folder)
+        words = ["submit", str(code / "nowhere.yaml"), "--cluster", folder]
+        refused = CliRunner().invoke(app, words)
+        assert "does not travel with the job" in str(refused.exception), "before it is submitted"
         holdfast(home, "submit", str(code / "first.yaml"))
         assert home.ended("first").status.phase.value == "succeeded", holdfast(home, "why", "first")
         (made,) = home.cluster.folder.glob("nodes/*/environments/*")
@@ -92,12 +94,6 @@ def test_an_environment_is_made_once_for_all_workers_and_a_failure_is_the_jobs_c
         assert said.count("Successfully installed tiny-1.0") == 1, "once, and the log has it"
         script = (made / "bin" / "tiny-says").read_text()
         assert f"{made}/bin/python" in script and ".tmp-" not in script
-        inode = made.stat().st_ino
-        # As after a power cut: a file that was never written.
-        next(made.glob("lib/*/site-packages/tiny.py")).write_bytes(b"")
-        holdfast(home, "submit", str(code / "second.yaml"))
-        assert home.ended("second").status.phase.value == "succeeded", "a torn one is made anew"
-        assert made.stat().st_ino != inode and (made / MARKER).is_file()
         holdfast(home, "submit", str(code / "wrong.yaml"))
         wrong = home.ended("wrong")
         assert wrong.status.phase.value == "failed" and len(wrong.failures) == 1, "not tried again"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +185,47 @@ def test_an_environment_that_nobody_waits_for_any_more_is_not_made_and_leaves_no
     assert not _lives(pid) and list(home.iterdir()) == []
     begun = [event for event in told if isinstance(event, Preparing) and event.doing]
     assert [event.doing for event in begun] == [lock.doing] * 2
+
+
+def test_an_environment_that_is_there_is_given_at_once_and_a_torn_one_is_not(
+    tmp_path: Path,
+) -> None:
+    """Torn as after a power cut: a file that is there, and was never written."""
+    told: list[Event] = []
+    home = tmp_path / "environments"
+    lock = Lock(("numpy",), (), False, "key")
+
+    def lay_out() -> Path:
+        (home / "key" / "bin").mkdir(parents=True)
+        (home / "key" / "bin" / "python").symlink_to(sys.executable)
+        (home / "key" / "module.py").write_text("WORD = 1")
+        counted = dict(zip(("files", "bytes"), environments._counted(home / "key"), strict=True))
+        (home / "key" / environments.MARKER).write_text(json.dumps(counted))
+        return home / "key"
+
+    async def story() -> None:
+        made = Environments(home, told.append, tuple)
+        making = Making(KEY, lock, _plain(), None, tmp_path / "out.log")
+        folder = lay_out()
+        long_ago_s = 1_000_000.0
+        os.utime(folder / environments.MARKER, (long_ago_s, long_ago_s))
+        assert await made.get(making) == folder and told == []
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "module.pyc").touch()
+        assert await made.get(making) == folder, "what Python adds is no damage"
+        await made.tidy()
+        assert folder.is_dir(), "it was used just now"
+        made.forget(KEY)
+        os.utime(folder / environments.MARKER, (long_ago_s, long_ago_s))
+        await made.tidy()
+        assert list(home.iterdir()) == [], "nobody has used it for long"
+        (lay_out() / "module.py").write_bytes(b"")
+        assert made._found("key") is None and not folder.exists(), "it is to be made anew"
+        await made.tidy()
+        assert list(home.iterdir()) == []
+        await made.close()
+
+    asyncio.run(story())
 
 
 def _plain() -> dict[str, str]:
