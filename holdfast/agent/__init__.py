@@ -15,6 +15,8 @@
 - `shim`        the small parent of each worker; outlives the agent; imports nothing of ours but
 - `footprint`   how much memory a worker and its children hold
 - `disk_use`    how much disk a worker's folders hold
+- `environments` what jobs that name requirements run in; `requirements` what these mean, pure but
+                for the files that they name; `as_user` what runs pip
 - `nursery`     a process that has imported torch and forks shims with their workers
 - `keeper`      the agent's end of it; `programs` which commands it can run
 - `becoming`    what a fork does to be as if `python` had started it

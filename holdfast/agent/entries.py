@@ -81,6 +81,7 @@ def _accepted(record: Mapping[str, Any]) -> Accepted:
     fields = known_fields(StartWorker, record["order"])
     fields["resources"] = Resources(**known_fields(Resources, fields["resources"]))
     fields["command"] = tuple(fields["command"])
+    fields["requirements"] = tuple(fields.get("requirements", ()))  # an older journal has none
     for name in ("ready", "live"):  # an older journal has neither
         fields[name] = read("the journal", Probe | None, fields.get(name))
     return Accepted(StartWorker(**fields), _slots(record))

@@ -96,6 +96,7 @@ class Ending:
     machine_short: bool = False  # the system killed something for want of memory meanwhile
     abandoned: bool = False  # its agent did not come back
     fault: str = ""
+    final: bool = False  # trying again would have the same fault
     stderr_tail: str = ""
 
     @property
@@ -304,6 +305,16 @@ class DiskUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparing:
+    """What is done before the worker can be started, since when by the clock on the wall; `doing`
+    empty: that is over."""
+
+    key: Key
+    doing: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PortsTaken:
     """A stranger listens where this worker should; nothing was started."""
 
@@ -330,6 +341,7 @@ Event = (
     | Examined
     | Probed
     | DiskUsed
+    | Preparing
     | PortsTaken
     | Timer
 )

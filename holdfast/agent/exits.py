@@ -91,7 +91,8 @@ def classify(
     if ending.abandoned:
         return Exit(ExitKind.STOPPED, "its agent did not come back, so it was stopped")
     if ending.fault:
-        return Exit(ExitKind.ERROR, _story(ending.fault, ""))
+        kind = ExitKind.REFUSED if ending.final else ExitKind.ERROR
+        return Exit(kind, _story(ending.fault, ""))
     if not ending.seen:
         return Exit(ExitKind.LOST, "its process was gone when its agent came back")
     if ending.over_memory:

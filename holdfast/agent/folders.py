@@ -17,6 +17,7 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
     var-tmp/      these as /tmp and /var/tmp (`sandbox`)
 serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
+environments/     what jobs that name requirements run in (`environments`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """
 
@@ -49,6 +50,7 @@ class Folders:
         self.agent = self.home / "agent"
         self.workers = self.home / "workers"
         self.logs = self.home / "logs"
+        self.environments = self.home / "environments"
 
     def make(self) -> None:
         for folder in (self.home, self.workers, self.logs):
@@ -134,6 +136,11 @@ class Folders:
 
     def launch(self, key: Key) -> dict[str, Any]:
         return _read(self.worker(key) / "launch.json") or {}
+
+    def environments_in_use(self) -> set[str]:
+        """The names of those that workers whose folder is there were started in."""
+        found = (self.launch(key).get("venv") for key in self.present())
+        return {Path(venv).name for venv in found if venv}
 
     def ending(self, key: Key) -> Ending | None:
         """How the worker ended, as its shim wrote; None: it did not write it."""

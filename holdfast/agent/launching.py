@@ -11,17 +11,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agent import cgroups, privacy, processes, shim, users
+from holdfast.agent.environments import Making
 from holdfast.agent.events import Identity, Key, Slots, named_ports, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
 from holdfast.agent.privacy import Keep, Privacy
 from holdfast.agent.programs import program_of, wants_torch
+from holdfast.agent.requirements import lock_of
 from holdfast.coordination.address import with_secret_file
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import Refused
@@ -117,16 +119,38 @@ class Launcher:
         counted. May block."""
         return users.copy_code(bundle, self._folders.worker(key))
 
-    def prepare(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> bool:
-        """Make the worker's folder. Whether it can be warm."""
-        unknown = sorted(order.references.keys() - order.secrets.keys())
-        if unknown:
-            raise Refused(
-                f"the agent was started again before this worker was, and does not know"
-                f" {', '.join(unknown)} any more",
-                why="secrets are kept in no journal",
-                fix="nothing: another worker is started in its place",
-            )
+    def making(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> Making:
+        """How the environment of its job is made, if it is not there. May block."""
+        _check_secrets(order)
+        environment = self._environment(key, order, slots)
+        logged = self._folders.log(key) / "out.log"
+        lock = lock_of(order, bundle)
+        if not order.user:
+            return Making(key, lock, environment, bundle, logged)
+        user = users.account(order.user, order.queue, self._place.privacy)
+        # Nothing of it is left in that user's home, which may not be there at all.
+        environment |= {**user.environment(), "PIP_NO_CACHE_DIR": "1"}
+
+        def owner(draft: Path) -> dict[str, Any]:
+            """What pip sees as that user: its folder, in which the environment is as its own."""
+            places = self._own_places(draft, order, environment, user, own=(draft / "env",))
+            for name in ("source", "tmp", "var-tmp"):
+                users.give_all(draft / name, user)
+            return {"places": places, "user": user.ids()}
+
+        return Making(key, lock, environment, bundle, logged, owner)
+
+    def prepare(
+        self,
+        key: Key,
+        order: StartWorker,
+        slots: Slots,
+        bundle: Path | None,
+        venv: Path | None = None,
+    ) -> bool:
+        """Make the worker's folder. `venv`: the environment that it runs in, if not in the agent's
+        own. Whether it can be warm."""
+        _check_secrets(order)
         command = with_ports(order.command, named_ports(order, slots))
         order = replace(order, command=command)
         folder = self._folders.worker(key)
@@ -140,6 +164,9 @@ class Launcher:
         cwd = bundle or folder / "work"
         environment = self._environment(key, order, slots)
         plane = self._plane(key, order, folder)
+        if venv is not None:
+            environment["PATH"] = f"{venv / 'bin'}{os.pathsep}{environment['PATH']}"
+            environment["VIRTUAL_ENV"] = str(venv)
         if user is not None:
             own = user.environment()  # unless the job itself says otherwise
             environment |= {name: own[name] for name in own.keys() - order.environment.keys()}
@@ -147,12 +174,16 @@ class Launcher:
         environment[talk.COORDINATION_VARIABLE] = plane
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
         launch = self._launch_file(key, order, slots, cwd)
+        if venv is not None:
+            program = None  # the nursery has imported from elsewhere
         launch |= {"environment": environment, "program": program and program.fields()}
+        launch["venv"] = str(venv or "")
         if user is None:
             launch["tmp"] = self._own_tmp(folder, cwd, order, environment)
         else:
-            launch["tmp"] = self._own_places(folder, order, environment, user)
-            launch["user"] = {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)}
+            needed = [str(venv)] if venv is not None else []
+            launch["tmp"] = self._own_places(folder, order, environment, user, needed)
+            launch["user"] = user.ids()
             users.hand_over(folder, user)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -227,12 +258,19 @@ class Launcher:
         return with_secret_file(plane, users.write_access(folder, document))
 
     def _own_places(
-        self, folder: Path, order: StartWorker, environment: Mapping[str, str], user: users.Account
+        self,
+        folder: Path,
+        order: StartWorker,
+        environment: Mapping[str, str],
+        user: users.Account,
+        more: Sequence[str] = (),
+        own: Sequence[Path] = (),
     ) -> dict[str, Any]:
-        """The same for a worker with a user of its own: of what is root's it sees what it needs."""
+        """The same for a worker with a user of its own: of what is root's it sees what it needs.
+        `more`: that is needed too. `own`: in place of the stores, what is to be as its own."""
         python = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
         # Not `serving/`: what replicas of other queues load from there would be theirs to change.
-        shared = [Path(one) for one in self._place.stores]
+        shared = own or [Path(one) for one in self._place.stores]
         for path in shared:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mapped = [os.path.realpath(path) for path in shared]
@@ -244,7 +282,7 @@ class Launcher:
                 why="what they need is /tmp itself",
                 fix="keep the cluster's folder and the environment of Python elsewhere",
             )
-        needed = [str(folder), *privacy.python_places(), *python]
+        needed = [str(folder), *privacy.python_places(), *python, *more]
         cover = users.covered(user, (*needed, *mapped))
         plan["keep"] = sorted({*plan["keep"], *needed})
         return {**plan, "cover": cover, "mapped": mapped, "ids": [user.uid, user.gid]}
@@ -275,6 +313,17 @@ class Launcher:
             "TMPDIR": str(folder / "tmp"),
             processes.MARK: str(folder),
         }
+
+
+def _check_secrets(order: StartWorker) -> None:
+    unknown = sorted(order.references.keys() - order.secrets.keys())
+    if unknown:
+        raise Refused(
+            f"the agent was started again before this worker was, and does not know"
+            f" {', '.join(unknown)} any more",
+            why="secrets are kept in no journal",
+            fix="nothing: another worker is started in its place",
+        )
 
 
 def _execute(folder: Path) -> subprocess.Popen[bytes]:

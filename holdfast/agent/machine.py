@@ -44,6 +44,7 @@ from holdfast.agent.events import (
     NeverStarted,
     OrderReceived,
     PortsTaken,
+    Preparing,
     Probed,
     ProcessAdopted,
     ProcessExited,
@@ -120,6 +121,13 @@ class AgentMachine(AgentState):
                 actions = self._over_disk(worker, event, now_s)
                 worker.validate()
                 return actions
+            case Preparing(key, doing, since_s):
+                worker = self._workers.get(key)
+                if worker is None or worker.gone:
+                    return []
+                worker.preparing, worker.preparing_since_s = doing, since_s
+                worker.progress_s = now_s
+                return [Report()]
             case OrderReceived():
                 actions = self._ordered(event.term, event.order, now_s)
             case Recovered():

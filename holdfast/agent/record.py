@@ -63,6 +63,8 @@ class Worker:
     hung: bool = False
     frozen: bool = False
     unwell: str = ""  # what its `live` probe said, for which it is to end
+    preparing: str = ""  # what is done before it can be started
+    preparing_since_s: float = 0.0
     disk_bytes: int = 0  # what its folders held, for which it is to end
     linked: bool = False  # it has spoken to an agent: it is a program that says how it is
     well_once: bool = False  # it was ready, or its `live` probe has passed
@@ -105,10 +107,11 @@ class Worker:
 
     @property
     def hung_s(self) -> float | None:
-        """When it is held to have hung. Never while it waits for others: for a view, for its peers,
-        or until the job's last step is committed. A program that says nothing cannot be silent: it
-        is held to nothing, unless its job file says how long a training may take to speak."""
-        if self.phase is WorkerPhase.READY or self.waits or self.ending:
+        """When it is held to have hung. Never while it waits for others: for its environment, for a
+        view, for its peers, or until the job's last step is committed. A program that says nothing
+        cannot be silent: it is held to nothing, unless its job file says how long a training may
+        take to speak."""
+        if self.phase is WorkerPhase.READY or self.waits or self.ending or self.preparing:
             return None
         if not self.linked and not self._is_awaited:
             return None
@@ -189,6 +192,8 @@ class Worker:
             metrics=dict(self.metrics),
             endpoints=self._endpoints(),
             trouble="; ".join(self.troubles[asked] for asked in Asked if asked in self.troubles),
+            preparing=self.preparing,
+            preparing_since_s=self.preparing_since_s,
         )
 
     def _endpoints(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.agent import cgroups, processes
+from holdfast.agent.environments import Environments
 from holdfast.agent.events import (
     NOBODY,
     Ending,
@@ -39,6 +40,7 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.folders import Folders
 from holdfast.agent.launching import Bounds, Launcher
+from holdfast.agent.requirements import CannotPrepare
 from holdfast.wire import logs
 from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
@@ -80,6 +82,8 @@ class Supervisor:
         self._launching: dict[Key, asyncio.Task[None]] = {}
         self._killed: set[Key] = set()
         self._chores: set[asyncio.Task[None]] = set()
+        in_use = folders.environments_in_use
+        self._environments = Environments(folders.environments, tell, in_use)
         self._closing = False
 
     # --- starting ------------------------------------------------------------------------------
@@ -102,6 +106,10 @@ class Supervisor:
             if bundle is not None and (order.user or order.resources.disk_bytes):
                 # What it writes beside its code is its own, and is counted.
                 bundle = await asyncio.to_thread(self._launcher.own_code, key, bundle)
+            venv = None
+            if order.requirements:
+                making = partial(self._launcher.making, key, order, slots, bundle)
+                venv = await self._environments.get(await asyncio.to_thread(making))
             taken = await asyncio.to_thread(self._launcher.taken, slots)
             if taken and self._folders.claim(key) is not None:
                 self._tell(await self.find(key))  # its own, by the shim of an earlier agent
@@ -110,9 +118,11 @@ class Supervisor:
                 log.warning("ports are taken by others", worker=str(key), ports=taken)
                 self._tell(PortsTaken(key, taken))
                 return
-            warm = self._launcher.prepare(key, order, slots, bundle)
+            warm = self._launcher.prepare(key, order, slots, bundle, venv)
             warm = warm and await self._launcher.warmth(key)
             await self._spawn(key, warm)
+        except CannotPrepare as error:
+            await self._tell_never(key, error.what, final=True)
         except (HoldfastError, OSError) as error:
             await self._tell_never(key, f"it could not be started: {error}")
         except Exception as error:  # a bug of ours, or of whoever gives bundles: of this worker
@@ -171,6 +181,7 @@ class Supervisor:
             if key not in living:
                 await self._clear(key)
         await asyncio.to_thread(self._folders.finish_removals)
+        await self._environments.tidy()
 
     # --- signals -------------------------------------------------------------------------------
 
@@ -244,11 +255,11 @@ class Supervisor:
         else:
             self._tell(ProcessExited(key, await self._ending(key)))
 
-    async def _tell_never(self, key: Key, fault: str) -> None:
+    async def _tell_never(self, key: Key, fault: str, *, final: bool = False) -> None:
         """It was not started by us. Nor is it by anybody else from now on, unless the shim of an
         earlier agent has come first: then that is the worker."""
         if await self._void(key):
-            self._tell(ProcessExited(key, Ending(fault=fault)))
+            self._tell(ProcessExited(key, Ending(fault=fault, final=final)))
         else:
             self._tell(await self.find(key))
 
@@ -294,6 +305,8 @@ class Supervisor:
         try:
             await self._clear(key)
             await asyncio.to_thread(self._folders.drop_old_logs, living)
+            self._environments.forget(key)
+            await self._environments.tidy()
         except OSError as error:
             log.warning("a worker's folder stays until the next start", reason=str(error))
 
@@ -329,6 +342,7 @@ class Supervisor:
                 task.cancel()
         if self._launching:
             await asyncio.wait(list(self._launching.values()))
+        await self._environments.close()
         for key in list(self._held):
             self._release(key)
         if self._chores:

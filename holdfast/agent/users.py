@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.agent import sandbox
 from holdfast.agent.privacy import Privacy
@@ -42,6 +42,10 @@ class Account(NamedTuple):
 
     def environment(self) -> dict[str, str]:
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+    def ids(self) -> dict[str, Any]:
+        """For a process that is to become this user."""
+        return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
 
 def account(name: str, queue: str, privacy: Privacy) -> Account:
@@ -119,7 +123,7 @@ def hand_over(folder: Path, user: Account) -> None:
     for name in _WRITES:
         # Once: what is the user's already may hold whatever the user has put there.
         if (folder / name).is_dir() and (folder / name).stat().st_uid != user.uid:
-            _give_all(folder / name, user)
+            give_all(folder / name, user)
     (folder / talk.WORD_NAME).touch(mode=0o600)
     for name in (*_READS, talk.WORD_NAME, talk.SOCKET_NAME):
         with suppress(FileNotFoundError):
@@ -157,7 +161,8 @@ def _may_pass(folder: Path, user: Account) -> bool:
     return bool(mode.st_mode & (0o010 if mode.st_gid in user.groups else 0o001))
 
 
-def _give_all(top: Path, user: Account) -> None:
+def give_all(top: Path, user: Account) -> None:
+    """Make a folder, and all that is in it, this user's."""
     for here, folders, files in os.walk(top):
         for name in (*folders, *files):
             os.chown(Path(here, name), user.uid, user.gid, follow_symlinks=False)

@@ -108,7 +108,10 @@ def _show_workers(wanted: Job, rows: list[dict[str, Any]]) -> None:
     listing.show(
         ["worker", "node", "phase", "lanes", "step", "metrics"],
         [
-            (r["worker"], r["node"], r["phase"], r["lanes"], _number(r["step"]), r["metrics"])
+            (
+                *(r["worker"], r["node"], r["phase"], r["lanes"], _number(r["step"])),
+                r["metrics"] or r["trouble"],
+            )
             for r in rows
         ],
         right=("worker", "step"),
@@ -173,6 +176,7 @@ def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[s
         "settings": dict(spec.settings),
         "env": dict(spec.env),
         "secrets": dict(spec.secrets),
+        "requirements": list(spec.requirements),
         "changed_settings": [
             {"name": each.name, "value": each.value, "at_step": each.at_step, "taken": each.taken}
             for each in given_settings(wanted, working)
@@ -274,7 +278,8 @@ def _environment(spec: JobSpec) -> list[tuple[str, object]]:
     """What its workers are told, and which secrets they get: never a secret's value."""
     told = [f"{name}={value}" for name, value in sorted(spec.env.items())]
     kept = [f"{name} is {secret}" for name, secret in sorted(spec.secrets.items())]
-    rows = (("env", ", ".join(told)), ("secrets", ", ".join(kept)))
+    needed = ", ".join(spec.requirements)
+    rows = (("env", ", ".join(told)), ("secrets", ", ".join(kept)), ("requires", needed))
     return [row for row in rows if row[1]]
 
 
@@ -331,7 +336,8 @@ def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> li
                 "leaving": placement.draining,
                 "revision": placement.revision,
                 "addresses": {} if facts is None else dict(facts.endpoints),
-                "trouble": "" if facts is None else facts.trouble,
+                "trouble": "" if facts is None else facts.trouble or phrases.preparing(facts),
+                "preparing": "" if facts is None else facts.preparing,
                 "metrics": " ".join(
                     f"{name}={value:.4g}"
                     for name, value in metrics.items()

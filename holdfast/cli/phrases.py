@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.cli import times
 from holdfast.wire.causes import cause_of, remark_of
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Job
+    from holdfast.control.facts import Job, WorkerFacts
 
 
 def step_reached(job: Job, seen: int | None = None) -> int | None:
@@ -39,6 +40,13 @@ def reached_text(job: Job, seen: int | None = None) -> str:
 
 def committed_of(job: Job) -> int | None:
     return job.committed_step if job.checkpoints else None
+
+
+def preparing(facts: WorkerFacts, now_s: float | None = None) -> str:
+    """`preparing the environment: pip install numpy, since 12s`; empty: it is not, or no more."""
+    if not facts.preparing:
+        return ""
+    return f"{facts.preparing}, since {times.ago(facts.preparing_since_s, now_s)}"
 
 
 def cause_rows(reason: str) -> list[tuple[str, str]]:

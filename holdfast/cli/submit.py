@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -200,12 +200,29 @@ def _pinned(
     spec: JobSpec, bundle: str | None, base: Path, found: Opened
 ) -> tuple[JobSpec, Pinned | None]:
     from holdfast.control.bundles import BundlesInPlane, pin
+    from holdfast.control.jobfile_environment import requirement_files
 
     reference = spec.bundle if bundle is None else bundle
+    files = requirement_files(spec)
+    if not reference and files:
+        raise _not_bundled(files[0], "it has no bundle", "add the line: bundle: .")
     if not reference:
         return spec, None
     pinned = pin(reference, base, BundlesInPlane(found.session), found.cluster.blobs())
+    members = None if pinned.pushed is None else {str(one.path) for one in pinned.pushed.members}
+    for name in files:
+        if members is not None and str(PurePosixPath(name)) not in members:
+            where = base / Path(reference).expanduser()
+            raise _not_bundled(
+                name, f"it is not among the files of {where}", f"put it into {where}"
+            )
     return replace(spec, bundle=pinned.digest), pinned
+
+
+def _not_bundled(name: str, why: str, fix: str) -> Usage:
+    return Usage(
+        f"{name}, which `requirements` names, does not travel with the job", why=why, fix=fix
+    )
 
 
 def _say(spec: JobSpec, pinned: Pinned | None, base: Path) -> None:

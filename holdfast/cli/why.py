@@ -106,10 +106,15 @@ def why(
             followed(name, entries, lambda: found.plane.history(name), lambda: _ended(found, name))
             job = found.plane.job(name)
             entries = found.plane.history(name)
-        seen, _ = ([], "") if job.status.phase.final or not job.settings else found.seen()
+        asks = bool(job.settings or job.spec.requirements) and not job.status.phase.final
+        seen, _ = found.seen() if asks else ([], "")
         ended = job.status.phase.final or found.down
         missing = [] if ended else absence.warnings(found, services=False)
     _now(job, entries, down=found.down)
+    for _, facts in workers_in(seen, name).values():
+        if facts.preparing:
+            where = f"worker {facts.worker} is {phrases.preparing(facts)}"
+            output.out().print(Text(f"{'':10}{where}"), soft_wrap=True)
     for given in given_settings(job, workers_in(seen, name)):
         if given.taken is False:
             output.out().print(Text(f"{'':10}{given.text}", "yellow"))

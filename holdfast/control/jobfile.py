@@ -422,6 +422,7 @@ def parse(text: str, source: str) -> JobSpec:
 def dump(spec: JobSpec) -> str:
     """The file that `parse` reads as this job."""
     texts = (*spec.command, spec.bundle, *spec.settings.values(), *spec.env.values())
+    texts += spec.requirements
     # Unusual line breaks would be folded into spaces; escaped they stay what they are.
     readable = all(text.isprintable() for text in texts)
     return yaml.safe_dump(_plain(spec), sort_keys=False, allow_unicode=readable)

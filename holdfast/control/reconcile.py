@@ -251,6 +251,7 @@ def _starts(sight: Sight) -> Iterator[Decision]:
             ready=spec.ready,
             live=spec.live,
             references=spec.secrets,
+            requirements=spec.requirements,
         )
         yield Decision(order, f"worker {worker} is placed on {placement.node}, not reported there")
 

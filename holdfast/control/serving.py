@@ -94,9 +94,20 @@ def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
         other not in out
         and not placement.draining
         and not is_ready(sight, other)
-        and lasts(placement.since_s, sight.job.spec.ready_within_s, now_s)
+        and may_come(sight, other, now_s)
         for other, placement in sight.living.items()
     )
+
+
+def may_come(sight: Sight, worker: int, now_s: float) -> bool:
+    """Whether one that is not ready has time left to become it. What is installed for it first does
+    not count."""
+    facts = sight.facts.get(worker)
+    if facts is not None and facts.preparing:
+        return True
+    prepared_s = 0.0 if facts is None else facts.preparing_since_s
+    since_s = max(sight.living[worker].since_s, prepared_s)
+    return lasts(since_s, sight.job.spec.ready_within_s, now_s)
 
 
 def kept_strays(sight: Sight, reports: Reports, plan: JobPlan) -> frozenset[int]:

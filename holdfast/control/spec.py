@@ -76,6 +76,7 @@ class JobSpec:
     live: Probe | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)  # variable -> name of a secret
+    requirements: tuple[str, ...] = ()  # lines for pip; `-r FILE`: a file of the bundle
 
     @property
     def fixed_ports(self) -> frozenset[int]:

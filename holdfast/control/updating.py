@@ -24,7 +24,6 @@ from holdfast.control.commands import Decision, Drain, HaltUpdate
 from holdfast.control.facts import Halt
 from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Sight
-from holdfast.control.spans import lasts
 from holdfast.control.spec import JobSpec
 from holdfast.control.units import duration_of
 from holdfast.wire.causes import cause_of
@@ -142,7 +141,7 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
         return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason).text}"
     within_s = job.spec.ready_within_s
     for worker in coming:
-        if not lasts(sight.living[worker].since_s, within_s, now_s):
+        if not serving.may_come(sight, worker, now_s):
             facts = sight.facts.get(worker)
             said = f" ({facts.trouble})" if facts is not None and facts.trouble else ""
             return f"worker {worker} was not ready within {duration_of(within_s)}{said}"

@@ -24,6 +24,7 @@ _FACTS: Final = (
     "it made no progress, and was killed",
     "it met its memory limit",
     "it met its disk limit",
+    "the environment could not be made",
     "it was asked to stop",
     "it was ended by ",
     "somebody had paused it",

@@ -210,6 +210,7 @@ def _start_message(order: StartWorker) -> pb.Start:
         live=_probe_message(order.live),
         references=dict(order.references),
         secrets=dict(order.secrets),
+        requirements=order.requirements,
     )
 
 
@@ -280,6 +281,7 @@ def _start_from(message: pb.Order, node: str, job: str, worker: int) -> StartWor
         live=_probe_from(start.live) if start.HasField("live") else None,
         references=dict(start.references),
         secrets=dict(start.secrets),
+        requirements=tuple(start.requirements),
     )
 
 
@@ -369,6 +371,8 @@ def _worker_message(facts: WorkerFacts) -> pb.WorkerFacts:
         metrics=dict(facts.metrics),
         endpoints=dict(facts.endpoints),
         trouble=text(facts.trouble),
+        preparing=text(facts.preparing),
+        preparing_since_s=facts.preparing_since_s,
     )
 
 
@@ -407,6 +411,8 @@ def _worker_from(message: pb.WorkerFacts) -> WorkerFacts:
         metrics=dict(message.metrics),
         endpoints=dict(message.endpoints),
         trouble=message.trouble,
+        preparing=message.preparing,
+        preparing_since_s=message.preparing_since_s,
     )
 
 

@@ -49,7 +49,8 @@ class StartWorker:
     is sent. `queue`: whose locks and values it may share; empty: none. `user`: whom it runs as;
     empty: as the agent does. `ports`: by name, the number that it listens at; 0: the agent chooses
     one. `references`: variables of its environment, and the secret that each is; `secrets` has the
-    values, also put in when the order is sent, and kept in no journal."""
+    values, also put in when the order is sent, and kept in no journal. `requirements`: lines for
+    pip; it runs in an environment that has these."""
 
     node: str
     job: str
@@ -67,6 +68,7 @@ class StartWorker:
     live: Probe | None = None
     references: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    requirements: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

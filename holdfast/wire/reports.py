@@ -81,7 +81,8 @@ class WorkerFacts:
     `ending`: the step that it holds is the job's last one, and it waits until that is committed.
     `suspects`: members of its view that it cannot reach, or that have been silent for too long.
     `endpoints`: where the ports that its job file names are, `host:port`. `trouble`: what its
-    probes say of it, if they do not pass.
+    probes say of it, if they do not pass. `preparing`: what is done before it can be started, and
+    since when; empty: nothing any more, since then.
     """
 
     job: str
@@ -101,6 +102,8 @@ class WorkerFacts:
     endpoints: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
     unreadable_why: str = ""  # of the last that it tried
+    preparing: str = ""
+    preparing_since_s: float = 0.0  # by its machine's clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ NOT_RUN: dict[str, dict[str, int]] = {
     "docs/replicas.md": {"it stays; tests/integration/test_replica.py runs it": 1},
     "docs/scale.md": {"a checkout, and minutes": 1},
     "docs/programs.md": {
-        "parts of a job file": 1,
+        "parts of a job file": 2,
         "nginx and Redis; tests/integration/test_programs.py runs both": 2,
     },
     "docs/training.md": {

@@ -93,6 +93,37 @@ for target in ("/etc/passwd", str(mine / "access")):
 print("found", json.dumps(found), flush=True)
 """
 
+# A package whose building says who builds it. It needs nothing to be built.
+BUILDS = """
+import os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "built-1.0-py3-none-any.whl"
+    files = {
+        "built.py": f"BY = {os.getuid()}",
+        "built-1.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n",
+        "built-1.0.dist-info/WHEEL":
+            "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files["built-1.0.dist-info/RECORD"] = "".join(f"{one},,\\n" for one in files)
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        for one, text in files.items():
+            archive.writestr(one, text)
+    return name
+"""
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "builds"
+backend-path = ["."]
+[project]
+name = "built"
+version = "1.0"
+"""
+IMPORTS = """
+import os, sys, built
+print("built by", built.BY, "run by", os.getuid(), "in", sys.prefix, flush=True)
+"""
+
 
 class Scene(NamedTuple):
     home: Home
@@ -226,3 +257,22 @@ def test_a_machine_that_has_no_such_user_says_what_to_do(scene: Scene) -> None:
     _, person = scene
     person.does("submit", person.file("nobody", command="python waiting.py x", queue="c"))
     person.until(lambda: "useradd" in person.says("why", "nobody").stdout, "it says what to do")
+
+
+def test_what_a_job_wants_installed_is_built_by_its_own_user_and_cannot_be_changed_by_it(
+    scene: Scene,
+) -> None:
+    home, person = scene
+    code = person.folder / "code"
+    (code / "package").mkdir()
+    (code / "package" / "builds.py").write_text(BUILDS)
+    (code / "package" / "pyproject.toml").write_text(PYPROJECT)
+    (code / "imports.py").write_text(IMPORTS)
+    more = {"command": "python imports.py", "requirements": "[--no-index, ./package]"}
+    person.does("submit", person.file("installing", queue="a", **more))
+    person.until_ended("installing")
+    uid = pwd.getpwnam(OWNER).pw_uid
+    (made,) = home.cluster.folder.glob("nodes/*/environments/*")
+    said = person.does("logs", "installing")
+    assert f"built by {uid} run by {uid} in {made}" in said, said
+    assert {path.lstat().st_uid for path in (made, *made.rglob("*"))} == {0}

@@ -42,6 +42,19 @@ DISK_LOOK_FILES_MAX: Final = 200_000
 # Of an agent's file system so much is given to no worker: logs, journal, bundles, checkpoints.
 DISK_RESERVE_PART: Final = 0.05
 DISK_RESERVE_BYTES_MAX: Final = 10 * 1024**3
+# Files of requirements that name each other, and all that stands in them: a lock of some hundred
+# packages with a hash of each of their files has a megabyte.
+REQUIREMENT_FILES_MAX: Final = 50
+JOB_REQUIREMENTS_BYTES_MAX: Final = 8 * 1024 * 1024
+# pip may take so long: some gigabytes over a slow line, or a build. It is not held to progress.
+ENVIRONMENT_MAKE_S: Final = 3_600.0
+# Environments that nobody has used for so long are removed, and beyond these bounds those that were
+# used longest ago: one with another torch has five gigabytes.
+ENVIRONMENT_UNUSED_S: Final = 30 * 86_400.0
+ENVIRONMENTS_KEPT: Final = 20
+ENVIRONMENTS_BYTES_MAX: Final = 50 * 1024**3
+# One that was given a moment ago may not be known to be in use yet.
+ENVIRONMENT_FRESH_S: Final = 60.0
 # Ports of a worker: one where its group meets, one where a joiner gets the state.
 WORKER_PORTS: Final = 2
 # Below the range from which systems give out ports to clients.

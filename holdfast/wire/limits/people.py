@@ -45,6 +45,9 @@ JOB_LANES_MAX: Final = 65_536
 # Each start of a worker carries its environment, and a job's node holds it.
 JOB_ENVIRONMENT_MAX: Final = 64
 JOB_ENVIRONMENT_BYTES_MAX: Final = 16 * 1024
+# The same of what it wants installed: a lock with hashes is a file in the bundle.
+JOB_REQUIREMENTS_MAX: Final = 500
+JOB_REQUIREMENT_CHARACTERS_MAX: Final = 1_000
 # A key or a certificate with its chain; a leader holds all of them in memory.
 SECRET_BYTES_MAX: Final = 16 * 1024
 SECRETS_MAX: Final = 1_000

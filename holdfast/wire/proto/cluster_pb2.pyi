@@ -200,7 +200,7 @@ class SameView(_message.Message):
     def __init__(self) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user", "ports", "ready", "live", "references", "secrets")
+    __slots__ = ("bundle", "command", "resources", "environment", "silence_s", "secret", "queue", "user", "ports", "ready", "live", "references", "secrets", "requirements")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +242,7 @@ class Start(_message.Message):
     LIVE_FIELD_NUMBER: _ClassVar[int]
     REFERENCES_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     bundle: str
     command: _containers.RepeatedScalarFieldContainer[str]
     resources: Resources
@@ -255,7 +256,8 @@ class Start(_message.Message):
     live: Probe
     references: _containers.ScalarMap[str, str]
     secrets: _containers.ScalarMap[str, str]
-    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ..., ports: _Optional[_Mapping[str, int]] = ..., ready: _Optional[_Union[Probe, _Mapping]] = ..., live: _Optional[_Union[Probe, _Mapping]] = ..., references: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    requirements: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, bundle: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., environment: _Optional[_Mapping[str, str]] = ..., silence_s: _Optional[float] = ..., secret: _Optional[str] = ..., queue: _Optional[str] = ..., user: _Optional[str] = ..., ports: _Optional[_Mapping[str, int]] = ..., ready: _Optional[_Union[Probe, _Mapping]] = ..., live: _Optional[_Union[Probe, _Mapping]] = ..., references: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., requirements: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("kind", "port", "path", "command", "every_s", "timeout_s", "failures", "within_s")
@@ -372,7 +374,7 @@ class NodeFacts(_message.Message):
     def __init__(self, node: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[WorkerFacts, _Mapping]]] = ...) -> None: ...
 
 class WorkerFacts(_message.Message):
-    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics", "endpoints", "trouble", "unreadable_why")
+    __slots__ = ("job", "worker", "phase", "view", "step", "parts", "missed", "unreadable", "settings", "exit", "address", "ending", "suspects", "metrics", "endpoints", "trouble", "unreadable_why", "preparing", "preparing_since_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +406,8 @@ class WorkerFacts(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     UNREADABLE_WHY_FIELD_NUMBER: _ClassVar[int]
+    PREPARING_FIELD_NUMBER: _ClassVar[int]
+    PREPARING_SINCE_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     worker: int
     phase: Phase
@@ -421,7 +425,9 @@ class WorkerFacts(_message.Message):
     endpoints: _containers.ScalarMap[str, str]
     trouble: str
     unreadable_why: str
-    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., trouble: _Optional[str] = ..., unreadable_why: _Optional[str] = ...) -> None: ...
+    preparing: str
+    preparing_since_s: float
+    def __init__(self, job: _Optional[str] = ..., worker: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., view: _Optional[int] = ..., step: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Parts, _Mapping]]] = ..., missed: _Optional[_Iterable[int]] = ..., unreadable: _Optional[_Iterable[int]] = ..., settings: _Optional[int] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., address: _Optional[str] = ..., ending: _Optional[bool] = ..., suspects: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., trouble: _Optional[str] = ..., unreadable_why: _Optional[str] = ..., preparing: _Optional[str] = ..., preparing_since_s: _Optional[float] = ...) -> None: ...
 
 class Parts(_message.Message):
     __slots__ = ("attempt", "parts")

@@ -129,5 +129,5 @@ def test_an_unknown_kind_of_entry_is_told_and_not_lost() -> None:
 def test_a_traceback_from_a_workers_own_copy_of_the_code_names_the_users_file() -> None:
     own = '  File "/c/nodes/n/workers/train.1/code/train.py", line 3, in f'
     text = f"Traceback (most recent call last):\n{own}\nValueError: x"
-    assert '"/home/me/train.py", line 3' in own_traceback(text, {"/c/bundles/1/files": "/home/me"})
+    assert '"/mine/train.py", line 3' in own_traceback(text, {"/c/bundles/1/files": "/mine"})
     assert cause_of(text).text == "ValueError: x (train.py, line 3)"

@@ -49,6 +49,7 @@ SPEC = JobSpec(
     ready=Probe(ProbeKind.HTTP, "http", "/healthz", every_s=1.0, within_s=30.0),
     env={"STAGE": "test"},
     secrets={"TOKEN": "hub-token"},
+    requirements=("numpy==2.1", "-r more.txt"),
     live=Probe(ProbeKind.EXEC, command=("true", "{port.admin}"), failures=5),
 )
 JOB = Job(

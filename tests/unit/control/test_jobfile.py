@@ -31,6 +31,7 @@ resources:
   cpu: 1.5
   memory: 4GiB
   gpu: 1
+  disk: 20GB
 mode: local
 checkpoint:
   every_steps: 500
@@ -52,6 +53,7 @@ ports: {http: 8080, admin: free}
 live: {http: /alive, every: 1s, timeout: 500ms, failures: 4}
 env: {STAGE: test, LEVEL: 010}
 secrets: {TOKEN: hub-token}
+requirements: [numpy==2.1, einops]
 """
 
 
@@ -65,7 +67,7 @@ def test_every_key_is_read() -> None:
         lanes=16,
         workers_min=2,
         workers_max=8,
-        resources=Resources(1.5, 4 * 1024**3, 1),
+        resources=Resources(1.5, 4 * 1024**3, 1, 20 * 10**9),
         mode=Mode.LOCAL,
         checkpoint=CheckpointPolicy(500, 300.0, 2),
         restart=RestartPolicy(5, 2.0, 90.0, 3_600.0),
@@ -77,6 +79,7 @@ def test_every_key_is_read() -> None:
         live=Probe(ProbeKind.HTTP, "http", "/alive", (), 1.0, 0.5, 4),
         env={"STAGE": "test", "LEVEL": "010"},
         secrets={"TOKEN": "hub-token"},
+        requirements=("numpy==2.1", "einops"),
     )
 
 
@@ -227,6 +230,11 @@ variables = st.from_regex(r"[A-Za-z0-9_]{0,9}", fullmatch=True)
 seconds = st.floats(0.001, 1e8) | st.integers(1, 10**7).map(float)
 
 
+sizes = st.integers(0, 2**50)
+# As a line is without its margins, and not in the way of an option that is refused.
+lines = words.map(lambda word: f"a{word}".split("\n")[0].strip()).filter(bool)
+
+
 def _may_be(text: str) -> bool:
     """Whether a process can have it in its environment."""
     return "\0" not in text
@@ -246,7 +254,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         lanes=draw(st.integers(most, 400)),
         workers_min=least,
         workers_max=most,
-        resources=Resources(cpu, draw(st.integers(0, 2**50)), draw(st.integers(0, 16))),
+        resources=Resources(cpu, draw(sizes), draw(st.integers(0, 16)), draw(sizes)),
         mode=draw(st.sampled_from(Mode)),
         checkpoint=CheckpointPolicy(
             draw(st.none() | st.integers(1, 10**9)),
@@ -270,6 +278,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         secrets=draw(
             st.dictionaries(variables.map("S{}".format), names.filter(_is_text), max_size=3)
         ),
+        requirements=tuple(draw(st.lists(lines, max_size=3))),
     )
 
 

@@ -105,7 +105,7 @@ def test_failures_before_the_next_start_are_one_round() -> None:
 def test_only_what_the_jobs_own_code_did_counts(kind: ExitKind) -> None:
     gone = replace(running(1), phase=WorkerPhase.GONE)
     counted = failure_of(seen(job_with(), gone), 1, Exit(kind), 50.0)
-    own = (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.HUNG, ExitKind.REFUSED)
+    own = (ExitKind.ERROR, ExitKind.MEMORY, ExitKind.DISK, ExitKind.HUNG, ExitKind.REFUSED)
     assert (counted is not None) == (kind in own)
 
 

@@ -140,6 +140,25 @@ def test_new_replicas_that_do_not_get_ready_stop_the_update_and_the_old_ones_go_
     assert job(world).status.reason == f"on 3 replicas; {reason}"
 
 
+def test_an_update_does_not_stop_for_a_replica_whose_environment_is_being_made() -> None:
+    world = world_of(4.0)
+    world.stuck = number = job(world).next_worker
+    update(world, replace(NEW, requirements=("numpy",)))
+    for _ in range(5):
+        world.tick(0.1)
+    coming = world.alive("web")[number]
+    coming.preparing, coming.preparing_since_s = "preparing the environment", world.now_s
+    for _ in range(3):
+        world.tick(REPLICA_READY_S)
+    assert job(world).is_updating and ready(world) == 3
+    coming.preparing, coming.preparing_since_s = "", world.now_s
+    world.tick(REPLICA_READY_S / 2)
+    assert job(world).is_updating, "from now on it has its time"
+    world.tick(REPLICA_READY_S)
+    world.tick(0.1)
+    assert job(world).halted is not None
+
+
 def test_after_a_stopped_update_a_killed_replica_is_replaced_by_the_program_before() -> None:
     world = world_of(cpu=4.0)
     update(world)

@@ -64,6 +64,8 @@ class Worker:
     suspects: frozenset[int] = frozenset()
     unreadable: set[int] = field(default_factory=set)
     exit: Exit | None = None
+    preparing: str = ""
+    preparing_since_s: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -109,6 +111,8 @@ class Machine:
                     f"{node}:{1000 + number}",
                     worker.ending,
                     worker.suspects,
+                    preparing=worker.preparing,
+                    preparing_since_s=worker.preparing_since_s,
                 )
                 for (job, number), worker in self.workers.items()
             ),

@@ -48,6 +48,7 @@ orders: st.SearchStrategy[Order] = st.one_of(
         resources=rooms,
         environment=st.dictionaries(texts, texts, max_size=4),
         silence_s=st.none() | seconds,
+        requirements=st.lists(texts, max_size=3).map(tuple),
     ),
     st.builds(GiveView, **whose, view=views),
     st.builds(
@@ -78,6 +79,8 @@ workers = st.builds(
     unreadable_why=texts,
     settings=numbers,
     exit=st.none() | st.builds(Exit, kind=st.sampled_from(ExitKind), detail=texts),
+    preparing=texts,
+    preparing_since_s=seconds,
 )
 snapshots = st.builds(
     NodeFacts,
