@@ -11,7 +11,7 @@ import typer
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.cli.run_plan import Wanted
+    from holdfast.client.scripts import Wanted
     from holdfast.launch.local import Room
 
 EXAMPLES = """[bold]Examples[/]
@@ -120,25 +120,26 @@ def run(
     """
     from holdfast.agent.devices import gpu_names
     from holdfast.cli import run_devices, run_plan
+    from holdfast.client import scripts
 
     path = _script(script)
-    run_plan.check_counts(workers, lanes)
+    scripts.check_counts(workers, lanes)
     names = () if gpu == 0 else gpu_names()
     devices = run_devices.choose(names, workers=workers, lanes=lanes, gpu=gpu, share=gpu_share)
-    wanted = run_plan.Wanted(
+    wanted = scripts.Wanted(
         path,
         tuple(arguments or ()),
-        run_plan.checked_name(name) if name is not None else run_plan.name_of(path),
+        scripts.checked_name(name) if name is not None else scripts.name_of(path),
         devices.workers,
         lanes,
         run_plan.settings_from(settings or []),
-        None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
-        run_plan.resources_of(cpu, memory, devices.gpu),
+        None if checkpoint_every is None else scripts.checkpoint_of(checkpoint_every),
+        scripts.resources_of(cpu, memory, devices.gpu),
         fresh,
-        None if mode is None else run_plan.mode_of(mode),
+        None if mode is None else scripts.mode_of(mode),
         workers_said=workers is not None,
     )
-    run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
+    scripts.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
     room = replace(room, gpu_share=devices.share)
     notes = [devices.said, *([shared] if shared else [])]

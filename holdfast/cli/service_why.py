@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, serving, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli import why as telling
+from holdfast.client.sight import Sight, arms_of, look
 from holdfast.wire.errors import Missing
 
 if TYPE_CHECKING:
@@ -19,12 +20,12 @@ def is_service(found: Opened, name: str) -> bool:
     try:
         found.plane.job(name)
     except Missing:
-        return name in serving.services_of(found).services()
+        return name in found.services().services()
     return False
 
 
 def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) -> None:
-    services = serving.services_of(found)
+    services = found.services()
     entries = services.history(name)
     if as_json:
         from holdfast.cli.services import document
@@ -33,23 +34,23 @@ def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) ->
             {"at_s": each.at_s, "term": each.term, "what": each.what, "reason": each.reason}
             for each in entries[-count:]
         ]
-        now = document(serving.look(found, name))
+        now = document(look(found, name))
         output.show_json({"service": name, "history": told, "now": now})
         return
     telling.show_last(telling.told(entries, every=True), count, name)
     if follow:
         telling.followed(name, entries, lambda: services.history(name), lambda: False)
-    _now(serving.look(found, name))
+    _now(look(found, name))
     absence.warn(absence.warnings(found, services=True))
 
 
-def _now(sight: serving.Sight) -> None:
+def _now(sight: Sight) -> None:
     course = sight.course
     stage = course.stage.value if course else "nothing is decided yet"
     since = f" since {times.clock(course.since_s)} ({times.ago(course.since_s)})" if course else ""
     console = output.out()
     console.print(Text("now       ", style="bold").append(f"{stage}{since}"))
-    rows = [f"requests go to version {serving.arms_of(course)}"] if course and course.arms else []
+    rows = [f"requests go to version {arms_of(course)}"] if course and course.arms else []
     rows.append(sight.progress())
     rows.append(sight.outlook())
     rows.append(f"replicas: serve.{sight.name} is {sight.doing}")

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from holdfast.cli import absence, listing, output, phrases, times
 from holdfast.cli.given import given_settings
-from holdfast.cli.jobs import workers_in
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
+from holdfast.client.job_status import workers_in
 
 if TYPE_CHECKING:
     from holdfast.control.codec import Entry
