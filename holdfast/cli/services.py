@@ -184,17 +184,19 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
     from holdfast.cli.serve_output import ended_words
     from holdfast.client.serving import end_processes
 
-    with client_of(cluster) as client, serving.progress(name) as show:
+    with client_of(cluster) as client:
         try:
             service = client.service(name)
         except Missing:
             # One that was interrupted, or was given on another machine, left them.
-            ended = ended_words(end_processes(client.found, show))
-            if not ended:
+            with serving.progress(name) as show:
+                stopped = end_processes(client.found, show)
+            if not stopped.names:
                 raise
-            serving.done(ended)
+            serving.done(ended_words(stopped))
             return
-        stopped = service.stop(progress=show)
+        with serving.progress(name) as show:
+            stopped = service.stop(progress=show)
     serving.done(f"{name} is not served any more")
     if ended := ended_words(stopped):
         serving.done(ended)

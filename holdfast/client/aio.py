@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -176,8 +177,9 @@ class AsyncJob:
         """What its workers wrote; with `follow`, what comes until it has ended."""
         wanted = {"worker": worker, "lines": lines, "stdout": stdout, "stderr": stderr}
         stream = await run(self._client, self._job.log_stream, **wanted)
-        async for line in logs.awaited(stream.batches(follow=follow)):
-            yield line
+        async with aclosing(logs.awaited(stream.batches(follow=follow))) as written:
+            async for line in written:
+                yield line
 
     async def wait(self, timeout_s: float | None = None) -> JobStatus:
         """Until it has ended, however that may be."""

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.client import opening, serving, submitting
 from holdfast.client.absence import Progress
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logs.get(__name__)
+_THREADS: Final = "holdfast-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ class Threads:
             if self._closed:
                 raise closed()
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(CLIENT_THREADS_MAX, "holdfast-client")
+                self._pool = ThreadPoolExecutor(CLIENT_THREADS_MAX, _THREADS)
             return self._pool.submit(call, *arguments, **keywords)
 
     def close(self) -> None:
@@ -261,7 +262,9 @@ class Threads:
             self._closed = True
             pool = self._pool
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            # One of them may be who closes: it does not wait for itself.
+            within = threading.current_thread().name.startswith(_THREADS)
+            pool.shutdown(wait=not within, cancel_futures=True)
 
 
 def _remark(words: str) -> None:

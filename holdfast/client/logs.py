@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias
 
 from holdfast.agent.log_client import LogReading
 from holdfast.agent.log_files import ERR, OUT, LogFiles, Piece, Query, Source
@@ -22,7 +22,6 @@ from holdfast.wire import calls
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import CLIENT_LOG_PIECES_MAX
 
-T = TypeVar("T")
 # How often a follower looks whether machines have come or gone, and whether the job has ended.
 _LOOK_S: Final = 1.0
 # A machine that was away is tried again so often.
@@ -38,6 +37,9 @@ class LogLine:
     worker: int
     output: str
     text: str
+
+
+Batches: TypeAlias = AsyncGenerator[list[LogLine], None]
 
 
 @dataclass
@@ -74,33 +76,42 @@ def query_of(
     return Query(job.name, worker, outputs or (OUT, ERR), lines, job.submitted_s - _CLOCKS_S)
 
 
-def here(stream: AsyncGenerator[list[LogLine], None]) -> Iterator[LogLine]:
+def here(batches: Batches) -> Iterator[LogLine]:
     """The lines, on this thread. Ctrl-C, and whoever stops to iterate, ends the reading."""
+    driven = _Driven(batches)
     try:
-        while (batch := calls.run(_next(stream))) is not None:
+        while (batch := calls.run(driven.next())) is not None:
             yield from batch
     finally:
-        calls.run(_closed(stream))
+        calls.run(driven.close())
 
 
-async def awaited(
-    stream: AsyncGenerator[list[LogLine], None],
-) -> AsyncGenerator[LogLine, None]:
+async def awaited(batches: Batches) -> AsyncGenerator[LogLine, None]:
     """The lines, for a loop of the caller's own."""
+    driven = _Driven(batches)
     try:
-        while (batch := await calls.awaited(_next(stream))) is not None:
+        while (batch := await calls.awaited(driven.next())) is not None:
             for line in batch:
                 yield line
     finally:
-        await calls.awaited(_closed(stream))
+        await calls.awaited(driven.close())
 
 
-async def _next(stream: AsyncGenerator[T, None]) -> T | None:
-    return await anext(stream, None)
+class _Driven:
+    """Batches, in the loop of calls, one step after the other: a step that was cancelled ends by
+    itself a moment later, and nothing is closed before."""
 
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self._turn = asyncio.Lock()
 
-async def _closed(stream: AsyncGenerator[Any, None]) -> None:
-    await stream.aclose()
+    async def next(self) -> list[LogLine] | None:
+        async with self._turn:
+            return await anext(self._batches, None)
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._batches.aclose()
 
 
 class LogStream:
@@ -115,7 +126,7 @@ class LogStream:
         self._away: set[str] = set()
         self._held: dict[str, Piece] = {}  # read, and waiting for a place in the queue
 
-    async def batches(self, *, follow: bool) -> AsyncGenerator[list[LogLine], None]:
+    async def batches(self, *, follow: bool) -> Batches:
         """Lines as they come; with `follow` until the job has ended."""
         pieces = self._left() if self._found.down else self._told(follow=follow)
         async with aclosing(pieces) as source:
