@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient, Client
-from holdfast.client import JobFailed
+from holdfast.client import AsyncJob, JobFailed
 from holdfast.wire.errors import Cancelled, Missing, TimedOut, Unavailable, Usage
 from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, Home
@@ -120,6 +120,19 @@ def test_a_job_that_fails_says_so_with_its_own_traceback_and_one_that_is_cancell
     assert own_threads() == []
 
 
+async def cancelled_in_the_middle(job: AsyncJob) -> None:
+    """A follower that waits for the next line is cancelled: its reading ends, quietly."""
+    for _ in range(5):
+        lines = job.logs(follow=True)
+        await anext(lines)
+        waiting = asyncio.create_task(anext(lines))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await lines.aclose()
+
+
 def test_a_loop_does_the_same_and_is_never_blocked(
     home: Home, script: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +150,7 @@ def test_a_loop_does_the_same_and_is_never_blocked(
             job = await client.submit(script, go, name="looped", workers=1, lanes=2)
             lines = job.logs(follow=True)
             assert (await anext(lines)).text == "begun"
+            await cancelled_in_the_middle(job)
             follower = asyncio.create_task(anext(lines))
             results = [asyncio.create_task(job.result(WAIT_S)) for _ in range(50)]
             before = len(counted)
