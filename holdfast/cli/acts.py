@@ -58,11 +58,11 @@ def scale(
 ) -> None:
     """Have so many workers at most, or of a service so many replicas. Those above it leave at a
     step boundary, or when they have answered; none restarts."""
+    from holdfast.client import acting
+
     if workers not in ("max", "auto") and not (workers.isascii() and workers.isdecimal()):
         raise Usage(f"{workers!r} is not a number of workers", fix=f"holdfast scale {name} 2")
     count = None if workers in ("max", "auto") else int(workers)
-    from holdfast.client import acting
-
     with client_of(cluster) as client:
         service = acting.service_of(client.found, name)
         if service:

@@ -80,7 +80,7 @@ def drain(
         _check_known(found, name)
         found.plane.drain_node(name)
         held = _held(found, name)
-        waiting = absence.Waiting(found, absence.COORDINATOR)
+        waiting = absence.Waiting(found, absence.COORDINATOR, progress=absence.Lines())
         while wait and held:
             waiting.look(f"{', '.join(sorted(held))} to leave {name}")
             time.sleep(_LOOK_S)

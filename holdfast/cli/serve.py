@@ -106,9 +106,10 @@ def _show(told: Told, *, waited: bool, as_json: bool) -> None:
 def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
     from holdfast.cli import serve_output
 
-    with client_of(cluster) as client, serving.progress(asked.name) as show:
-        service = client.ensure_served(asked, progress=show)
-        if wait:
-            # Of settings only: a version that has failed meanwhile is another matter: told below.
-            service.wait_ready(progress=show)
+    with client_of(cluster) as client:
+        with serving.progress(asked.name) as show:
+            service = client.ensure_served(asked, progress=show)
+            if wait:
+                # Of settings alone: a version that has failed meanwhile is another matter.
+                service.wait_ready(progress=show)
         return serve_output.told(client, service)

@@ -8,11 +8,12 @@ from rich.text import Text
 
 from holdfast.cli import absence, listing, output, times
 from holdfast.cli import why as telling
-from holdfast.client.sight import Sight, arms_of, look
+from holdfast.client.sight import Sight, arms_of
 from holdfast.wire.errors import Missing
 
 if TYPE_CHECKING:
     from holdfast.cli.opening import Opened
+    from holdfast.client import Client
 
 
 def is_service(found: Opened, name: str) -> bool:
@@ -24,9 +25,9 @@ def is_service(found: Opened, name: str) -> bool:
     return False
 
 
-def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) -> None:
-    services = found.services()
-    entries = services.history(name)
+def why(client: Client, name: str, count: int, *, follow: bool, as_json: bool) -> None:
+    service = client.service(name)
+    entries = service.history()
     if as_json:
         from holdfast.cli.services import document
 
@@ -34,14 +35,14 @@ def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) ->
             {"at_s": each.at_s, "term": each.term, "what": each.what, "reason": each.reason}
             for each in entries[-count:]
         ]
-        now = document(look(found, name))
+        now = document(service.sight())
         output.show_json({"service": name, "history": told, "now": now})
         return
     telling.show_last(telling.told(entries, every=True), count, name)
     if follow:
-        telling.followed(name, entries, lambda: services.history(name), lambda: False)
-    _now(look(found, name))
-    absence.warn(absence.warnings(found, services=True))
+        telling.followed(name, entries, service.history, lambda: False)
+    _now(service.sight())
+    absence.warn(absence.warnings(client.found, services=True))
 
 
 def _now(sight: Sight) -> None:

@@ -94,10 +94,10 @@ def submit(
 
     _ = schema  # it is printed already
     changed = pairs(settings or [], "holdfast submit job.yaml --set lr=0.1")
-    source = _source(file)
-    submitting.draft_of(source, None, submitting.Changes(name))  # wrong: before anything is asked
+    changes = submitting.Changes(name=name, settings=changed, bundle=bundle)
+    draft = submitting.draft_of(_source(file), None, changes)
     with client_of(cluster) as client:
-        job = client.submit(source, name=name, settings=changed, bundle=bundle)
+        job = client.submit_draft(draft)
         assert job.submission is not None, "it was just submitted"
         spec = job.submission.spec
         if as_json and not wait:
@@ -126,11 +126,11 @@ def update(
     ready. If new ones do not get ready the update stops, and the old ones go on."""
     from holdfast.client import submitting
 
-    source = _source(file)
-    draft = submitting.draft_of(source, None, submitting.Changes(name))
+    changes = submitting.Changes(name=name, bundle=bundle)
+    draft = submitting.draft_of(_source(file), None, changes)
     with client_of(cluster) as client:
         before = client.job(draft.spec.name).facts()
-        handle = client.update(source, name=name, bundle=bundle)
+        handle = client.update_draft(draft)
         job = handle.facts()
         if wait and job.is_updating:
             handle.wait_updated(progress=absence.Lines())

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.client.logs import LogLine
     from holdfast.client.opening import Note
     from holdfast.client.submitting import Source
+    from holdfast.control.codec import Entry
 
 T = TypeVar("T")
 
@@ -155,6 +156,10 @@ class AsyncJob:
         """How it is now."""
         return await run(self._client, self._job.status)
 
+    async def history(self) -> list[Entry]:
+        """What was asked and decided, each with its reason; oldest first."""
+        return await run(self._client, self._job.history)
+
     async def watch(self, *, steps: bool = True) -> AsyncGenerator[JobStatus, None]:
         """Its status now, and each time that it changes, until it has ended."""
         changes = self._client.changes(self.name, steps=steps)
@@ -263,6 +268,10 @@ class AsyncService:
         """How it is now."""
         return await run(self._client, self._service.status)
 
+    async def history(self) -> list[Entry]:
+        """What was asked and decided, each with its reason; oldest first."""
+        return await run(self._client, self._service.history)
+
     async def watch(self) -> AsyncGenerator[ServiceStatus, None]:
         """Its status now, and each time that it changes."""
         changes = service_waits.ServiceChanges(self._client.found, self.name)
@@ -312,6 +321,14 @@ class AsyncService:
     async def split(self, weights: Mapping[int, float]) -> None:
         """Serve several versions side by side, by weight."""
         await run(self._client, self._service.split, weights)
+
+    async def add_key(self, *, operator: bool = False) -> str:
+        """A new API key, told once."""
+        return await run(self._client, self._service.add_key, operator=operator)
+
+    async def remove_key(self, key: str) -> None:
+        """Forget a key."""
+        await run(self._client, self._service.remove_key, key)
 
     async def stop(self, timeout_s: float = UNSERVE_WAIT_S) -> None:
         """End it: its replicas answer what they have begun, and leave."""

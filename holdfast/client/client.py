@@ -152,6 +152,10 @@ class Client:
         else:
             _check_of_script(arguments, of_script)
             draft = submitting.draft_of(source, workers, changes)
+        return self.submit_draft(draft)
+
+    def submit_draft(self, draft: submitting.Draft) -> Job:
+        """`submit`, for whoever has read the file himself."""
         job, submission = submitting.submit(self.found, draft)
         return Job(self, job.name, submission)
 
@@ -159,9 +163,12 @@ class Client:
         """Give a job that serves what its file says now: each replica is replaced when a new one is
         ready. `Refused`: what cannot be changed."""
         changes = submitting.Changes(name=name, bundle=bundle)
-        draft = submitting.draft_of(source, None, changes)
-        _, after, submission = submitting.update(self.found, draft)
-        return Job(self, after.name, submission)
+        return self.update_draft(submitting.draft_of(source, None, changes))
+
+    def update_draft(self, draft: submitting.Draft) -> Job:
+        """`update`, for whoever has read the file himself."""
+        job, submission = submitting.update(self.found, draft)
+        return Job(self, job.name, submission)
 
     def job(self, name: str) -> Job:
         """The job of this name. `Missing` names the nearest one; `Refused`: it names a service."""

@@ -98,14 +98,14 @@ def submit(found: Opened, draft: Draft) -> tuple[Job, Submission]:
     return found.plane.submit(submission.spec, draft.workers), submission
 
 
-def update(found: Opened, draft: Draft) -> tuple[Job, Job, Submission]:
-    """Let a job that serves have the draft's spec; the job before it, and after."""
+def update(found: Opened, draft: Draft) -> tuple[Job, Submission]:
+    """Let a job that serves have the draft's spec."""
     from holdfast.client.acting import check_no_service
 
     check_no_service(found, draft.spec.name)
-    before = found.job(draft.spec.name)
+    found.job(draft.spec.name)
     submission = _pinned(found, draft)
-    return before, found.plane.update(submission.spec), submission
+    return found.plane.update(submission.spec), submission
 
 
 def _pinned(found: Opened, draft: Draft) -> Submission:

@@ -69,11 +69,15 @@ def test_every_public_name_is_there_and_no_other_is() -> None:
     ("one", "other", "without"),
     [
         # What only tells what the control plane holds, or is for a thread, has no other form.
-        (Client, AsyncClient, {"changes", "down", "ensure_served", "found"}),
-        (Job, AsyncJob, {"facts", "future", "history", "log_stream"}),
+        (
+            Client,
+            AsyncClient,
+            {"changes", "down", "ensure_served", "found", "submit_draft", "update_draft"},
+        ),
+        (Job, AsyncJob, {"facts", "future", "log_stream"}),
         (
             *(Service, AsyncService),
-            {"add_key", "history", "key", "predict_async", "remove_key", "sight"},
+            {"key", "predict_async", "sight"},
         ),
     ],
 )
