@@ -20,9 +20,9 @@ from typing import Final
 
 from holdfast.agent import keeper, processes
 from holdfast.agent.folders import Folders
-from holdfast.cli.papers import papers_of
 from holdfast.cli.run_look import Looking
 from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
+from holdfast.client.papers import papers_of
 from holdfast.cluster import Cluster, opened
 from holdfast.control.plane import ControlPlane
 from holdfast.control.spec import CheckpointPolicy, JobSpec

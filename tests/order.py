@@ -46,6 +46,7 @@ TOGETHER: Final = {
             "tests/faults/test_local.py",
             "tests/faults/test_training.py",
             "tests/faults/test_training_deaths.py",
+            "tests/integration/test_client.py",
             "tests/integration/test_commands.py",
             "tests/integration/test_completion.py",
             "tests/integration/test_gateway.py",

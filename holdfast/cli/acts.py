@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import absence, completing, listing, output, times
-from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
-from holdfast.wire.errors import Refused, Usage
+from holdfast.cli.opening import ClusterOption, JobArgument, client_of
+from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Intent, Job
-
-# A large checkpoint over a slow line; a person who waits longer looks for the cause.
-_WAIT_S = 1_800.0
+    from holdfast.control import facts
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when it is so.")]
 
@@ -67,19 +64,20 @@ def scale(
 ) -> None:
     """Have so many workers at most, or of a service so many replicas. Those above it leave at a
     step boundary, or when they have answered; none restarts."""
+    from holdfast.client import acting
+
     if workers not in ("max", "auto") and not (workers.isascii() and workers.isdecimal()):
         raise Usage(f"{workers!r} is not a number of workers", fix=f"holdfast scale {name} 2")
     count = None if workers in ("max", "auto") else int(workers)
-    with opened(cluster) as found:
-        service = _service_of(found, name)
+    with client_of(cluster) as client:
+        service = acting.service_of(client.found, name)
         if service:
             from holdfast.cli import services
 
-            services.scaled(found, service, count)
+            services.scaled(client, service, count)
             return
-        found.job(name)
-        found.plane.scale(name, count)
-        absence.warn(absence.warnings(found, services=False))
+        client.job(name).scale(count)
+        absence.warn(absence.warnings(client.found, services=False))
     many = "as many workers as its file allows" if count is None else times.many(count, "worker")
     _done(f"{name} is to have {many}", f"holdfast jobs {name}")
 
@@ -98,10 +96,8 @@ def set_(
     from holdfast.cli.submit import pairs
 
     changed = pairs(settings, f"holdfast set {name} lr=0.01")
-    with opened(cluster) as found:
-        found.job(name)
-        for key, value in changed.items():
-            found.plane.change_setting(name, key, value, at_step)
+    with client_of(cluster) as client:
+        client.job(name).set(changed, at_step=at_step)
     shown = ", ".join(f"{key}={value}" for key, value in changed.items())
     when = f"for step {at_step:,}" if at_step else "for the next step"
     check = f"`holdfast jobs {name}` says whether anything takes it"
@@ -110,42 +106,18 @@ def set_(
 
 def checkpoint(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:
     """Ask for a checkpoint as soon as can be."""
-    from holdfast.cli import following
-    from holdfast.wire.causes import cause_of
-
-    with opened(cluster) as found:
-        before = found.job(name)
-        if not before.placements and not before.status.phase.final:
-            raise Refused(
-                f"{name} has no workers now, so there is nothing to save",
-                why=f"it is {before.status.phase.value}: {listing.one_line(before.status.reason)}",
-                fix=f"holdfast why {name}",
-            )
-        found.plane.ask_checkpoint(name)
-        if not wait:
-            _done(f"{name} makes a checkpoint", f"holdfast checkpoints {name}")
-            return
-
-        def committed(job: Job) -> bool:
-            if job.status.phase.final and job.committed_step <= before.committed_step:
-                raise Refused(
-                    f"{name} {job.status.phase.value} before it was made",
-                    why=cause_of(job.status.reason).line,
-                    fix=f"holdfast why {name}",
-                )
-            return not job.checkpoint_asked and len(job.checkpoints) > 0
-
-        after = following.until(found, name, committed, "the checkpoint", _WAIT_S)
+    with client_of(cluster) as client:
+        after = client.job(name).checkpoint(wait=wait, progress=absence.Lines())
+    if not wait:
+        _done(f"{name} makes a checkpoint", f"holdfast checkpoints {name}")
+        return
     _done(f"step {after.committed_step:,} of {name} is committed", f"holdfast checkpoints {name}")
 
 
 def pause(name: JobArgument, wait: WaitOption = False, cluster: ClusterOption = None) -> None:
     """Save a checkpoint and end its workers; its room is free until `holdfast resume`."""
-    from holdfast.control.facts import Intent
-
-    with opened(cluster) as found:
-        _intend(found, name, Intent.PAUSE)
-        done = _until_phase(found, name, "paused") if wait else None
+    with client_of(cluster) as client:
+        done = client.job(name).pause(wait=wait, progress=absence.Lines())
     if done is None:
         _done(f"{name} pauses after a checkpoint", f"holdfast resume {name}")
     else:
@@ -163,14 +135,8 @@ def resume(
     cluster: ClusterOption = None,
 ) -> None:
     """Let a paused job go on from its last checkpoint."""
-    from holdfast.control.facts import Intent
-
-    with opened(cluster) as found:
-        if from_scratch:
-            check_no_service(found, name)
-            found.plane.begin_from_scratch(name)
-        else:
-            _intend(found, name, Intent.RUN)
+    with client_of(cluster) as client:
+        client.job(name).resume(from_scratch=from_scratch)
     _done(f"{name} goes on as soon as there is room", f"holdfast why {name}")
 
 
@@ -181,11 +147,8 @@ def stop(
     cluster: ClusterOption = None,
 ) -> None:
     """End a job for good, after a last checkpoint."""
-    from holdfast.control.facts import Intent
-
-    with opened(cluster) as found:
-        _intend(found, name, Intent.STOP_NOW if now else Intent.STOP)
-        done = _until_phase(found, name, "stopped") if wait else None
+    with client_of(cluster) as client:
+        done = client.job(name).cancel(now=now, wait=wait, progress=absence.Lines())
     if done is None:
         how = "stops now" if now else "stops after a last checkpoint"
         _done(f"{name} {how}", f"holdfast jobs {name}")
@@ -203,61 +166,14 @@ def remove(
     cluster: ClusterOption = None,
 ) -> None:
     """Forget jobs that have ended: their history, their checkpoints. Their names are free again."""
-    with opened(cluster) as found:
+    with client_of(cluster) as client:
         for name in names:
-            check_no_service(found, name)
-            found.job(name)
-            found.plane.remove(name)
+            client.job(name).remove()
             _done(f"{name} is removed")
 
 
-def _service_of(found: Opened, name: str) -> str:
-    """The service that `SERVICE` or its job's name names; empty: it is a job like any other."""
-    from holdfast.cli import serving
-    from holdfast.serve.records import job_name
-
-    known = serving.services_of(found).services()
-    if name in known and name not in found.plane.jobs():
-        return name
-    return next((each for each in known if job_name(each) == name), "")
-
-
-def check_no_service(found: Opened, name: str) -> None:
-    """A service's job is its conductor's: people change the service."""
-    service = _service_of(found, name)
-    if service:
-        raise Refused(
-            f"{name} is what serves {service}",
-            why="its replicas are started and ended with the service",
-            fix=f"holdfast unserve {service}   or fewer replicas: holdfast scale {service} 1",
-        )
-
-
-def _intend(found: Opened, name: str, intent: Intent) -> None:
-    check_no_service(found, name)
-    found.job(name)
-    found.plane.set_intent(name, intent)
-
-
-def _at(job: Job) -> str:
+def _at(job: facts.Job) -> str:
     return f"; step {job.committed_step:,} is committed" if job.checkpoints else ""
-
-
-def _until_phase(found: Opened, name: str, phase: str) -> Job:
-    from holdfast.cli import following
-    from holdfast.wire.causes import cause_of
-
-    def reached(job: Job) -> bool:
-        status = job.status
-        if status.phase.final and status.phase.value != phase:
-            raise Refused(
-                f"{name} has {status.phase.value} meanwhile",
-                why=cause_of(status.reason).line,
-                fix=f"holdfast why {name}",
-            )
-        return status.phase.value == phase and not job.placements
-
-    return following.until(found, name, reached, f"{name} is {phase}", _WAIT_S)
 
 
 def _done(what: str, next_: str = "") -> None:

@@ -6,15 +6,17 @@ rest is shown; with `--follow` its lines come when it is back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import listing
-from holdfast.cli.opening import ClusterOption, JobArgument, Opened, opened
+from holdfast.cli.opening import ClusterOption, JobArgument, client_of
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.client import Job as JobHandle
     from holdfast.control.facts import Job
 
 EXAMPLES = """[bold]Examples[/]
@@ -30,9 +32,6 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast logs digits -f[/]                  the replicas of a service
 """
 
-# Clocks of machines differ: logs so much older than the job may still be its own.
-_CLOCKS_S: Final = 60.0
-
 
 def logs(
     name: JobArgument,
@@ -44,34 +43,39 @@ def logs(
     cluster: ClusterOption = None,
 ) -> None:
     """Show what a job's workers wrote, on any machine; also of those that have ended."""
-    from holdfast.agent.log_files import ERR, OUT, Query
     from holdfast.cli import logstream
 
     count = _count(lines or "100")
-    outputs = (OUT,) if stdout and not stderr else (ERR,) if stderr and not stdout else (OUT, ERR)
-    with opened(cluster, reads=True) as found:
-        follow = follow and not found.down
-        job = _job(found, name)
-        name = job.name
-        query = Query(name, worker, outputs, count, job.submitted_s - _CLOCKS_S)
+    both = stdout == stderr
+    with client_of(cluster, reads=True) as client:
+        follow = follow and not client.down
+        handle = _job(client, name)
+        job = handle.facts()
         # One worker of one: nobody needs to be told which.
         alone = worker is not None or job.spec.workers_max == 1
-        printer = logstream.Printer(prefix=not alone)
+        printer = logstream.Printer(prefix=not alone, live=follow)
+        written = handle.logs(
+            follow=follow,
+            worker=worker,
+            lines=count,
+            stdout=stdout or both,
+            stderr=stderr or both,
+        )
         try:
-            logstream.show(found, job, query, printer, follow=follow)
+            printer.show(written)
         except KeyboardInterrupt:
-            listing.note(f"\n{name} goes on" if not job.status.phase.final else "")
+            listing.note(f"\n{job.name} goes on" if not job.status.phase.final else "")
             raise
     if not printer.lines:
         listing.note(_nothing(job, worker))
 
 
-def _job(found: Opened, name: str) -> Job:
+def _job(client: Client, name: str) -> JobHandle:
     """The job; of a service, the one of its replicas."""
     from holdfast.cli.service_why import is_service
     from holdfast.serve.records import job_name
 
-    return found.job(job_name(name) if is_service(found, name) else name)
+    return client.job(job_name(name) if is_service(client.found, name) else name)
 
 
 def _count(lines: str) -> int | None:

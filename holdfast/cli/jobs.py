@@ -9,14 +9,13 @@ import typer
 
 from holdfast.cli import completing, listing, output, phrases, times
 from holdfast.cli.given import given_settings
-from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, opened
+from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, client_of
+from holdfast.client.job_status import Working, step_of, wants, workers_in
 from holdfast.wire.reports import SETTING_METRIC
 
 if TYPE_CHECKING:
     from holdfast.control.facts import Job
-    from holdfast.control.observing import NodeSeen
     from holdfast.control.spec import JobSpec
-    from holdfast.wire.reports import WorkerFacts
 
 # A job that ended is shown for so long without being asked for.
 RECENT_S = 24 * 3_600.0
@@ -46,7 +45,8 @@ def jobs(
     if name is not None:
         job(name, cluster, as_json)
         return
-    with opened(cluster, reads=True) as found:
+    with client_of(cluster, reads=True) as client:
+        found = client.found
         known = found.plane.jobs()
         living = any(not each.status.phase.final for each in known.values())
         seen, trouble = found.seen() if living else ([], "")
@@ -75,9 +75,9 @@ def jobs(
 
 def job(name: JobArgument, cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     """Everything about one job."""
-    with opened(cluster, reads=True) as found:
-        wanted = found.job(name)
-        seen, trouble = ([], "") if wanted.status.phase.final else found.seen()
+    with client_of(cluster, reads=True) as client:
+        wanted = client.job(name).facts()
+        seen, trouble = ([], "") if wanted.status.phase.final else client.found.seen()
     working = workers_in(seen, name)
     if as_json:
         output.show_json(document(wanted, working) | {"workers": _worker_rows(wanted, working)})
@@ -123,33 +123,7 @@ def _addresses(found: dict[str, str]) -> str:
     return ", ".join(f"{name} {address}" for name, address in sorted(found.items())) or "-"
 
 
-def workers_in(seen: list[NodeSeen], name: str) -> dict[int, tuple[str, WorkerFacts]]:
-    """What agents say of a job's workers, by number: the node and the facts."""
-    return {
-        worker.worker: (node.node, worker)
-        for node in seen
-        if node.facts is not None
-        for worker in node.facts.workers
-        if worker.job == name
-    }
-
-
-def step_of(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> int | None:
-    """The most advanced step that is known: of a worker, or committed."""
-    steps = [facts.step for _, facts in working.values() if facts.step is not None]
-    if wanted.checkpoints:
-        steps.append(wanted.committed_step)
-    return max(steps, default=None)
-
-
-def wants(wanted: Job) -> int:
-    """How many workers it would have if there were room."""
-    if wanted.status.phase.final or not wanted.wants_workers:
-        return 0
-    return wanted.workers_wanted or wanted.spec.workers_max
-
-
-def document(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> dict[str, Any]:
+def document(wanted: Job, working: Working) -> dict[str, Any]:
     """A job as JSON."""
     spec = wanted.spec
     return {
@@ -193,9 +167,7 @@ def _order(wanted: Job) -> tuple[bool, float]:
     return wanted.status.phase.final, -wanted.submitted_s
 
 
-def _row(
-    wanted: Job, working: dict[int, tuple[str, WorkerFacts]], now_s: float
-) -> tuple[object, ...]:
+def _row(wanted: Job, working: Working, now_s: float) -> tuple[object, ...]:
     from holdfast.wire.causes import cause_of
 
     status = wanted.status
@@ -218,7 +190,7 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "-"
 
 
-def _facts(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[tuple[str, object]]:
+def _facts(wanted: Job, working: Working) -> list[tuple[str, object]]:
     from holdfast.control import units
     from holdfast.control.rooms import room_of
     from holdfast.control.sentences import amount
@@ -310,7 +282,7 @@ def _view(wanted: Job) -> str:
     return f"{view.number}, of {times.many(len(view.lanes), 'worker')}"
 
 
-def _slowest(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> str:
+def _slowest(wanted: Job, working: Working) -> str:
     from holdfast.control import pace
 
     told = {worker: facts for worker, (_, facts) in working.items()}
@@ -318,7 +290,7 @@ def _slowest(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> str:
     return "" if slow is None else f"worker {slow.worker}, {slow.text}"
 
 
-def _worker_rows(wanted: Job, working: dict[int, tuple[str, WorkerFacts]]) -> list[dict[str, Any]]:
+def _worker_rows(wanted: Job, working: Working) -> list[dict[str, Any]]:
     lanes = wanted.view.lanes if wanted.view else {}
     rows = []
     for placement in wanted.placements:

@@ -16,6 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import output
+from holdfast.client.texts import one_line
+
+__all__ = ["PHASES", "facts", "fitting", "note", "one_line", "own_paths", "phase", "show"]
 
 # Without a terminal: wider than any line that we write.
 _WIDE: Final = 4_000
@@ -42,11 +45,6 @@ PHASES: Final = {
 def phase(name: str) -> Text:
     """A phase in its colour."""
     return Text(name, style=PHASES.get(name.strip(), ""))
-
-
-def one_line(words: str) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in words.splitlines() if line.strip()), "")
 
 
 def own_paths(words: str) -> str:

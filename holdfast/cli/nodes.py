@@ -84,7 +84,7 @@ def drain(
         _check_known(found, name)
         found.plane.drain_node(name)
         held = _held(found, name)
-        waiting = absence.Waiting(found, absence.COORDINATOR)
+        waiting = absence.Waiting(found, absence.COORDINATOR, progress=absence.Lines())
         while wait and held:
             waiting.look(f"{', '.join(sorted(held))} to leave {name}")
             time.sleep(_LOOK_S)
@@ -108,7 +108,7 @@ def undrain(name: NodeArgument, cluster: ClusterOption = None) -> None:
 
 def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
     """Every machine that is here, is drained, or still holds workers; and what is not known."""
-    members = members_of(found)
+    members = found.members()
     draining = found.plane.draining_nodes()
     used: dict[str, Resources] = {}
     jobs: dict[str, set[str]] = {}
@@ -141,14 +141,6 @@ def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
             }
         )
     return rows, trouble
-
-
-def members_of(found: Opened) -> dict[str, MemberInfo]:
-    """Agents whose session is alive."""
-    from holdfast.coordination import Membership
-    from holdfast.wire import rpc
-
-    return dict(Membership(found.session, rpc.NODES_PATH).members())
 
 
 def _state(
@@ -193,7 +185,7 @@ def _held(found: Opened, node: str) -> dict[str, int]:
 
 def _check_known(found: Opened, name: str) -> None:
     """`Missing`, with the nearest name, unless it is or was a machine here."""
-    known = {*members_of(found), *found.plane.draining_nodes()}
+    known = {*found.members(), *found.plane.draining_nodes()}
     known |= {each.node for job in found.plane.jobs().values() for each in job.placements}
     if name not in known:
         raise missing("machine", name, known, "holdfast nodes")

@@ -11,7 +11,7 @@ import typer
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.cli.run_plan import Wanted
+    from holdfast.client.scripts import Wanted
     from holdfast.launch.local import Room
 
 EXAMPLES = """[bold]Examples[/]
@@ -122,30 +122,31 @@ def run(
     Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
     """
     from holdfast.agent.devices import gpu_names
-    from holdfast.cli import run_devices, run_plan, script_words
+    from holdfast.cli import run_devices, run_plan
+    from holdfast.client import script_words, scripts
 
     path = _script(script)
-    run_plan.check_counts(workers, lanes)
+    scripts.check_counts(workers, lanes)
     source = path.read_bytes().decode(errors="replace")
     own = script_words.lanes_in(source)
     names = () if gpu == 0 else gpu_names()
     lanes_most = lanes or (own.count if own else None)
     devices = run_devices.choose(names, workers=workers, lanes=lanes_most, gpu=gpu, share=gpu_share)
-    wanted = run_plan.Wanted(
+    wanted = scripts.Wanted(
         path,
         tuple(arguments or ()),
-        run_plan.checked_name(name) if name is not None else run_plan.name_of(path),
+        scripts.checked_name(name) if name is not None else scripts.name_of(path),
         devices.workers,
         lanes,
         run_plan.settings_from(settings or []),
-        None if checkpoint_every is None else run_plan.checkpoint_of(checkpoint_every),
-        run_plan.resources_of(cpu, memory, devices.gpu, disk),
+        None if checkpoint_every is None else scripts.checkpoint_of(checkpoint_every),
+        scripts.resources_of(cpu, memory, devices.gpu, disk),
         fresh,
-        None if mode is None else run_plan.mode_of(mode),
+        None if mode is None else scripts.mode_of(mode),
         workers_said=workers is not None,
         script_lanes=own,
     )
-    run_plan.lanes_of(wanted)  # a wrong number is told before anything is started
+    scripts.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
     room = replace(room, gpu_share=devices.share)
     notes = [devices.said, *([shared] if shared else [])]
@@ -178,7 +179,7 @@ def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
     `--` was meant for it."""
     import sys
 
-    from holdfast.cli import script_words
+    from holdfast.client import script_words
 
     words = sys.argv
     behind = len(words) - words.index("--") - 1 if "--" in words else 0

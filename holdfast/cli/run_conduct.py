@@ -15,17 +15,19 @@ from types import FrameType
 from typing import Final
 
 from holdfast.cli import run_plan
-from holdfast.cli.papers import papers_of
 from holdfast.cli.run_ending import Countdown, being_written, countdown_text
 from holdfast.cli.run_look import Looking, Seen
 from holdfast.cli.run_output import Output
 from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
-from holdfast.cli.run_plan import Act, Choice, Wanted
+from holdfast.cli.run_plan import Act, Choice
 from holdfast.cli.run_results import Results, drafts_of, given_folder, results_of
 from holdfast.cli.run_stage import Stage
 from holdfast.cli.run_story import Event, Settling, told
 from holdfast.cli.run_summary import Summary, next_after
 from holdfast.cli.run_voices import Json, Plain, Screen
+from holdfast.client import scripts
+from holdfast.client.papers import papers_of
+from holdfast.client.scripts import Wanted
 from holdfast.control.facts import Intent, Job, Phase
 from holdfast.control.observing import Observation
 from holdfast.control.plane import ControlPlane
@@ -132,7 +134,7 @@ class Conductor:
         if choice.act is Act.GO_ON:
             self._go_on(plane, choice)
         else:
-            plane.submit(run_plan.spec_of(wanted, bundle, choice.lanes))
+            plane.submit(scripts.spec_of(wanted, bundle, choice.lanes))
         job = plane.job(wanted.name)
         plane.scale(wanted.name, min(wanted.workers, job.spec.workers_max))
         return plane.job(wanted.name)

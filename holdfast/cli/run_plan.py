@@ -11,43 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
-from holdfast.cli.script_words import ScriptLanes
-from holdfast.cli.times import many
-from holdfast.control import units
+from holdfast.client.scripts import Wanted, lanes_of, lanes_said
 from holdfast.control.facts import Intent, Job, Phase
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX, RUN_CHECKPOINT_S
 
-_ONE_CORE: Final = Resources(cpu=1.0)
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-_STEPS: Final = re.compile(r"([1-9][0-9]{0,11}) ?(?:steps?)", re.ASCII)
 _SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The command's options, checked. `lanes`, `checkpoint`, `mode` None: not said."""
-
-    script: Path
-    arguments: tuple[str, ...]
-    name: str
-    workers: int
-    lanes: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    checkpoint: CheckpointPolicy | None = None
-    resources: Resources = _ONE_CORE
-    fresh: bool = False
-    mode: Mode | None = None
-    workers_said: bool = True  # or as many as there are devices: then fewer will do
-    script_lanes: ScriptLanes | None = None  # what the script says itself
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        return ("python", self.script.name, *self.arguments)
 
 
 class Act(Enum):
@@ -125,75 +95,6 @@ def in_the_way(others: Mapping[str, Job]) -> list[str]:
     )
 
 
-def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:
-    """The job. It may have as many workers as it has lanes; how many it is to have is said by
-    scaling it, so that another run of it may have more or fewer."""
-    return JobSpec(
-        wanted.name,
-        wanted.command,
-        bundle=bundle,
-        lanes=lanes,
-        workers_min=1,
-        workers_max=lanes,
-        resources=wanted.resources,
-        mode=wanted.mode or Mode.SYNC,
-        checkpoint=wanted.checkpoint or CheckpointPolicy(every_s=RUN_CHECKPOINT_S),
-        settings=dict(wanted.settings),
-    )
-
-
-def lanes_of(wanted: Wanted) -> int:
-    """As the command says, or the script; otherwise the smallest power of two that gives each
-    worker a lane."""
-    script = wanted.script_lanes
-    lanes = wanted.lanes or (script.count if script else None)
-    if lanes is None:
-        return 1 << (wanted.workers - 1).bit_length()
-    if lanes > JOB_LANES_MAX:  # of the script: what the command says was looked at before
-        why = f"{_place(wanted)} says so, and a job has at most {JOB_LANES_MAX:,}"
-        raise Usage(f"{lanes:,} lanes are too many", why=why, fix="say fewer there, or by --lanes")
-    if lanes < wanted.workers:
-        said = script is not None and wanted.lanes is None
-        why = f", and {_place(wanted)} says {lanes}" if said else ""
-        fewer = f"--workers {lanes}; or, for other bits, " if said else ""
-        raise Usage(
-            f"{wanted.workers} workers cannot share {many(lanes, 'lane')}",
-            why=f"a worker needs a lane at least{why}",
-            fix=f"{fewer}--lanes {wanted.workers}, or more",
-        )
-    return lanes
-
-
-def lanes_said(wanted: Wanted) -> tuple[str, ...]:
-    """Who says how many lanes there are, in a sentence: the result depends on their number. Nothing
-    where it is as if nobody had said anything."""
-    lanes, script = many(lanes_of(wanted), "lane"), wanted.script_lanes
-    if wanted.lanes is not None:
-        if script is None or script.count in (None, wanted.lanes):
-            return ()
-        return (
-            f"{lanes}, said by --lanes; {_place(wanted)} says {script.count}: other lanes give"
-            " other bits",
-        )
-    if script is not None and script.count is not None:
-        return (f"{lanes}, said by {_place(wanted)}",)
-    if script is not None:
-        unknown = f"what {_place(wanted)} says is only known when it runs"
-        return (f"{lanes}, for {many(wanted.workers, 'worker')}: {unknown}; --lanes says it",)
-    if wanted.workers == 1:
-        return ()
-    return (
-        f"{lanes}, for {many(wanted.workers, 'worker')}; the result depends on the lanes: --lanes"
-        f" {lanes_of(wanted)} keeps it with any number of workers",
-    )
-
-
-def _place(wanted: Wanted) -> str:
-    """`train.py:12`."""
-    assert wanted.script_lanes is not None
-    return f"{wanted.script.name}:{wanted.script_lanes.line}"
-
-
 def settings_of(job: Job) -> dict[str, str]:
     """The settings as they are, or will be: the spec's, then those changed at run time."""
     return {**job.spec.settings, **{each.name: each.value for each in job.settings}}
@@ -255,38 +156,6 @@ def _from(job: Job) -> str:
 # --- words of the command line ------------------------------------------------------------------
 
 
-def name_of(script: Path) -> str:
-    """A job's name from its script's: what cannot be in a name becomes a dash."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).strip("._-")
-    return plain[:JOB_NAME_CHARACTERS_MAX] or "job"
-
-
-def checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > JOB_NAME_CHARACTERS_MAX:
-        raise Usage(
-            f"{name[:80]!r} cannot be the name of a job",
-            why=f"a name has at most {JOB_NAME_CHARACTERS_MAX} letters, digits, '.', '_' and '-'",
-            fix="choose another --name",
-        )
-    return name
-
-
-def checkpoint_of(text: str) -> CheckpointPolicy:
-    """`30s`, `5m`, `100steps` or `never`."""
-    if text == "never":
-        return CheckpointPolicy(every_s=None)
-    steps = _STEPS.fullmatch(text.strip())
-    if steps is not None:
-        return CheckpointPolicy(every_steps=int(steps[1]), every_s=None)
-    seconds = units.seconds_of(text)
-    if seconds is None or seconds <= 0:
-        raise Usage(
-            f"--checkpoint-every {text!r} is neither a time nor a number of steps",
-            fix="for example --checkpoint-every 30s, 5m, 100steps or never",
-        )
-    return CheckpointPolicy(every_s=seconds)
-
-
 def settings_from(pairs: list[str]) -> dict[str, str]:
     """`lr=0.1` and the like."""
     found: dict[str, str] = {}
@@ -296,36 +165,3 @@ def settings_from(pairs: list[str]) -> dict[str, str]:
             raise Usage(f"--set {pair!r} is not NAME=VALUE", fix="for example --set lr=0.1")
         found[name] = value
     return found
-
-
-def mode_of(text: str) -> Mode:
-    """A way to train; serving has commands of its own."""
-    known = [mode.value for mode in (Mode.SYNC, Mode.LOCAL, Mode.ASYNC)]
-    if text not in known:
-        raise Usage(
-            f"--mode {text!r} is not {', '.join(known[:-1])} or {known[-1]}", fix="--mode sync"
-        )
-    return Mode(text)
-
-
-def check_counts(workers: int | None, lanes: int | None) -> None:
-    for what, count in (("--workers", workers), ("--lanes", lanes)):
-        if count is not None and not 1 <= count <= JOB_LANES_MAX:
-            raise Usage(f"{what} {count} is not from 1 to {JOB_LANES_MAX}", fix=f"{what} 4")
-
-
-def resources_of(
-    cpu: float | None, memory: str | None, gpu: int, disk: str | None = None
-) -> Resources:
-    """What each worker needs: a core, if nothing is said."""
-    if cpu is not None and not (0 < cpu <= 4_096):
-        raise Usage(f"--cpu {cpu:g} is not a number of cores", fix="for example --cpu 2 or 0.5")
-    if not 0 <= gpu <= 1_024:
-        raise Usage(f"--gpu {gpu} is not a number of GPUs", fix="--gpu 1")
-    sizes = []
-    for option, text in (("--memory", memory), ("--disk", disk)):
-        size = units.bytes_of(text) if text is not None else 0
-        if size is None:
-            raise Usage(f"{option} {text!r} is not {units.SIZE_EXAMPLE}", fix=f"{option} 4GiB")
-        sizes.append(size)
-    return Resources(1.0 if cpu is None else round(cpu, 3), sizes[0], gpu, sizes[1])

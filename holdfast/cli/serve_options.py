@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -122,12 +121,3 @@ Gateways = Annotated[
 ]
 Region = Annotated[str, typer.Option(help="The region of a gateway started now.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once.")]
-
-
-@dataclass(frozen=True)
-class Front:
-    """The gateway that is asked for: where, in which region, and how many share the address."""
-
-    gateway: str | None
-    region: str
-    together: int | None

@@ -3,101 +3,43 @@ command that works there."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import shlex
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import listing, output, serving
+from holdfast.cli import listing, output
 from holdfast.cli.opening import Opened
-from holdfast.wire.errors import HoldfastError, TimedOut
-from holdfast.wire.limits import SERVE_LOOK_S
+from holdfast.client.sight import Sight, arms_of
+from holdfast.wire.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.cli.serve_options import Front
+    from holdfast.client import Client, Service
+    from holdfast.client.serving import Ended
     from holdfast.models.records import TensorSpec, Version
 
 # A body that is longer than this goes into a file, and the command names it.
 _BODY_CHARACTERS_MAX: Final = 200
-_PROBE_S: Final = 5.0
 
 
-def processes(found: Opened, front: Front, show: Callable[[str], None]) -> dict[str, str]:
-    """A conductor and a gateway, started if the cluster has none; the gateways' addresses."""
-    from holdfast.launch import serving as launching
-
-    return launching.ensure(
-        found.cluster,
-        found.session,
-        listen=front.gateway,
-        region=front.region,
-        together=front.together,
-        look=lambda what: show(f"waiting for {what}"),
-    )
-
-
-def end_processes(found: Opened) -> str:
-    """End what `processes` had started here, if nothing is served any more; in words what has
-    ended, or nothing."""
-    from holdfast.launch import serving as launching
-
-    services = serving.services_of(found)
-    with output.err().status("nothing is served: the gateway ends") as shown:
-        stopped = launching.end(
-            found.cluster,
-            found.session,
-            lambda: bool(services.services()),
-            lambda what: shown.update(f"waiting for {what}"),
-        )
-    if not stopped:
+def ended_words(ended: Ended) -> str:
+    """What was started here for serving and has ended, in words; nothing, if nothing has."""
+    if not ended.names:
         return ""
-    for name, one in sorted(services.gateways().items()):
-        listing.note(f"the gateway {name} at {one.address} goes on: it was not started here so")
-    named = ", ".join(one.name for one in stopped)
+    for name, address in (ended.left or {}).items():
+        listing.note(f"the gateway {name} at {address} goes on: it was not started here so")
+    named = ", ".join(ended.names)
     return f"nothing is served any more: {named} ended; holdfast serve starts them again"
-
-
-def until_answered(addresses: Mapping[str, str], name: str, timeout_s: float) -> None:
-    """Wait until a gateway answers for the service: 200, or 401 where a key is asked for."""
-    deadline_s = time.monotonic() + timeout_s
-    address = _url(addresses)
-    said = "nothing"
-    while time.monotonic() < deadline_s:
-        try:
-            status = _ask(address, f"/v2/models/{name}/ready")
-        except (OSError, http.client.HTTPException) as error:
-            said = str(error)
-        else:
-            if status in (200, 401):
-                return
-            said = f"status {status}"
-        time.sleep(SERVE_LOOK_S)
-    raise TimedOut(
-        f"the gateway at {address} does not answer for {name}",
-        why=f"it said {said}",
-        fix="see its log: holdfast status shows where",
-    )
-
-
-def _ask(address: str, path: str) -> int:
-    connection = serving.connection_to(address, _PROBE_S)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 @dataclass(frozen=True)
 class Told:
     """What the command says when it is done. `key`: a new API key."""
 
-    sight: serving.Sight
+    sight: Sight
     addresses: Mapping[str, str]
     key: str
     curl: str
@@ -125,7 +67,7 @@ class Told:
     def show(self, *, waited: bool) -> None:
         service, name = self.sight.service, self.sight.name
         if waited:
-            version = serving.arms_of(self.sight.course)
+            version = arms_of(self.sight.course)
             what = f"{service.model} version {version} is served by {len(self.sight.replicas)}"
             output.out().print(f"{what} replica{'s' * (len(self.sight.replicas) != 1)}")
         else:
@@ -148,17 +90,18 @@ class Told:
         )
 
 
-def told(found: Opened, name: str, addresses: Mapping[str, str], key: str) -> Told:
+def told(client: Client, service: Service) -> Told:
     """What there is to tell now."""
-    sight = serving.look(found, name)
-    return Told(sight, addresses, key, _curl(found, sight, addresses, key))
+    assert service.served is not None, "it was just served"
+    sight, addresses, key = service.sight(), service.served.addresses, service.key
+    return Told(sight, addresses, key, _curl(client.found, sight, addresses, key))
 
 
 def _url(addresses: Mapping[str, str]) -> str:
     return next(iter(addresses.values()))
 
 
-def _curl(found: Opened, sight: serving.Sight, addresses: Mapping[str, str], key: str) -> str:
+def _curl(found: Opened, sight: Sight, addresses: Mapping[str, str], key: str) -> str:
     """A command that works: a body that fits, the key if it is known."""
     body = json.dumps(_body(found, sight))
     if len(body) > _BODY_CHARACTERS_MAX:
@@ -175,7 +118,7 @@ def _curl(found: Opened, sight: serving.Sight, addresses: Mapping[str, str], key
 # --- a body that fits -----------------------------------------------------------------------------
 
 
-def _body(found: Opened, sight: serving.Sight) -> dict[str, Any]:
+def _body(found: Opened, sight: Sight) -> dict[str, Any]:
     """The first row of the version's own example, else zeros."""
     from holdfast.models.catalogue import Catalogue
 

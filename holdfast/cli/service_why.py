@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, serving, times
+from holdfast.cli import absence, listing, output, times
 from holdfast.cli import why as telling
+from holdfast.client.sight import Sight, arms_of
 from holdfast.wire.errors import Missing
 
 if TYPE_CHECKING:
     from holdfast.cli.opening import Opened
+    from holdfast.client import Client
 
 
 def is_service(found: Opened, name: str) -> bool:
@@ -19,13 +21,13 @@ def is_service(found: Opened, name: str) -> bool:
     try:
         found.plane.job(name)
     except Missing:
-        return name in serving.services_of(found).services()
+        return name in found.services().services()
     return False
 
 
-def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) -> None:
-    services = serving.services_of(found)
-    entries = services.history(name)
+def why(client: Client, name: str, count: int, *, follow: bool, as_json: bool) -> None:
+    service = client.service(name)
+    entries = service.history()
     if as_json:
         from holdfast.cli.services import document
 
@@ -33,25 +35,25 @@ def why(found: Opened, name: str, count: int, *, follow: bool, as_json: bool) ->
             {"at_s": each.at_s, "term": each.term, "what": each.what, "reason": each.reason}
             for each in entries[-count:]
         ]
-        now = document(serving.look(found, name))
+        now = document(service.sight())
         output.show_json({"service": name, "history": told, "now": now})
         return
     telling.show_last(telling.told(entries, every=True), count, name)
     if follow:
-        telling.followed(name, entries, lambda: services.history(name), lambda: False)
-        entries = services.history(name)
-    _now(serving.look(found, name), entries[-1].reason if entries else "")
-    absence.warn(absence.warnings(found, services=True))
+        telling.followed(name, entries, service.history, lambda: False)
+        entries = service.history()
+    _now(service.sight(), entries[-1].reason if entries else "")
+    absence.warn(absence.warnings(client.found, services=True))
 
 
-def _now(sight: serving.Sight, told: str) -> None:
+def _now(sight: Sight, told: str) -> None:
     """How it is now. `told`: the end of its story, which is not said again."""
     course = sight.course
     stage = course.stage.value if course else "nothing is decided yet"
     since = f" since {times.clock(course.since_s)} ({times.ago(course.since_s)})" if course else ""
     console = output.out()
     console.print(Text("now       ", style="bold").append(f"{stage}{since}"))
-    rows = [f"requests go to version {serving.arms_of(course)}"] if course and course.arms else []
+    rows = [f"requests go to version {arms_of(course)}"] if course and course.arms else []
     progress = sight.progress()
     rows.append(progress.removesuffix(f"; {listing.one_line(told)}") if told else progress)
     rows.append(sight.outlook())

@@ -3,18 +3,18 @@ changes."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from holdfast.cli import absence, completing, listing, output, service_settings, serving, times
-from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.cli.opening import ClusterOption, JsonOption, client_of
+from holdfast.client.sight import Sight, arms_of
 from holdfast.wire import documents
-from holdfast.wire.errors import Missing, TimedOut, Usage
-from holdfast.wire.limits import SERVE_LOOK_S, SERVE_WAIT_S, UNSERVE_WAIT_S
+from holdfast.wire.errors import Missing, Usage
 
 if TYPE_CHECKING:
+    from holdfast.client import Client
     from holdfast.serve.records import Replica
 
 SERVICES_EXAMPLES = """[bold]Examples[/]
@@ -84,11 +84,11 @@ def services(
     as_json: JsonOption = False,
 ) -> None:
     """List what is served: stage, version and share of each arm, replicas, and why."""
-    with opened(cluster) as found:
-        if name is not None:
-            serving.service_in(found, name)
-        names = [name] if name is not None else sorted(serving.services_of(found).services())
-        seen = [serving.look(found, each) for each in names]
+    with client_of(cluster) as client:
+        found = client.found
+        known = client.services() if name is None else {name: client.service(name)}
+        names = list(known)
+        seen = [each.sight() for each in known.values()]
         nobody = absence.absent(found, absence.CONDUCTOR) if names else None
         missing = absence.warnings(found, services=bool(names))
     if as_json:
@@ -122,18 +122,18 @@ def rollout(
 ) -> None:
     """Roll a version out: load it beside the old one, shift the requests step by step, and take it
     back by itself if it does worse."""
-    with opened(cluster) as found:
-        serving.service_in(found, name)
-        wanted = serving.services_of(found).rollout(name, target)
+    with client_of(cluster) as client:
+        service = client.service(name)
+        wanted = service.rollout(target)
         if watch:
             with serving.progress(name) as show:
-                sight = serving.until_settled(found, name, SERVE_WAIT_S, show)
+                service.wait_settled(progress=show)
             serving.done(
-                f"{name} serves version {serving.arms_of(sight.course)}",
+                f"{name} serves version {arms_of(service.sight().course)}",
                 f"holdfast services {name}   and back: holdfast rollback {name}",
             )
             return
-        sight = serving.look(found, name)
+        sight = service.sight()
     version = f" (version {sight.wanted})" if wanted.target != str(sight.wanted) else ""
     serving.done(
         f"{name} goes to {wanted.model}@{wanted.target}{version}",
@@ -143,13 +143,14 @@ def rollout(
 
 def rollback(name: ServiceArgument, cluster: ClusterOption = None) -> None:
     """Go back to the version before, at once. It holds until the next `holdfast rollout`."""
-    with opened(cluster) as found:
-        serving.service_in(found, name)
-        after = serving.services_of(found).rollback(name)
+    with client_of(cluster) as client:
+        service = client.service(name)
+        after = service.rollback()
         with serving.progress(name) as show:
-            sight = serving.until_settled(found, name, SERVE_WAIT_S, show)
+            service.wait_settled(progress=show)
+        sight = service.sight()
     serving.done(
-        f"{name} serves version {serving.arms_of(sight.course)} again, and stays with it",
+        f"{name} serves version {arms_of(sight.course)} again, and stays with it",
         f"holdfast rollout {name}   goes to {after.model}@{after.target}",
     )
 
@@ -164,12 +165,12 @@ def split(
 ) -> None:
     """Serve several versions side by side, by weight: an A/B test. Users stay in their arm."""
     parts = _weights(weights or [])
-    with opened(cluster) as found:
-        serving.service_in(found, name)
-        after = serving.services_of(found).split(name, parts)
+    with client_of(cluster) as client:
+        service = client.service(name)
+        after = service.split(parts)
         if watch:
             with serving.progress(name) as show:
-                serving.until_settled(found, name, SERVE_WAIT_S, show)
+                service.wait_settled(progress=show)
     shares = ", ".join(f"version {n} {part / 100:g} %" for n, part in after.split.items())
     serving.done(
         f"{name}: {shares}" if shares else f"{name} is not split any more",
@@ -183,35 +184,24 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
     With the last service also the gateway and the conductor end that `holdfast serve` had started
     on this machine. The next `holdfast serve` starts them again.
     """
-    from holdfast.cli.serve_output import end_processes
+    from holdfast.cli.serve_output import ended_words
+    from holdfast.client.serving import end_processes
 
-    with opened(cluster) as found:
-        known = serving.services_of(found)
+    with client_of(cluster) as client:
         try:
-            serving.service_in(found, name)
+            service = client.service(name)
         except Missing:
             # One that was interrupted, or was given on another machine, left them.
-            ended = end_processes(found)
-            if not ended:
+            with serving.progress(name) as show:
+                stopped = end_processes(client.found, show)
+            if not stopped.names:
                 raise
-            serving.done(ended)
+            serving.done(ended_words(stopped))
             return
-        deadline_s = time.monotonic() + UNSERVE_WAIT_S
-        waiting = absence.Waiting(found, absence.COORDINATOR)
         with serving.progress(name) as show:
-            while not known.stop(name):
-                show(waiting.look("its replicas leave"))
-                if time.monotonic() >= deadline_s:
-                    raise TimedOut(
-                        f"replicas of {name} are still there",
-                        why=serving.look(found, name).doing,
-                        fix=f"run it again: holdfast unserve {name}",
-                    )
-                time.sleep(SERVE_LOOK_S)
-        known.remove(name)
-        serving.done(f"{name} is not served any more")
-        ended = end_processes(found)
-    if ended:
+            stopped = service.stop(progress=show)
+    serving.done(f"{name} is not served any more")
+    if ended := ended_words(stopped):
         serving.done(ended)
 
 
@@ -224,9 +214,8 @@ def key_add(
     cluster: ClusterOption = None,
 ) -> None:
     """Make a new API key. It is shown once; from now on requests need one."""
-    with opened(cluster) as found:
-        serving.service_in(found, name)
-        made = serving.services_of(found).add_key(name, operator=operator)
+    with client_of(cluster) as client:
+        made = client.service(name).add_key(operator=operator)
     serving.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
 
 
@@ -237,16 +226,15 @@ def key_remove(
     cluster: ClusterOption = None,
 ) -> None:
     """Forget an API key. Without any, requests need none."""
-    with opened(cluster) as found:
-        serving.service_in(found, name)
-        left = serving.services_of(found).remove_key(name, key).keys
+    with client_of(cluster) as client:
+        left = client.service(name).remove_key(key).keys
     serving.done(f"{name} has {times.many(len(left), 'key')} left")
 
 
 # --- showing --------------------------------------------------------------------------------------
 
 
-def document(sight: serving.Sight) -> dict[str, Any]:
+def document(sight: Sight) -> dict[str, Any]:
     """A service as JSON."""
     service, course = sight.service, sight.course
     return {
@@ -294,7 +282,7 @@ def document(sight: serving.Sight) -> dict[str, Any]:
     }
 
 
-def _row(sight: serving.Sight, *, alone: bool) -> tuple[object, ...]:
+def _row(sight: Sight, *, alone: bool) -> tuple[object, ...]:
     service, course = sight.service, sight.course
     why = listing.one_line(course.reason) if course and sight.replicas else sight.doing
     why = f"{_ALONE}; before: {why}" if alone else why
@@ -304,7 +292,7 @@ def _row(sight: serving.Sight, *, alone: bool) -> tuple[object, ...]:
         service.name,
         f"{service.model}@{service.target}",
         _stage(sight, alone=alone) if course else "-",
-        serving.arms_of(course),
+        arms_of(course),
         course.previous if course and course.previous is not None else "-",
         f"{sight.ready(version)}/{wanted}",
         times.ago(course.since_s) if course else "-",
@@ -312,7 +300,7 @@ def _row(sight: serving.Sight, *, alone: bool) -> tuple[object, ...]:
     )
 
 
-def _stage(sight: serving.Sight, *, alone: bool) -> str:
+def _stage(sight: Sight, *, alone: bool) -> str:
     """Where its rollout is, as far as somebody decides about it."""
     if sight.course is None:
         return "nothing is decided yet"
@@ -320,7 +308,7 @@ def _stage(sight: serving.Sight, *, alone: bool) -> str:
     return f"{stage}?" if alone else stage
 
 
-def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
+def _show_one(sight: Sight, *, alone: bool = False) -> None:
     service, course = sight.service, sight.course
     least, most = service.replicas_min, service.replicas_max
     span = f"{least} to {most} by its load" if least != most else f"always {most}"
@@ -332,7 +320,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
             ("model", f"{service.model}@{service.target}"),
             ("pinned", "" if service.pinned is None else f"version {service.pinned}"),
             ("stage", _stage(sight, alone=alone) + (f" ({_ALONE})" if alone else "")),
-            ("version", serving.arms_of(course)),
+            ("version", arms_of(course)),
             ("previous", "" if course is None or course.previous is None else course.previous),
             ("why", course.reason if course else sight.doing),
             ("replicas", f"{len(sight.replicas)} ({span}{count})"),
@@ -355,7 +343,7 @@ def _show_one(sight: serving.Sight, *, alone: bool = False) -> None:
     )
 
 
-def _replica_row(one: Replica, sight: serving.Sight) -> tuple[object, ...]:
+def _replica_row(one: Replica, sight: Sight) -> tuple[object, ...]:
     versions = ", ".join(f"{n} {held.state.value}" for n, held in sorted(one.versions.items()))
     return (
         one.worker,
@@ -368,7 +356,7 @@ def _replica_row(one: Replica, sight: serving.Sight) -> tuple[object, ...]:
     )
 
 
-def _show_gateways(sight: serving.Sight) -> None:
+def _show_gateways(sight: Sight) -> None:
     if not sight.gateways:
         listing.note("no gateway is here: holdfast serve starts one")
         return
@@ -395,11 +383,11 @@ def _weights(words: list[str]) -> dict[int, float]:
     return parts
 
 
-def scaled(found: Opened, name: str, count: int | None) -> None:
+def scaled(client: Client, name: str, count: int | None) -> None:
     """`holdfast scale SERVICE N|auto`."""
-    serving.services_of(found).scale(name, count)
+    client.service(name).scale(count)
     many = (
         "as many replicas as its load asks for" if count is None else times.many(count, "replica")
     )
     serving.done(f"{name} is to have {many}", f"holdfast services {name}")
-    absence.warn(absence.warnings(found, services=True))
+    absence.warn(absence.warnings(client.found, services=True))

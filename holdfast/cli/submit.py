@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import listing, output, times
-from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
-from holdfast.wire.errors import Missing, Refused, Usage
+from holdfast.cli import absence, listing, output, times
+from holdfast.cli.opening import ClusterOption, JsonOption, client_of
+from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.control.bundles import Pinned
-    from holdfast.control.facts import Job
+    from holdfast.client.submitting import Submission
     from holdfast.control.spec import JobSpec
 
 EXAMPLES = """[bold]Examples[/]
@@ -48,8 +46,6 @@ UPDATE_EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast update web.yaml --wait[/]   and it returns when all are
 """
 
-# Many replicas, one after another, each with its own start.
-_UPDATE_S = 3_600.0
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.ASCII | re.DOTALL)
 
 
@@ -94,22 +90,25 @@ def submit(
 ) -> None:
     """Submit a job: its code is pushed and pinned, and it starts when there is room."""
     from holdfast.cli import following
+    from holdfast.client import submitting
 
     _ = schema  # it is printed already
-    spec = _spec(file, name, settings or [])
-    base = Path.cwd() if bundle is not None or str(file) == "-" else file.absolute().parent
-    with opened(cluster) as found:
-        spec, pinned = _pinned(spec, bundle, base, found)
-        job = found.plane.submit(spec)
+    changed = pairs(settings or [], "holdfast submit job.yaml --set lr=0.1")
+    changes = submitting.Changes(name=name, settings=changed, bundle=bundle)
+    draft = submitting.draft_of(_source(file), None, changes)
+    with client_of(cluster) as client:
+        job = client.submit_draft(draft)
+        assert job.submission is not None, "it was just submitted"
+        spec = job.submission.spec
         if as_json and not wait:
-            output.show_json({"name": job.name, "bundle": job.spec.bundle})
+            output.show_json({"name": job.name, "bundle": spec.bundle})
             return
         if not as_json:
-            _say(job.spec, pinned, base)
-        if wait and job.spec.serves:
-            following.until(found, job.name, _serving, "its replicas are ready", _UPDATE_S)
+            _say(job.submission)
+        if wait and spec.serves:
+            job.wait_ready(progress=absence.Lines())
         elif wait:
-            raise typer.Exit(following.until_end(found, job.name, as_json=as_json))
+            raise typer.Exit(following.until_end(job, as_json=as_json))
     listing.note(f"next: holdfast jobs   holdfast logs {job.name} -f   holdfast why {job.name}")
 
 
@@ -125,17 +124,17 @@ def update(
 ) -> None:
     """Give a job that serves what its file says now: each replica is replaced when a new one is
     ready. If new ones do not get ready the update stops, and the old ones go on."""
-    from holdfast.cli import acts, following
+    from holdfast.client import submitting
 
-    spec = _spec(file, name, [])
-    base = Path.cwd() if bundle is not None or str(file) == "-" else file.absolute().parent
-    with opened(cluster) as found:
-        acts.check_no_service(found, spec.name)
-        before = found.job(spec.name)
-        spec, _ = _pinned(spec, bundle, base, found)
-        job = found.plane.update(spec)
+    changes = submitting.Changes(name=name, bundle=bundle)
+    draft = submitting.draft_of(_source(file), None, changes)
+    with client_of(cluster) as client:
+        before = client.job(draft.spec.name).facts()
+        handle = client.update_draft(draft)
+        job = handle.facts()
         if wait and job.is_updating:
-            job = following.until(found, job.name, _updated, "the update", _UPDATE_S)
+            handle.wait_updated(progress=absence.Lines())
+            job = handle.facts()
     if as_json:
         output.show_json({"name": job.name, "revision": job.revision, "bundle": job.spec.bundle})
         return
@@ -149,24 +148,6 @@ def update(
     listing.note(f"next: holdfast jobs {job.name}   holdfast why {job.name}")
 
 
-def _serving(job: Job) -> bool:
-    """Whether all of its replicas are ready."""
-    if job.status.phase.final:
-        raise Refused(f"{job.name} has {job.status.phase.value}", fix=f"holdfast why {job.name}")
-    return job.status.phase.value == "running"
-
-
-def _updated(job: Job) -> bool:
-    """Whether every replica is of the new revision; `Refused` if it was stopped."""
-    if job.halted is not None and job.is_halted:
-        raise Refused(
-            f"the update of {job.name} was stopped; the replicas before it go on",
-            why=job.halted.reason,
-            fix=f"holdfast logs {job.name} --stderr; then change the file, and update again",
-        )
-    return not job.is_updating and not any(placement.draining for placement in job.placements)
-
-
 def pairs(words: list[str], example: str) -> dict[str, str]:
     """`lr=0.1` and so on, as a mapping."""
     found = {}
@@ -178,54 +159,15 @@ def pairs(words: list[str], example: str) -> dict[str, str]:
     return found
 
 
-def _spec(file: Path, name: str | None, settings: list[str]) -> JobSpec:
-    from holdfast.control import filing, jobfile
+def _source(file: Path) -> Path | JobSpec:
+    """What the client is given: the file, or the job that stdin describes."""
+    from holdfast.control import jobfile
 
-    if str(file) == "-":
-        text, source = sys.stdin.read(), "stdin"
-    else:
-        if not file.is_file():
-            raise Missing(
-                f"there is no file {file}",
-                fix="holdfast submit --help shows what a job file looks like",
-            )
-        text, source = file.read_text(errors="replace"), str(file)
-    spec = jobfile.parse(text, source)
-    changed = pairs(settings, "holdfast submit job.yaml --set lr=0.1")
-    spec = replace(spec, settings={**spec.settings, **changed})
-    return spec if name is None else replace(spec, name=filing.check_name("job", name))
+    return jobfile.parse(sys.stdin.read(), "stdin") if str(file) == "-" else file
 
 
-def _pinned(
-    spec: JobSpec, bundle: str | None, base: Path, found: Opened
-) -> tuple[JobSpec, Pinned | None]:
-    from holdfast.control.bundles import BundlesInPlane, pin
-    from holdfast.control.jobfile_environment import requirement_files
-
-    reference = spec.bundle if bundle is None else bundle
-    files = requirement_files(spec)
-    if not reference and files:
-        raise _not_bundled(files[0], "it has no bundle", "add the line: bundle: .")
-    if not reference:
-        return spec, None
-    pinned = pin(reference, base, BundlesInPlane(found.session), found.cluster.blobs())
-    members = None if pinned.pushed is None else {str(one.path) for one in pinned.pushed.members}
-    for name in files:
-        if members is not None and str(PurePosixPath(name)) not in members:
-            where = base / Path(reference).expanduser()
-            raise _not_bundled(
-                name, f"it is not among the files of {where}", f"put it into {where}"
-            )
-    return replace(spec, bundle=pinned.digest), pinned
-
-
-def _not_bundled(name: str, why: str, fix: str) -> Usage:
-    return Usage(
-        f"{name}, which `requirements` names, does not travel with the job", why=why, fix=fix
-    )
-
-
-def _say(spec: JobSpec, pinned: Pinned | None, base: Path) -> None:
+def _say(submission: Submission) -> None:
+    spec, pinned, base = submission.spec, submission.pinned, submission.folder
     console = output.out()
     console.print(f"[bold]{spec.name}[/] is submitted to queue {spec.queue}")
     if pinned is None:

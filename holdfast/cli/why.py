@@ -14,8 +14,8 @@ from rich.text import Text
 
 from holdfast.cli import absence, listing, output, phrases, times
 from holdfast.cli.given import given_settings
-from holdfast.cli.jobs import workers_in
-from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, Opened, opened
+from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, client_of
+from holdfast.client.job_status import workers_in
 
 if TYPE_CHECKING:
     from holdfast.control.codec import Entry
@@ -91,21 +91,21 @@ def why(
     """Why a job is as it is: every decision with its reason, and what it waits for."""
     from holdfast.cli import service_why
 
-    with opened(cluster, reads=True) as found:
+    with client_of(cluster, reads=True) as client:
+        found = client.found
         follow = follow and not found.down
         if service_why.is_service(found, name):
-            service_why.why(found, name, count, follow=follow, as_json=as_json)
+            service_why.why(client, name, count, follow=follow, as_json=as_json)
             return
-        job = found.job(name)
-        entries = found.plane.history(name)
+        handle = client.job(name)
+        job, entries = handle.facts(), handle.history()
         if as_json:
             output.show_json(document(job, entries[-count:]))
             return
         show_last(told(entries, every=every), count, name)
         if follow:
-            followed(name, entries, lambda: found.plane.history(name), lambda: _ended(found, name))
-            job = found.plane.job(name)
-            entries = found.plane.history(name)
+            followed(name, entries, handle.history, lambda: handle.facts().status.phase.final)
+            job, entries = handle.facts(), handle.history()
         asks = bool(job.settings or job.spec.requirements) and not job.status.phase.final
         seen, _ = found.seen() if asks else ([], "")
         ended = job.status.phase.final or found.down
@@ -126,10 +126,6 @@ def show_last(lines: Sequence[Line], count: int, name: str) -> None:
     if len(lines) > count:
         listing.note(f"{len(lines) - count} earlier lines: holdfast why {name} -n {len(lines)}")
     _show(lines[-count:])
-
-
-def _ended(found: Opened, name: str) -> bool:
-    return found.plane.job(name).status.phase.final
 
 
 def document(job: Job, entries: Sequence[Entry]) -> dict[str, Any]:

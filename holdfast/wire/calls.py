@@ -3,6 +3,7 @@
     answer = calls.run(ask(door))         # as `asyncio.run`, from any thread without a loop
     going = calls.Going(watch())          # goes on by itself
     going.end()                           # cancelled, and over
+    answer = await calls.awaited(ask(door))   # from a loop of the caller's own
 
 gRPC has one queue of completions for a process, and each loop that lives takes from it for all. One
 for a loop that was closed meanwhile (the end of a call that was cancelled comes a moment later) is
@@ -61,6 +62,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return going.result()
     finally:
         going.end()
+
+
+async def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """Do it in the loop of calls, for a caller in another loop. A cancelled wait cancels it."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _LOOP.started()))
 
 
 class _Loop:

@@ -134,6 +134,10 @@ class Occupied(TerminalError):
     exit_code = 11
 
 
+class JobFailed(TerminalError):
+    """A job that was waited for has failed, or was stopped; `why` is its cause."""
+
+
 class BadModel(TerminalError):
     """A version's code or files do not do what its record says: it cannot be loaded or served."""
 

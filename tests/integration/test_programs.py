@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.opening import opened
-from holdfast.cli.papers import papers_of
+from holdfast.client.papers import papers_of
 from holdfast.control.plane import ControlPlane
 from holdfast.control.watching import nodes
 from tests.conftest import require_service

@@ -97,3 +97,25 @@ RUN_SETTLE_S: Final = 1.0
 RUN_SESSION_S: Final = 5.0
 # A shell that completes a name: somebody waits with a finger on the key.
 COMPLETION_S: Final = 1.0
+
+# --- the Python client -----------------------------------------------------------------------
+
+# How often whoever waits for a job looks: as soon as a person would notice.
+JOB_LOOK_S: Final = 0.3
+# Steps are asked of the leader more rarely than phases of the coordination plane.
+JOB_STEPS_S: Final = 1.0
+# A large checkpoint over a slow line; whoever waits longer looks for the cause.
+JOB_ACT_WAIT_S: Final = 1_800.0
+# Many replicas, one after another, each with its own start.
+JOB_UPDATE_WAIT_S: Final = 3_600.0
+# What runs is asked of the leader; nobody waits for one longer than a person would.
+LEADER_ASK_S: Final = 2.0
+# One prediction; a model that takes longer is slow, and `timeout_s` says how slow it may be.
+PREDICT_S: Final = 60.0
+# Calls of one client at a time: predictions as futures, verbs of an async client. A machine that
+# sends more has several processes.
+CLIENT_THREADS_MAX: Final = 32
+# Connections to gateways that a client keeps for its next prediction.
+CLIENT_CONNECTIONS_KEPT: Final = 32
+# Lines of logs that wait to be taken; then the machines that send them wait.
+CLIENT_LOG_PIECES_MAX: Final = 64

@@ -13,6 +13,7 @@ from holdfast.agent.log_files import ERR, OUT, Piece, Place, Source
 from holdfast.cli import jobs, listing, logstream, main, times, why
 from holdfast.cli.opening import missing
 from holdfast.cli.submit import pairs
+from holdfast.client.logs import Assembler
 from holdfast.control.codec import Entry
 from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Placement, Status
 from holdfast.control.spec import JobSpec
@@ -191,13 +192,14 @@ def test_half_a_line_waits_for_its_other_half_whoever_writes_meanwhile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     printer = logstream.Printer(prefix=True)
-    printer.write(piece(1, b"one\nhal"))
-    printer.write(piece(2, b"two\n"))
-    printer.write(piece(1, b"its stderr\n", ERR))
-    printer.write(piece(1, b"f\n"))
-    printer.write(piece(12, b"never ended"))
+    lines = Assembler()
+    printer.show(lines.add(piece(1, b"one\nhal")))
+    printer.show(lines.add(piece(2, b"two\n")))
+    printer.show(lines.add(piece(1, b"its stderr\n", ERR)))
+    printer.show(lines.add(piece(1, b"f\n")))
+    printer.show(lines.add(piece(12, b"never ended")))
     assert capsys.readouterr().out == "  1 one\n  2 two\n  1 its stderr\n  1 half\n"
-    printer.end()
+    printer.show(lines.end())
     assert capsys.readouterr().out == " 12 never ended\n"
     assert printer.lines == 5
 
@@ -206,7 +208,7 @@ def test_lines_of_a_job_with_one_worker_have_nothing_in_front(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     printer = logstream.Printer(prefix=False)
-    printer.write(piece(1, "a\n\nümlaut\n".encode()))
+    printer.show(Assembler().add(piece(1, "a\n\nümlaut\n".encode())))
     assert capsys.readouterr().out == "a\n\nümlaut\n"
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import run_plan
-from holdfast.cli.run_plan import Act, Wanted, decide, spec_of
+from holdfast.cli.run_plan import Act, decide
+from holdfast.client import scripts
+from holdfast.client.scripts import Wanted, spec_of
 from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Setting, Status
 from holdfast.control.spec import CheckpointPolicy, Mode, Resources
 from holdfast.wire.errors import Usage
@@ -24,7 +26,7 @@ def wanted(**changes: object) -> Wanted:
 
 def job(phase: Phase, *steps: int, asked: Wanted | None = None, **changes: object) -> Job:
     asked = asked or wanted()
-    spec = spec_of(asked, BUNDLE, run_plan.lanes_of(asked))
+    spec = spec_of(asked, BUNDLE, scripts.lanes_of(asked))
     checkpoints = tuple(Checkpoint(step, "manifests/m", 1, 0.0) for step in steps)
     made = Job(spec, 0.0, Status(phase, "as it is", 0.0), checkpoints=checkpoints)
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -137,13 +139,13 @@ def test_a_job_may_have_as_many_workers_as_lanes_so_that_another_run_may_scale_i
 def test_how_often_checkpoints_are_made_is_said_in_time_or_in_steps(
     text: str, policy: CheckpointPolicy
 ) -> None:
-    assert run_plan.checkpoint_of(text) == policy
+    assert scripts.checkpoint_of(text) == policy
 
 
 @pytest.mark.parametrize("text", ["", "30", "0s", "0steps", "steps", "often", "-1s"])
 def test_what_is_neither_a_time_nor_steps_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(Usage) as caught:
-        run_plan.checkpoint_of(text)
+        scripts.checkpoint_of(text)
     assert "100steps" in caught.value.fix
 
 
@@ -152,22 +154,22 @@ def test_settings_and_resources_are_checked_before_anything_is_started() -> None
     for wrong in ("lr", "=1", "1a=2"):
         with pytest.raises(Usage):
             run_plan.settings_from([wrong])
-    assert run_plan.resources_of(None, None, 0) == Resources(cpu=1.0)
-    assert run_plan.resources_of(0.5, "1GiB", 2) == Resources(0.5, 1024**3, 2)
+    assert scripts.resources_of(None, None, 0) == Resources(cpu=1.0)
+    assert scripts.resources_of(0.5, "1GiB", 2) == Resources(0.5, 1024**3, 2)
     for bad in ((0.0, None, 0), (1.0, "4", 0), (1.0, None, -1)):
         with pytest.raises(Usage):
-            run_plan.resources_of(*bad)
+            scripts.resources_of(*bad)
 
 
 def test_a_jobs_name_comes_from_its_script() -> None:
-    assert run_plan.name_of(Path("train.py")) == "train"
-    assert run_plan.name_of(Path("my model (2).py")) == "my-model-2"
-    assert run_plan.name_of(Path("___.py")) == "job"
-    assert len(run_plan.name_of(Path("x" * 200 + ".py"))) == 50
+    assert scripts.name_of(Path("train.py")) == "train"
+    assert scripts.name_of(Path("my model (2).py")) == "my-model-2"
+    assert scripts.name_of(Path("___.py")) == "job"
+    assert len(scripts.name_of(Path("x" * 200 + ".py"))) == 50
 
 
 def test_a_mode_is_part_of_a_new_job_and_of_one_that_goes_on_it_cannot_be_changed() -> None:
-    local = wanted(mode=run_plan.mode_of("local"))
+    local = wanted(mode=scripts.mode_of("local"))
     assert spec_of(local, BUNDLE, 4).mode is Mode.LOCAL
     assert spec_of(wanted(), BUNDLE, 4).mode is Mode.SYNC
     begun = job(Phase.PAUSED, 20, asked=local)
@@ -181,4 +183,4 @@ def test_a_mode_is_part_of_a_new_job_and_of_one_that_goes_on_it_cannot_be_change
 @pytest.mark.parametrize("text", ["serve", "syncronous", ""])
 def test_a_word_that_is_no_way_to_train_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(Usage, match="sync, local or async"):
-        run_plan.mode_of(text)
+        scripts.mode_of(text)

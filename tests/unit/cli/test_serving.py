@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.cli import services
-from holdfast.cli.predict import refusal
-from holdfast.cli.serve_settings import _counts, _seconds, _steps, changed, wishes
-from holdfast.cli.serving import Sight, arms_of
+from holdfast.client.predicting import refusal
+from holdfast.client.serve_settings import _counts, _seconds, _steps, changed, wishes
+from holdfast.client.sight import Sight, arms_of
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
     Arm,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import absence
+from holdfast.cli import absence as telling
+from holdfast.client import absence
 from holdfast.cluster import Cluster, Process, create
 from holdfast.cluster.registry import identified, write_record
 from holdfast.launch import health
@@ -121,14 +122,15 @@ class World:
         self.absence: absence.Absence | None = None
         monkeypatch.setattr(absence, "absent", lambda _found, _kind: self.absence)
         self.said: list[str] = []
-        monkeypatch.setattr(absence.output, "err", lambda: self)
+        monkeypatch.setattr(telling.output, "err", lambda: self)
 
     def print(self, text: object) -> None:
         self.said.append(str(text))
 
     def waiting(self) -> absence.Waiting:
         found: Any = None  # nothing is asked of it
-        return absence.Waiting(found, absence.CONDUCTOR, clock=lambda: self.now_s)
+        lines = telling.Lines(clock=lambda: self.now_s)
+        return absence.Waiting(found, absence.CONDUCTOR, progress=lines, clock=lambda: self.now_s)
 
 
 def test_a_command_waits_without_a_word_or_goes_on_waiting_for_who_does_not_come(

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import typer
 
-from holdfast.cli import serve_settings
 from holdfast.cli.main import app
+from holdfast.client import serve_settings
 from holdfast.serve import checked, output_guards, settings, trouble
 from holdfast.serve.conduct import Fleet, Observed
 from holdfast.serve.moves import Look

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli import throwaway
+from holdfast.client.private_server import server_over
 from holdfast.coordination import Session, connect
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, SERVER_START_S
 
@@ -41,7 +41,7 @@ def session_over(folder: Path, scratch: Path) -> Iterator[Session]:
         _copy(folder, data)
         deadline_s = time.monotonic() + SERVER_START_S
         with (
-            throwaway.server_over(data, deadline_s) as address,
+            server_over(data, deadline_s) as address,
             connect(
                 f"zk://{address}?secret_file={data}/access", timeout_s=CONNECT_TIMEOUT_S
             ) as session,

@@ -1,8 +1,11 @@
-"""The words of `holdfast serve` as settings of a service: what each option changes."""
+"""The options of `holdfast serve` and `Client.serve` as settings of a service: what each changes.
+
+A time is `30s` or a number of seconds, a size `64MiB`, a share `5%`; from Python also numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,23 +122,24 @@ def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[s
     return {}
 
 
-def _resources(cpu: float | None, memory: str | None, gpu: int | None) -> Resources | None:
-    from holdfast.cli.agent_options import memory_bytes
+def _resources(cpu: float | None, memory: str | int | None, gpu: int | None) -> Resources | None:
     from holdfast.wire.room import Resources as Room
 
     if cpu is None and memory is None and gpu is None:
         return None
-    return Room(1.0 if cpu is None else cpu, memory_bytes(memory) or 0, gpu or 0)
+    return Room(1.0 if cpu is None else cpu, _bytes("--memory", memory) or 0, gpu or 0)
 
 
 # --- words ---------------------------------------------------------------------------------------
 
 
-def _steps(canary: str | None) -> tuple[int, ...] | None:
+def _steps(canary: str | Sequence[float] | None) -> tuple[int, ...] | None:
     from holdfast.serve.records import WEIGHT_TOTAL
 
     if canary is None:
         return None
+    if not isinstance(canary, str):
+        canary = ",".join(str(share) for share in canary)
     if canary == "no":
         return ()
     try:
@@ -145,11 +149,12 @@ def _steps(canary: str | None) -> tuple[int, ...] | None:
     return tuple(round(share * WEIGHT_TOTAL / _PERCENT) for share in shares)
 
 
-def _seconds(option: str, text: str | None) -> float | None:
+def _seconds(option: str, text: str | float | None) -> float | None:
     from holdfast.control import units
 
     if text is None:
         return None
+    text = str(text)
     found = units.seconds_of(text)
     if found is None and text.replace(".", "", 1).isdigit():
         return float(text)
@@ -158,28 +163,28 @@ def _seconds(option: str, text: str | None) -> float | None:
     return found
 
 
-def _bytes(option: str, text: str | None) -> int | None:
+def _bytes(option: str, text: str | int | None) -> int | None:
     from holdfast.control import units
 
-    if text is None:
-        return None
+    if text is None or isinstance(text, int):
+        return text
     found = units.bytes_of(text)
     if found is None:
         raise Usage(f"{option} {text} is not {units.SIZE_EXAMPLE}", fix=f"{option} 64MiB")
     return found
 
 
-def _share(option: str, text: str | None) -> float | None:
+def _share(option: str, text: str | float | None) -> float | None:
     """`5%` as 0.05; a number without the sign is percent too."""
     if text is None:
         return None
-    found = _number(option, text.strip().removesuffix("%"), "5%") / _PERCENT
+    found = _number(option, str(text).strip().removesuffix("%"), "5%") / _PERCENT
     if found > 1:
         raise Usage(f"{option} {text} is more than all of it", fix=f"{option} 5%")
     return found
 
 
-def _number(option: str, text: str, example: str) -> float:
+def _number(option: str, text: str | float, example: str) -> float:
     try:
         found = float(text)
     except ValueError:
@@ -189,8 +194,8 @@ def _number(option: str, text: str, example: str) -> float:
     return found
 
 
-def _ranges(words: list[str]) -> dict[str, tuple[float, float]]:
-    if words == [OFF]:
+def _ranges(words: Sequence[str]) -> dict[str, tuple[float, float]]:
+    if list(words) == [OFF]:
         return {}
     found = {}
     for word in words:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import run_plan
 from holdfast.cli.run_plan import Wanted
-from holdfast.cli.script_words import ScriptLanes, lanes_in, strange_options
+from holdfast.client.script_words import ScriptLanes, lanes_in, strange_options
 from holdfast.wire.errors import Usage
 from tests.unit.cli.running import holdfast
 

@@ -1,0 +1,126 @@
+"""Who should decide and is not there: in words, and for whoever waits for him.
+
+Known from the plane (nobody leads, nobody conducts) and from this machine's folder, which knows of
+a death before a session has ended, and whether somebody is about to come back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.client import texts
+from holdfast.wire.errors import Unavailable
+from holdfast.wire.limits import NOBODY_S, WAIT_SAYS_S
+
+if TYPE_CHECKING:
+    from holdfast.client.opening import Opened
+
+COORDINATOR: Final = "coordinator"
+CONDUCTOR: Final = "conductor"
+_LOOK_S: Final = 1.0
+
+# Is told again and again what is waited for, in words.
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Somebody who is not there. `hopeless`: he does not come unless somebody does something."""
+
+    kind: str
+    text: str
+    since_s: float = 0.0
+    hopeless: bool = False
+
+
+def since(at_s: float) -> str:
+    """` since 00:12:31 (2m10s)`, or nothing if that is not known."""
+    return f" since {texts.clock(at_s)} ({texts.ago(at_s)})" if at_s else ""
+
+
+def absent(found: Opened, kind: str) -> Absence | None:
+    """Whether nobody of this kind leads now: a coordinator, or a conductor."""
+    from holdfast.cluster import processes
+    from holdfast.coordination import Election
+    from holdfast.launch.health import EFFECTS, missing
+    from holdfast.serve.records import CONDUCTOR as CONDUCTOR_PATH
+    from holdfast.wire.places import LEADER_PATH
+
+    path = LEADER_PATH if kind == COORDINATOR else CONDUCTOR_PATH
+    leader = Election(found.session, path).current_leader()
+    here = {one.name: one for one in processes(found.cluster) if one.kind == kind}
+    gone = {one.name: one for one in missing(found.cluster) if one.kind == kind}
+    if leader is not None and leader.name not in gone:
+        process = here.get(leader.name)
+        if process is None or process.facts.get("term") == leader.term:
+            return None
+    nobody = "no coordinator leads" if kind == COORDINATOR else "nobody conducts"
+    if here:
+        one = min(here.values(), key=lambda each: each.since_s)
+        came = f"{one.name} was started at {texts.clock(one.since_s)} and takes over soon"
+        return Absence(kind, f"{nobody}: {EFFECTS[kind]}; {came}", one.since_s)
+    if gone:
+        dead = min(gone.values(), key=lambda each: each.hopeless)
+        told = dead.sentence(time.time(), since(dead.since_s))
+        return Absence(kind, told, dead.since_s, dead.hopeless)
+    start = "`holdfast up` starts one" if kind == COORDINATOR else "`holdfast serve` starts one"
+    where = "" if found.cluster.is_home else " where the cluster was made"
+    return Absence(kind, f"{nobody}: {EFFECTS[kind]}; {start}{where}")
+
+
+def warnings(found: Opened, *, services: bool) -> list[str]:
+    """Who is not there and should be, for a listing. `services`: something is served."""
+    kinds = [COORDINATOR, *([CONDUCTOR] if services else [])]
+    return [one.text for kind in kinds if (one := absent(found, kind)) is not None]
+
+
+class Waiting:
+    """For whoever waits: says for what, and stops when that cannot come.
+
+    `look` is called again and again, with what is waited for in words; `progress` is told that, or
+    who is missing. `Unavailable`: whoever would do it is not there, and does not come.
+    """
+
+    def __init__(
+        self,
+        found: Opened,
+        *kinds: str,
+        progress: Progress | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._found = found
+        self._kinds = kinds
+        self._progress = progress
+        self._clock = clock
+        self._began_s = clock()
+        self._looked_s = 0.0
+        self._alone_s: dict[str, float] = {}
+        self._absences: list[Absence] = []
+
+    def look(self, what: str) -> str:
+        """What is waited for; the first who is missing, if there is one."""
+        now_s = self._clock()
+        # Most comes within a moment: nobody is looked for before.
+        if now_s >= max(self._began_s + WAIT_SAYS_S, self._looked_s + _LOOK_S):
+            self._looked_s = now_s
+            self._absences = self._nobody(now_s)
+        told = self._absences[0].text if self._absences else what
+        if self._progress is not None:
+            self._progress(told)
+        return told
+
+    def _nobody(self, now_s: float) -> list[Absence]:
+        missing = [one for kind in self._kinds if (one := absent(self._found, kind)) is not None]
+        kinds = {one.kind for one in missing}
+        self._alone_s = {kind: self._alone_s.get(kind, now_s) for kind in kinds}
+        for one in missing:
+            if one.hopeless or now_s >= self._alone_s[one.kind] + NOBODY_S:
+                raise Unavailable(
+                    f"nobody is there to do it: {one.text}",
+                    why="what was asked for is kept, and is done when somebody is there",
+                    fix="holdfast up (then: holdfast status)",
+                )
+        return missing

@@ -1,0 +1,1 @@
+"""The Python client, without a cluster."""
