@@ -282,14 +282,15 @@ class Conductor:
         cluster = scene.stage.cluster
         step = job.committed_step if job.status.phase is Phase.SUCCEEDED else picture.step
         seconds = time.time() - self._began_s
+        made = max(self._pace.steps, 0)  # what could not be read is behind where it was
         return Summary(
             job.name,
             job.status.phase,
             job.status.reason,
             max(step, picture.step if job.status.phase is Phase.SUCCEEDED else 0),
-            self._pace.steps,
+            made,
             seconds,
-            self._pace.steps / self._pace.seconds if self._pace.seconds > 1 else None,
+            made / self._pace.seconds if self._pace.seconds > 1 else None,
             self._pace.goodput(),
             survived,
             f"{cluster.store}/{last.manifest}" if last else "",
