@@ -44,8 +44,10 @@ MORE_BYTES: Final = 24 * MIB
 # other; that is far less than a body.
 KEPT_BYTES: Final = 64 * MIB
 BACK_S: Final = 60.0
-# The allocator of Envoy looks back for five minutes.
+# The allocator of Envoy looks back for five minutes; and it keeps large pages of which something is
+# still in use.
 ENVOY_BACK_S: Final = 600.0
+ENVOY_MORE_BYTES: Final = 48 * MIB
 
 Ask = Callable[[Array], Answered | Refusal]
 
@@ -160,7 +162,7 @@ class Bodies:
         took_s = envoy.await_back(held + MORE_BYTES, BACK_S)
         self._say(f"after {took_s:.0f} s more: {envoy.told()}")
         if self.patient:
-            took_s = envoy.await_back(MORE_BYTES, ENVOY_BACK_S)
+            took_s = envoy.await_back(ENVOY_MORE_BYTES, ENVOY_BACK_S)
             self._say(f"after {took_s:.0f} s more: {envoy.told()}")
 
     def _tell_refused(self, others: Memory, envoy: Memory) -> None:
