@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,10 +135,14 @@ def up(
             look=lambda what: look(f"waiting for {what}"),
         )
     _report(found, done, new=new, as_json=as_json)
-    if room != local.Room() and not any(one.startswith("agent") for one in done.started):
-        output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
+    _warn_of_size(done.started, given=room != local.Room())
     if foreground:
         units.stay(found.folder)
+
+
+def _warn_of_size(started: Sequence[str], *, given: bool) -> None:
+    if given and not any(one.startswith("agent") for one in started):
+        output.err().print("[yellow]agents that run keep their size;[/] holdfast down, then up")
 
 
 def down(

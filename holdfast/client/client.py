@@ -128,6 +128,7 @@ class Client:
         cpu: float | None = None,
         memory: str | None = None,
         gpu: int | None = None,
+        disk: str | None = None,
         checkpoint_every: str | None = None,
         mode: str | None = None,
     ) -> Job:
@@ -144,6 +145,7 @@ class Client:
             "cpu": cpu,
             "memory": memory,
             "gpu": gpu,
+            "disk": disk,
             "checkpoint_every": checkpoint_every,
             "mode": mode,
         }

@@ -403,7 +403,7 @@ def test_options_of_serving_may_be_numbers() -> None:
 def test_every_option_of_the_command_is_one_of_the_client() -> None:
     from holdfast.cli.serve import serve
 
-    own = {"reference", "service", "replicas", "key", "gateway", "region"}
+    own = {"reference", "service", "replicas", "key", "gateway", "region", "gateways"}
     theirs = {"no_wait", "cluster", "as_json"}
     assert set(inspect.signature(serve).parameters) - own - theirs == set(
         ServeOptions.__annotations__

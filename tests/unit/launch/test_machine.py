@@ -153,8 +153,10 @@ def test_another_user_who_made_the_folder_of_the_locks_first_is_named(tmp_path: 
     do without."""
     shared = tmp_path / "shared"
     shared.mkdir()
-    for above in (shared, tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o1777 if above == shared else 0o755)
+    shared.chmod(0o1777)
+    for above in shared.parents:
+        if above.stat().st_uid == os.getuid() and not above.stat().st_mode & 0o001:
+            above.chmod(0o711)
     taken = shared / f"holdfast-locks-{os.getuid()}"
     with _as_nobody("import os, sys; os.mkdir(sys.argv[1])", str(taken)) as other:
         assert other.wait() == 0
