@@ -45,6 +45,7 @@ class Envoys:
     kills: int = 5
     rate: float = 200.0
     lost: dict[int, list[Counter[str]]] = field(default_factory=dict)  # by number of gateways
+    ended: Counter[str] = field(default_factory=Counter)  # lost when one was ended politely
     total: Result = field(default_factory=Result)
 
     def run(self) -> None:
@@ -63,8 +64,7 @@ class Envoys:
                 theatre.command("serve", SERVICE, "--gateway", listen, "--gateways", "2")
                 self._kill(theatre, load, 2)
                 theatre.command("serve", SERVICE, "--gateway", listen, "--gateways", "1")
-                load.cut()
-                self._quiet(load, Counter())
+                self._quiet(load, self.ended)
                 self.total = load.stop()
         self._judge()
 
@@ -117,6 +117,7 @@ class Envoys:
                 f"{min(counts)} to {max(counts)} requests lost, "
                 f"{min(away_s):.2f} to {max(away_s):.2f} s of them"
             )
+        lines.append(f"  one of two ended politely: {self.ended.total()} lost {dict(self.ended)}")
         return "\n".join(lines)
 
 
