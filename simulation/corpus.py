@@ -1,18 +1,21 @@
 """Seeds that once failed, or that showed a breakage: they run in every `make test`.
 
-A line of the file is a seed and, after `#`, why it is there. A seed stands for the same schedule
-only as long as what is drawn from it stays the same; when that changes, the file is made anew from
-`python -m simulation.mutants --json` and from what is found later.
+A line of the file is a seed and, after `#`, why it is there; `shows: NAME` is the seed that showed
+that breakage last. A seed stands for the same schedule only as long as what is drawn from it stays
+the same; when that changes, `python -m simulation.mutants --record` hunts them anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.wire.errors import Usage
 
 CONTROL_CORPUS: Final = Path(__file__).with_name("corpus.txt")
+SERVING_CORPUS: Final = Path(__file__).parent / "serving" / "corpus.txt"
+_SHOWS: Final = "shows: "
 
 
 class Kept(NamedTuple):
@@ -37,3 +40,23 @@ def corpus_of(path: Path) -> list[Kept]:
             )
         kept.append(Kept(int(seed), reason.strip()))
     return kept
+
+
+def failed(path: Path) -> list[Kept]:
+    """The seeds that once failed."""
+    return [kept for kept in corpus_of(path) if not kept.reason.startswith(_SHOWS)]
+
+
+def shown(path: Path) -> dict[str, int]:
+    """For each breakage the seed that showed it last."""
+    kept = corpus_of(path)
+    found = (each for each in kept if each.reason.startswith(_SHOWS))
+    return {each.reason.removeprefix(_SHOWS): each.seed for each in found}
+
+
+def record(path: Path, seeds: Mapping[str, int]) -> None:
+    """Write what showed each breakage in place of what did before; of others it stays."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rest = [line for line in lines if _SHOWS not in line]
+    told = [f"{seed}  # {_SHOWS}{name}" for name, seed in {**shown(path), **seeds}.items()]
+    path.write_text("\n".join([*rest, *told, ""]), encoding="utf-8")

@@ -11,21 +11,23 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from simulation import breakages
 from simulation.breaking import Mutant
+from simulation.corpus import CONTROL_CORPUS, SERVING_CORPUS, record, shown
 from simulation.runner import processes
-from simulation.search import HUNT_SEEDS_MAX, hunt
+from simulation.search import HUNT_SEEDS_MAX, Found, hunt
 from simulation.serving import breakages as serving_breakages
 from simulation.serving.world import SERVING
 from simulation.verdict import Kind
 from simulation.world import CONTROL
 
-# Each kind of world with what is broken in it.
-WORLDS: Final[tuple[tuple[Kind, tuple[Mutant, ...]], ...]] = (
-    (CONTROL, breakages.MUTANTS),
-    (SERVING, serving_breakages.MUTANTS),
+# Each kind of world with what is broken in it, and where the seeds are kept that showed it.
+WORLDS: Final[tuple[tuple[Kind, tuple[Mutant, ...], Path], ...]] = (
+    (CONTROL, breakages.MUTANTS, CONTROL_CORPUS),
+    (SERVING, serving_breakages.MUTANTS, SERVING_CORPUS),
 )
 
 
@@ -45,7 +47,7 @@ def hunt_all(only: str, first: int, seeds_max: int, jobs: int) -> Iterator[Row]:
     """Hunt those with `only` in their names, each in a process of its own."""
     wanted = [
         (world, index)
-        for world, (_, mutants) in enumerate(WORLDS)
+        for world, (_, mutants, _) in enumerate(WORLDS)
         for index, mutant in enumerate(mutants)
         if only in mutant.name
     ]
@@ -54,8 +56,15 @@ def hunt_all(only: str, first: int, seeds_max: int, jobs: int) -> Iterator[Row]:
         yield from pool.imap(partial(_hunted, first, seeds_max), wanted)
 
 
+def find_again(kind: Kind, mutant: Mutant, corpus: Path) -> Found:
+    """By the seed that showed it last; when the code has changed, by another one."""
+    seed = shown(corpus).get(mutant.name)
+    found = None if seed is None else hunt(kind, mutant, seed, 1)
+    return found if found is not None and found.verdict is not None else hunt(kind, mutant)
+
+
 def _hunted(first: int, seeds_max: int, where: tuple[int, int]) -> Row:
-    kind, mutants = WORLDS[where[0]]
+    kind, mutants, _ = WORLDS[where[0]]
     mutant = mutants[where[1]]
     found = hunt(kind, mutant, first, seeds_max)
     verdict = found.verdict
@@ -77,6 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    if options.record:
+        for kind, _, corpus in WORLDS:
+            here = [row for row in rows if row.world == kind.module]
+            record(corpus, {row.mutant: row.seed for row in here if row.seed is not None})
     escaped = sum(row.seed is None for row in rows)
     if options.json:
         print(json.dumps([row._asdict() for row in rows]))
@@ -98,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first seed")
     parser.add_argument("--only", default="", help="the mutants whose names contain this")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
+    parser.add_argument("--record", action="store_true", help="keep the seeds, for the tests")
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser
 

@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 # What takes longest, the longest first: begun last, it would be waited for by idle processes.
 SLOW: Final = (
+    "tests/conformance/test_scripts.py",
     "tests/integration/test_commands.py",
     "tests/integration/test_training_demo.py",
     "tests/test_control_chaos.py",
@@ -39,18 +40,21 @@ TOGETHER: Final = {
     **{
         name: name
         for name in (
+            "tests/conformance/test_scripts.py",
             "tests/faults/test_agent_nursery.py",
             "tests/faults/test_agent_warm_kills.py",
             "tests/faults/test_async.py",
             "tests/faults/test_compression.py",
             "tests/faults/test_local.py",
             "tests/faults/test_training.py",
+            "tests/faults/test_training_data.py",
             "tests/faults/test_training_deaths.py",
+            "tests/faults/test_training_edges.py",
+            "tests/faults/test_training_scripts.py",
             "tests/integration/test_client.py",
             "tests/integration/test_commands.py",
             "tests/integration/test_completion.py",
             "tests/integration/test_gateway.py",
-            "tests/integration/test_gateway_changes.py",
             "tests/integration/test_gateway_changes.py",
             "tests/integration/test_gateway_doors.py",
             "tests/integration/test_serve_command.py",
@@ -59,6 +63,7 @@ TOGETHER: Final = {
             "tests/integration/test_strangers_between_machines.py",
             "tests/integration/test_training_demo.py",
             "tests/test_bad_input.py",
+            "tests/unit/test_style.py",
         )
     },
     "tests/faults/test_preemption.py": _CONTROL,

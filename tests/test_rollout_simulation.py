@@ -17,15 +17,15 @@ import pytest
 from holdfast.serve.gateway import resources
 from holdfast.serve.records import Stage
 from simulation.breaking import Mutant
-from simulation.corpus import corpus_of
-from simulation.search import Totals, explore, hunt, shrink, told
+from simulation.corpus import SERVING_CORPUS, failed
+from simulation.mutants import find_again
+from simulation.search import Totals, explore, shrink, told
 from simulation.serving.breakages import MUTANTS
 from simulation.serving.faults import COUNTS_MAX, LATER_MAX, RATES_MAX
 from simulation.serving.settings import ACTS
 from simulation.serving.world import SERVING
 
 ROOT = Path(__file__).parents[1]
-CORPUS = ROOT / "simulation" / "serving" / "corpus.txt"
 SEEDS = 400
 SHARE = 100
 
@@ -52,7 +52,7 @@ def test_no_service_breaks_a_rule_in_hundreds_of_worlds(first: int) -> None:
 
 
 def test_seeds_that_once_failed_do_not_fail_again() -> None:
-    kept = corpus_of(CORPUS)
+    kept = failed(SERVING_CORPUS)
     assert len(kept) > 2
     for seed, reason in kept:
         verdict = SERVING.run(seed)
@@ -69,7 +69,7 @@ def test_every_kind_of_fault_wish_stage_and_answer_happens() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_deliberate_breakage_of_rollouts_or_gateways_is_found(mutant: Mutant) -> None:
-    found = hunt(SERVING, mutant)
+    found = find_again(SERVING, mutant, SERVING_CORPUS)
     assert found.verdict is not None, f"{mutant.what}: {found.seeds} worlds showed nothing wrong"
     assert found.verdict.story
 

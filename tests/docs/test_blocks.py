@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,14 @@ def _tests_in(reason: str) -> list[str]:
 # --- commands, run or only shown: they exist, with these options ----------------------------------
 
 
+@cache
+def _commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def _command(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and those that are left for it."""
-    found: Any = typer.main.get_command(app)
+    found = _commands()
     while words and hasattr(found, "commands") and words[0] in found.commands:
         found, words = found.commands[words[0]], words[1:]
     return found, words

@@ -286,7 +286,7 @@ def _is_text(name: str) -> bool:
     return not name.endswith("\n")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(specs())
 def test_a_job_that_is_written_and_read_is_the_same(spec: JobSpec) -> None:
     assert jobfile.parse(jobfile.dump(spec), "job.yaml") == spec
