@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
-from holdfast.client import opening, serving, submitting
+from holdfast.client import opening, scripts, serving, submitting
 from holdfast.client.absence import Progress
 from holdfast.client.acting import check_no_service
 from holdfast.client.futures import Futures, closed
@@ -158,6 +158,8 @@ class Client:
 
     def submit_draft(self, draft: submitting.Draft) -> Job:
         """`submit`, for whoever has read the file himself."""
+        if remark := scripts.other_lanes(draft.spec, draft.folder):
+            self.note(remark)
         job, submission = submitting.submit(self.found, draft)
         return Job(self, job.name, submission)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.script_words import ScriptLanes
+from holdfast.client.script_words import ScriptLanes, lanes_in
 from holdfast.client.texts import many
 from holdfast.control import units
 from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources
@@ -112,6 +112,22 @@ def _place(wanted: Wanted) -> str:
     """`train.py:12`."""
     assert wanted.script_lanes is not None
     return f"{wanted.script.name}:{wanted.script_lanes.line}"
+
+
+def other_lanes(spec: JobSpec, folder: Path) -> str:
+    """A sentence, if the job's script says another number of lanes than the job has: then its bits
+    are not those of `python SCRIPT`. Reads the script, if its code is a folder here."""
+    named = next((word for word in spec.command if word.endswith(".py")), None)
+    path = folder / Path(spec.bundle or ".").expanduser() / (named or "")
+    if spec.serves or named is None or not path.is_file():
+        return ""
+    own = lanes_in(path.read_bytes().decode(errors="replace"))
+    if own is None or own.count in (None, spec.lanes):
+        return ""
+    return (
+        f"{many(spec.lanes, 'lane')}, as the job has; {named}:{own.line} says {own.count}: other"
+        f" lanes give other bits. With `lanes: {own.count}` in the job file they are the script's"
+    )
 
 
 # --- words of people --------------------------------------------------------------------------
