@@ -21,7 +21,14 @@ from holdfast.control.schedule import plan
 from holdfast.coordination import Leadership
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock
-from holdfast.wire.errors import Conflict, Fenced, HoldfastError, RetryError, SessionLost
+from holdfast.wire.errors import (
+    BugError,
+    Conflict,
+    Fenced,
+    HoldfastError,
+    RetryError,
+    SessionLost,
+)
 from holdfast.wire.limits import TICK_S_MAX, TROUBLE_S
 from holdfast.wire.orders import StartWorker
 
@@ -59,6 +66,14 @@ def _as_its_user(decision: Decision, users: Mapping[str, str]) -> Decision:
     if not isinstance(order, StartWorker) or order.queue not in users:
         return decision
     return replace(decision, command=replace(order, user=users[order.queue]))
+
+
+def _unsendable(order: Order, error: Exception) -> BugError:
+    return BugError(
+        f"{type(order).__name__} for worker {order.worker} of {order.job} cannot be sent",
+        why=f"{type(error).__name__}: {error}",
+        fix=f"holdfast stop {order.job} --now",
+    )
 
 
 class Term:
@@ -122,7 +137,11 @@ class Term:
             if self._outstanding.is_new(order):
                 told.setdefault(order.job, []).append(decision)
                 self._log("order", decision)
-            self._agents.order(self._leadership.term, sendable)
+            try:
+                self._agents.order(self._leadership.term, sendable)
+            except (HoldfastError, TypeError, ValueError) as error:
+                # It cannot be put into a message. That is this job's trouble, and nobody else's.
+                self._trouble(order.job, _unsendable(order, error))
             self._outstanding.sent(order, connection, now_s)
         return told
 

@@ -31,7 +31,14 @@ class Stamped(NamedTuple):
 
     def encoded(self, path: str) -> bytes:
         try:
-            data = json.dumps({"value": self.value, "stamps": self.stamps}).encode()
+            record = {"value": self.value, "stamps": self.stamps}
+            data = json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise Usage(
+                f"the value for {path} has text that is not Unicode: {error.object[:80]!a}",
+                why="it came from bytes that are not UTF-8, or has half of a character",
+                fix="write it as UTF-8; bytes of any other kind go into a file",
+            ) from error
         except (TypeError, ValueError) as error:
             raise Usage(
                 f"the value for {path} is not JSON", why=str(error), fix="use dicts, lists, text …"

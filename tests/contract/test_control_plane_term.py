@@ -248,6 +248,26 @@ def test_a_job_whose_record_fails_is_told_once_and_keeps_no_other_waiting(
     eventually(lambda: leader.ticks(1) or phase(control).final, "this one too, once it can")
 
 
+def test_a_job_whose_orders_cannot_be_sent_keeps_no_other_waiting(
+    control: ControlPlane, session: Session, agents: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older version let in must not end whoever leads, and the next one, and the next."""
+    obey = agents.order
+
+    def order(term: int, decision: Decision) -> None:
+        if decision.command.job == "train":
+            "\udc80".encode()
+        obey(term, decision)
+
+    monkeypatch.setattr(agents, "order", order)
+    control.submit(SPEC)
+    control.submit(replace(SPEC, name="other"))
+    leader = Leader(session, agents)
+    eventually(lambda: leader.ticks(1) or phase(control, "other").final, "the other one ends")
+    told = [entry.reason for entry in control.history("train") if entry.what == "Trouble"]
+    assert any("cannot be sent" in each and "holdfast stop train" in each for each in told)
+
+
 @pytest.fixture
 def running(session: Session, agents: Here) -> Iterator[tuple[threading.Thread, threading.Event]]:
     stop = threading.Event()

@@ -37,3 +37,9 @@ def test_foreign_bytes_and_impossible_values_are_named() -> None:
             decoded("/x", data)
     with pytest.raises(Usage, match="/x"):
         Stamped(object(), ()).encoded("/x")
+
+
+def test_text_that_is_not_unicode_is_refused_before_anybody_has_to_read_it() -> None:
+    with pytest.raises(Usage, match="not Unicode") as told:
+        Stamped({"command": ["python", "caf\udce9.txt"]}, ()).encoded("/x")
+    assert str(told.value).encode(), "and what is said of it can be written"
