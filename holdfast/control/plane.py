@@ -46,6 +46,7 @@ class ControlPlane:
         `Conflict` if there is one of that name."""
         name = filing.check_name("job", spec.name)
         filing.check_name("queue", spec.queue)
+        _check_words(spec)
         now_s = self._now_s()
         wish = Wish(spec, now_s, uuid.uuid4().hex, workers_wanted=workers)
         first, retired = self._retired.first(name)
@@ -79,6 +80,7 @@ class ControlPlane:
         """Let a job that serves have another spec: its replicas are replaced one after another
         where it matters to them. `Refused`: what cannot be changed."""
         job = spec.name
+        _check_words(spec)
         state = self._open_job(job)
         placed = {placement.revision for placement in self._filed(job).job.placements}
         now_s = self._now_s()
@@ -365,6 +367,16 @@ def _workers(spec: JobSpec) -> str:
     if spec.workers_min == spec.workers_max:
         return many(spec.workers_max)
     return f"{spec.workers_min} to {many(spec.workers_max)}"
+
+
+def _check_words(spec: JobSpec) -> None:
+    for text in (*spec.command, *spec.env.values()):
+        if "\0" in text:
+            raise Usage(
+                f"{text[:80]!a} cannot be given to a process",
+                why="it has a zero byte, at which the system would cut it",
+                fix="leave it out, or put it into a file",
+            )
 
 
 def _missing(job: str) -> Missing:

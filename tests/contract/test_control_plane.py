@@ -29,7 +29,7 @@ from holdfast.control.facts import (
     Recovery,
 )
 from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import Resources
+from holdfast.control.spec import JobSpec, Resources
 from holdfast.coordination import Session
 from holdfast.wire.errors import BugError, Conflict, Fenced, Refused, Usage
 from holdfast.wire.limits import (
@@ -93,6 +93,15 @@ def test_records_are_seen_by_everyone_and_by_the_next_leader(
     following.write(status(Phase.GROWING))
     assert control.job("train").status.phase is Phase.GROWING
     assert control.history("train")[-1].term == following.leadership.term
+
+
+def test_words_that_no_process_can_be_given_are_refused_and_nothing_is_submitted(
+    control: ControlPlane,
+) -> None:
+    for word in ("zero\0byte", "half a character \udc80"):
+        with pytest.raises(Usage):
+            control.submit(JobSpec("poison", ("python", word)))
+    assert "poison" not in control.jobs()
 
 
 def test_a_record_that_changes_nothing_writes_nothing(
