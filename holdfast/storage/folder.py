@@ -154,6 +154,15 @@ class FolderBackend:
     # --- writing ----------------------------------------------------------------------------
 
     def _publish(self, key: str, chunks: Watched, deadline: Deadline, *, replace: bool) -> bool:
+        try:
+            return self._written(key, chunks, deadline, replace=replace)
+        except FileNotFoundError:
+            # A folder that we know is gone: the whole store was away, and another was in its place.
+            with self._known_lock:
+                self._known.clear()
+            raise
+
+    def _written(self, key: str, chunks: Watched, deadline: Deadline, *, replace: bool) -> bool:
         above, _, target = key.rpartition("/")
         self._make_durable(above)
         self._make_durable(_DRAFTS)

@@ -30,10 +30,11 @@ from holdfast.train.modes.rounds import Rounds
 from holdfast.train.progress import progress_from_environment
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
-from holdfast.wire import talk
+from holdfast.wire import logs, talk
 from holdfast.wire.errors import Usage
 
 T = TypeVar("T")
+log = logs.get(__name__)
 THREADS_VARIABLE: Final = "HOLDFAST_THREADS"
 DEVICE_VARIABLE: Final = "HOLDFAST_DEVICE"
 CHECKPOINTS_VARIABLE: Final = "HOLDFAST_CHECKPOINTS"
@@ -75,7 +76,7 @@ def launch(
     make_deterministic()
     store = os.environ.get(talk.STORE_VARIABLE) or None
     rounds = _kind(mode, alone=link is None)(
-        lanes=_number(talk.LANES_VARIABLE, lanes or 1),
+        lanes=_lanes(lanes),
         seed=int(values.get("seed", seed)),
         settings=values,
         texts=texts,
@@ -173,6 +174,18 @@ def make_deterministic() -> None:
 def _device() -> torch.device:
     name = os.environ.get(DEVICE_VARIABLE)
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _lanes(said: int | None) -> int:
+    """The job's, else the script's own. Where both say a number and it is not the same, that is
+    told: the bits are not those of the script alone."""
+    count = _number(talk.LANES_VARIABLE, said or 1)
+    if said is not None and said != count:
+        log.warning(
+            f"the job has lanes={count} and train.launch says lanes={said}: other lanes give other "
+            f"bits than the script alone (--lanes {said}, or `lanes: {said}` in the job file)"
+        )
+    return count
 
 
 def _number(variable: str, default: int) -> int:

@@ -32,9 +32,9 @@ def test_a_node_made_between_the_look_for_it_and_the_watch_is_never_told(
     woken = threading.Event()
     with after_first(session._client, "get_async", lambda: other.nodes.create("/new", b"1")):
         found = session.nodes.read("/new", woken.set)
-    assert found is not None, "it was there when the watch was set"
-    other.nodes.delete("/new")
-    eventually(woken.is_set, "its removal wakes")
+    if found is not None:  # a server of an ensemble that is behind may not have it yet
+        other.nodes.delete("/new")
+    eventually(woken.is_set, "its removal wakes, or that it was made")
 
 
 def test_a_node_made_after_a_look_that_found_none_is_never_told(

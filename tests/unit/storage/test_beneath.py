@@ -135,3 +135,17 @@ def test_what_a_link_leads_to_is_not_tightened(store: Path) -> None:
     assert tighten(store) == 1
     assert stat.S_IMODE((outside / "secret").stat().st_mode) == 0o644
     assert stat.S_IMODE(outside.stat().st_mode) == 0o755
+
+
+def test_a_store_that_was_away_is_written_to_again_when_it_is_back(
+    store: Path, blobs: Blobs, tmp_path: Path
+) -> None:
+    blobs.put("models/a/two", b"two")
+    away, other = tmp_path / "away", tmp_path / "other"
+    store.rename(away)
+    store.mkdir()
+    blobs.put("models/b/three", b"in a folder that only the other one has")
+    store.rename(other)
+    away.rename(store)
+    blobs.put("models/b/three", b"three")
+    assert blobs.get("models/b/three") == b"three"

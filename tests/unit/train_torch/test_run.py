@@ -13,7 +13,7 @@ from safetensors.torch import load
 from torch import nn
 from torch.nn import functional
 
-from holdfast.train import Run, Sharded, fit, turns
+from holdfast.train import Run, Sharded, fit, launch, turns
 from holdfast.train.modes.rounds import Rounds
 from holdfast.train.publishing import weights
 from holdfast.wire.errors import Usage
@@ -322,3 +322,13 @@ def test_a_loop_of_its_own_gets_turns_and_a_lightning_like_module_is_fitted() ->
     rounds = alone(lambda run: fit(run, module, Rows(32), lane_batch=4, epochs=3))
     assert (rounds.member.step, module.epochs) == (6, 3)
     assert rounds.tracked.optimizers["optimizer0"].param_groups[0]["lr"] == 0.125
+
+
+def test_a_job_that_divides_a_step_otherwise_than_its_script_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LANES", "2")
+    assert launch(lambda run: run.lanes, lanes=2) == 2
+    assert "other bits" not in caplog.text
+    assert launch(lambda run: run.lanes, lanes=3) == 2
+    assert "lanes=2 and train.launch says lanes=3" in caplog.text
