@@ -73,6 +73,12 @@ class Asked:
     gateways: int | None = None  # that share the address
 
     @property
+    def says_more(self) -> bool:
+        """Whether anything is said beside what is served."""
+        front = (self.gateway, self.gateways, self.region or None)
+        return bool(self.wishes) or self.key or any(each is not None for each in front)
+
+    @property
     def name(self) -> str:
         """What the service is called."""
         from holdfast.models.names import split_reference
@@ -165,7 +171,7 @@ def _wanted(found: Opened, asked: Asked, note: Note) -> tuple[str, bool]:
     model, which = split_reference(asked.reference)
     name, wishes = asked.name, asked.wishes
     before = services.services().get(name)
-    if before is not None and which is None and wishes and model in (name, before.model):
+    if before is not None and which is None and asked.says_more and model in (name, before.model):
         # Settings only: which version is served is not asked for.
         services.ensure_job(name)
         _update(services, before, wishes)

@@ -23,7 +23,7 @@ from holdfast.client import AsyncClient, AsyncJob, AsyncService, Client, Job, Se
 from holdfast.client.futures import Futures
 from holdfast.client.job_status import status_of
 from holdfast.client.predicting import Gateways, body_of
-from holdfast.client.serving import ServeOptions, wishes_of
+from holdfast.client.serving import Asked, ServeOptions, wishes_of
 from holdfast.client.submitting import Changes, draft_of, draft_of_script
 from holdfast.client.waiting import Wait
 from holdfast.control import facts
@@ -410,3 +410,10 @@ def test_every_option_of_the_command_is_one_of_the_client() -> None:
     )
     with pytest.raises(Usage, match="did you mean timeout"):
         wishes_of(None, {"time_out": 3})  # type: ignore[typeddict-unknown-key]
+
+
+def test_where_a_gateway_is_or_how_many_there_are_does_not_change_which_version_is_served() -> None:
+    assert not Asked("part", None, {}).says_more
+    for more in ({"gateways": 2}, {"gateway": "127.0.0.1:8090"}, {"region": "eu"}, {"key": True}):
+        assert Asked("part", None, {}, **more).says_more, more
+    assert Asked("part", None, {"limits": {"timeout_s": 7.0}}).says_more
