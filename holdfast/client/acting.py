@@ -53,6 +53,7 @@ def intend(found: Opened, name: str, intent: Intent) -> None:
 def begin_from_scratch(found: Opened, name: str) -> None:
     """Begin at step 0, where none of its checkpoints can be read."""
     check_no_service(found, name)
+    found.job(name)
     found.plane.begin_from_scratch(name)
 
 

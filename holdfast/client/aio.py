@@ -162,7 +162,7 @@ class AsyncJob:
 
     async def watch(self, *, steps: bool = True) -> AsyncGenerator[JobStatus, None]:
         """Its status now, and each time that it changes, until it has ended."""
-        changes = self._client.changes(self.name, steps=steps)
+        changes = self._job.changes(steps=steps)
         while True:
             if (status := await run(self._client, changes.look)) is not None:
                 yield status
@@ -196,12 +196,12 @@ class AsyncJob:
 
     async def wait_ready(self, timeout_s: float | None = JOB_UPDATE_WAIT_S) -> JobStatus:
         """Of a job that serves: until all of its replicas are ready."""
-        wait = job_waits.until_ready(self._client.found, self.name, timeout_s)
+        wait = job_waits.until_ready(self._job.found, self.name, timeout_s)
         return status_of(await waited(self._client, wait), {})
 
     async def wait_updated(self, timeout_s: float | None = JOB_UPDATE_WAIT_S) -> JobStatus:
         """After `update`: until every replica is of the new revision."""
-        wait = job_waits.until_updated(self._client.found, self.name, timeout_s)
+        wait = job_waits.until_updated(self._job.found, self.name, timeout_s)
         return status_of(await waited(self._client, wait), {})
 
     async def scale(self, workers: int | None) -> None:
@@ -218,7 +218,7 @@ class AsyncJob:
         """Ask for a checkpoint; with `wait`, until it is committed."""
         before = await run(self._client, self._job.checkpoint)
         if wait:
-            found = self._client.found
+            found = self._job.found
             await waited(self._client, job_waits.until_committed(found, before, timeout_s))
 
     async def pause(self, *, wait: bool = False, timeout_s: float = JOB_ACT_WAIT_S) -> None:
@@ -245,11 +245,11 @@ class AsyncJob:
         await run(self._client, self._job.remove)
 
     async def _ended(self, timeout_s: float | None) -> Any:
-        wait = job_waits.until_ended(self._client.found, self.name, timeout_s)
+        wait = job_waits.until_ended(self._job.found, self.name, timeout_s)
         return await waited(self._client, wait)
 
     async def _phase(self, phase: str, timeout_s: float) -> None:
-        wait = job_waits.until_phase(self._client.found, self.name, phase, timeout_s)
+        wait = job_waits.until_phase(self._job.found, self.name, phase, timeout_s)
         await waited(self._client, wait)
 
 

@@ -25,7 +25,6 @@ from holdfast.client import opening, scripts, serving, submitting
 from holdfast.client.absence import Progress
 from holdfast.client.acting import check_no_service
 from holdfast.client.futures import Futures, closed
-from holdfast.client.job_waits import JobChanges
 from holdfast.client.jobs import Job
 from holdfast.client.opening import Note, Opened
 from holdfast.client.predicting import Gateways
@@ -161,7 +160,7 @@ class Client:
         if remark := scripts.other_lanes(draft.spec, draft.folder):
             self.note(remark)
         job, submission = submitting.submit(self.found, draft)
-        return Job(self, job.name, submission)
+        return Job(self, job, submission)
 
     def update(self, source: Source, *, name: str | None = None, bundle: str | None = None) -> Job:
         """Give a job that serves what its file says now: each replica is replaced when a new one is
@@ -172,26 +171,19 @@ class Client:
     def update_draft(self, draft: submitting.Draft) -> Job:
         """`update`, for whoever has read the file himself."""
         job, submission = submitting.update(self.found, draft)
-        return Job(self, job.name, submission)
+        return Job(self, job, submission)
 
     def job(self, name: str) -> Job:
         """The job of this name. `Missing` names the nearest one; `Refused`: it names a service."""
         try:
-            self.found.job(name)
+            return Job(self, self.found.job(name))
         except Missing:
             check_no_service(self.found, name)
             raise
-        return Job(self, name)
 
     def jobs(self) -> dict[str, Job]:
         """All jobs, by name, also those that have ended and were not removed."""
-        return {name: Job(self, name) for name in sorted(self.found.plane.jobs())}
-
-    def changes(
-        self, name: str, *, steps: bool = True, progress: Progress | None = None
-    ) -> JobChanges:
-        """The changes of a job, for whoever looks himself; `Job.watch` waits between two looks."""
-        return JobChanges(self.found, name, steps=steps, progress=progress)
+        return {name: Job(self, job) for name, job in sorted(self.found.plane.jobs().items())}
 
     # --- services -------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client import acting, job_waits
@@ -20,7 +21,9 @@ from holdfast.wire.limits import JOB_ACT_WAIT_S, JOB_UPDATE_WAIT_S
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
+    from holdfast.client.job_waits import JobChanges
     from holdfast.client.logs import LogLine, LogStream
+    from holdfast.client.opening import Opened
     from holdfast.client.submitting import Submission
     from holdfast.control.codec import Entry
     from holdfast.control.facts import Job as JobFacts
@@ -30,41 +33,53 @@ class Job:
     """A job. `submission`: what was submitted, where it was this client's doing. May be used by any
     thread; `Missing` names the nearest job, if there is none of this name."""
 
-    def __init__(self, client: Client, name: str, submission: Submission | None = None) -> None:
-        self.name = name
+    def __init__(
+        self, client: Client, facts: JobFacts, submission: Submission | None = None
+    ) -> None:
+        self.name = facts.name
         self.submission = submission
         self._client = client
+        self._handle = (facts.name, facts.submitted_s)
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
+
+    @property
+    def found(self) -> Opened:
+        """The cluster, for this very job: `Missing`, if another one has its name by now."""
+        return replace(self._client.found, handle=self._handle)
 
     # --- how it is ------------------------------------------------------------------------------
 
     def facts(self) -> JobFacts:
         """All that the control plane holds of it."""
-        return self._client.found.job(self.name)
+        return self.found.job(self.name)
 
     def status(self) -> JobStatus:
         """How it is now. The step is asked of the leader, which may take a moment."""
         job = self.facts()
-        seen = [] if job.status.phase.final else self._client.found.seen()[0]
+        seen = [] if job.status.phase.final else self.found.seen()[0]
         return status_of(job, workers_in(seen, self.name))
 
     def history(self) -> list[Entry]:
         """What was asked and decided, each with its reason; oldest first."""
         self.facts()
-        return self._client.found.plane.history(self.name)
+        return self.found.plane.history(self.name)
 
     def watch(self, *, steps: bool = True, progress: Progress | None = None) -> Iterator[JobStatus]:
         """Its status now, and each time that it changes, until it has ended. Without `steps` the
         leader is not asked how far it is."""
-        changes = self._client.changes(self.name, steps=steps, progress=progress)
+        changes = self.changes(steps=steps, progress=progress)
         while True:
             if (status := changes.look()) is not None:
                 yield status
             if changes.over:
                 return
             time.sleep(changes.every_s)
+
+    def changes(self, *, steps: bool = True, progress: Progress | None = None) -> JobChanges:
+        """Its changes, for whoever looks himself; `watch` waits between two looks."""
+        return job_waits.JobChanges(self.found, self.name, steps=steps, progress=progress)
 
     def logs(
         self,
@@ -86,8 +101,9 @@ class Job:
         """For whoever drives it himself; `wanted`: see `client.logs.query_of`."""
         from holdfast.client.logs import LogStream, query_of
 
-        job = self.facts()
-        return LogStream(self._client.found, job, query_of(job, **wanted), self._client.note)
+        job, client = self.facts(), self._client
+        first = self.found.plane.first_worker(self.name)
+        return LogStream(self.found, job, query_of(job, **wanted), client.note, first)
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -96,24 +112,24 @@ class Job:
     ) -> JobStatus:
         """Wait until it has ended, however that may be. `TimedOut`: not within so many seconds, and
         it goes on. `progress` is told again and again what is waited for."""
-        found = self._client.found
+        found = self.found
         return status_of(job_waits.until_ended(found, self.name, timeout_s, progress).here(), {})
 
     def result(self, timeout_s: float | None = None) -> JobStatus:
         """Wait until it has succeeded. `JobFailed`: it has not, and why."""
-        found = self._client.found
+        found = self.found
         return job_waits.ended(job_waits.until_ended(found, self.name, timeout_s).here())
 
     def future(self) -> Future[JobStatus]:
         """What `result` gives, as a future. Cancelling it leaves the job alone."""
-        wait = job_waits.until_ended(self._client.found, self.name, None)
+        wait = job_waits.until_ended(self.found, self.name, None)
         return self._client.futures.add(wait, job_waits.ended)
 
     def wait_ready(
         self, timeout_s: float | None = JOB_UPDATE_WAIT_S, *, progress: Progress | None = None
     ) -> JobStatus:
         """Of a job that serves: wait until all of its replicas are ready."""
-        wait = job_waits.until_ready(self._client.found, self.name, timeout_s, progress)
+        wait = job_waits.until_ready(self.found, self.name, timeout_s, progress)
         return status_of(wait.here(), {})
 
     def wait_updated(
@@ -121,7 +137,7 @@ class Job:
     ) -> JobStatus:
         """After `Client.update`: wait until every replica is of the new revision. `Refused`: the
         update was stopped, and the replicas before it go on."""
-        wait = job_waits.until_updated(self._client.found, self.name, timeout_s, progress)
+        wait = job_waits.until_updated(self.found, self.name, timeout_s, progress)
         return status_of(wait.here(), {})
 
     # --- changing -------------------------------------------------------------------------------
@@ -129,14 +145,14 @@ class Job:
     def scale(self, workers: int | None) -> None:
         """Have so many workers at most; None: as many as its file allows. Those above it leave at a
         step boundary; none restarts."""
-        acting.scale(self._client.found, self.name, workers)
+        acting.scale(self.found, self.name, workers)
 
     def set(
         self, settings: Mapping[str, Any] | None = None, *, at_step: int = 0, **more: Any
     ) -> None:
         """Change settings while it runs: every worker takes them at the same step, `at_step` or
         the next possible one."""
-        acting.change_settings(self._client.found, self.name, {**(settings or {}), **more}, at_step)
+        acting.change_settings(self.found, self.name, {**(settings or {}), **more}, at_step)
 
     def checkpoint(
         self,
@@ -146,10 +162,10 @@ class Job:
         progress: Progress | None = None,
     ) -> JobFacts:
         """Ask for a checkpoint as soon as can be; with `wait`, return when it is committed."""
-        before = acting.ask_checkpoint(self._client.found, self.name)
+        before = acting.ask_checkpoint(self.found, self.name)
         if not wait:
             return before
-        return job_waits.until_committed(self._client.found, before, timeout_s, progress).here()
+        return job_waits.until_committed(self.found, before, timeout_s, progress).here()
 
     def pause(
         self,
@@ -161,7 +177,7 @@ class Job:
         """Save a checkpoint and end its workers, until `resume`. `wait`: the job, once it is."""
         from holdfast.control.facts import Intent
 
-        acting.intend(self._client.found, self.name, Intent.PAUSE)
+        acting.intend(self.found, self.name, Intent.PAUSE)
         return self._phase("paused", timeout_s, progress) if wait else None
 
     def resume(self, *, from_scratch: bool = False) -> None:
@@ -170,9 +186,9 @@ class Job:
         from holdfast.control.facts import Intent
 
         if from_scratch:
-            acting.begin_from_scratch(self._client.found, self.name)
+            acting.begin_from_scratch(self.found, self.name)
         else:
-            acting.intend(self._client.found, self.name, Intent.RUN)
+            acting.intend(self.found, self.name, Intent.RUN)
 
     def cancel(
         self,
@@ -186,13 +202,13 @@ class Job:
         it is stopped."""
         from holdfast.control.facts import Intent
 
-        acting.intend(self._client.found, self.name, Intent.STOP_NOW if now else Intent.STOP)
+        acting.intend(self.found, self.name, Intent.STOP_NOW if now else Intent.STOP)
         return self._phase("stopped", timeout_s, progress) if wait else None
 
     def remove(self) -> None:
         """Forget it, once it has ended: its history, its checkpoints. Its name is free again."""
-        acting.remove(self._client.found, self.name)
+        acting.remove(self.found, self.name)
 
     def _phase(self, phase: str, timeout_s: float, progress: Progress | None) -> JobFacts:
-        found = self._client.found
+        found = self.found
         return job_waits.until_phase(found, self.name, phase, timeout_s, progress).here()

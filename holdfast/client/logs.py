@@ -117,9 +117,12 @@ class _Driven:
 class LogStream:
     """The readings of all machines. `batches` is to be driven in the loop of calls."""
 
-    def __init__(self, found: Opened, job: Job, query: Query, note: Note) -> None:
+    def __init__(
+        self, found: Opened, job: Job, query: Query, note: Note, first_worker: int = 1
+    ) -> None:
         self._found = found
         self._job = job
+        self._first_worker = first_worker  # those below it were of another job of this name
         self._query = query
         self._note = note
         self._assembler = Assembler()
@@ -131,6 +134,8 @@ class LogStream:
         pieces = self._left() if self._found.down else self._told(follow=follow)
         async with aclosing(pieces) as source:
             async for piece in source:
+                if piece.source.worker < self._first_worker:
+                    continue
                 if piece.lost:
                     self._note(f"some output of worker {piece.source.worker} is not kept any more")
                 if lines := self._assembler.add(piece):

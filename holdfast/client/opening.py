@@ -32,12 +32,15 @@ _SERVER_LOOK_S: Final = 0.05
 
 @dataclass(frozen=True)
 class Opened:
-    """A cluster, connected. `down`: it does not run, and this is what it has left."""
+    """A cluster, connected. `down`: it does not run, and this is what it has left. `handle`: for
+    whom it was opened, the name of a job and when that was submitted; another that has its name
+    since is not that job."""
 
     cluster: Cluster
     session: Session
     plane: ControlPlane
     down: bool = False
+    handle: tuple[str, float] | None = None
 
     def papers(self) -> Papers:
         """Who we are to coordinators and agents."""
@@ -48,9 +51,16 @@ class Opened:
     def job(self, name: str) -> Job:
         """The job; `Missing` names the nearest one."""
         try:
-            return self.plane.job(name)
+            found = self.plane.job(name)
         except Missing as error:
             raise missing("job", name, self.plane.jobs(), "holdfast jobs --all") from error
+        if self.handle not in (None, (name, found.submitted_s)):
+            raise Missing(
+                f"the job {name} that this handle is of was removed",
+                why="another job has its name by now",
+                fix=f"client.job({name!r}) is that one",
+            )
+        return found
 
     def services(self) -> Services:
         from holdfast.serve.services import Services

@@ -76,6 +76,10 @@ class ControlPlane:
             ) from error
         return codec.job_of(wish, state, view=None, placements=(), checkpoints=(), settings=())
 
+    def first_worker(self, job: str) -> int:
+        """The number of its first worker: those below it were of jobs that had its name before."""
+        return self._retired.begun(job)
+
     def update(self, spec: JobSpec) -> Job:
         """Let a job that serves have another spec: its replicas are replaced one after another
         where it matters to them. `Refused`: what cannot be changed."""

@@ -34,6 +34,10 @@ class Retired:
             value, version = self._config.get()
         return dict(value).get(name, 1), version
 
+    def begun(self, name: str) -> int:
+        """The first number of the job that has this name now: lower ones were of others."""
+        return int(dict(self._config.get().value or ()).get(name, 1))
+
     def check_in(self, transaction: Transaction, version: int) -> None:
         """The transaction holds only if nobody has retired a name since that version."""
         transaction.check(RETIRED, version)

@@ -87,6 +87,12 @@ def test_jobs_are_submitted_watched_changed_followed_awaited_and_removed(
         assert "first" in client.jobs()
         job.remove()
         assert "first" not in client.jobs()
+        again = client.submit(script, go, "y", name="first", workers=1)
+        assert again.result(WAIT_S).succeeded
+        assert {line.text for line in again.logs()} == {"begun y", "released"}, "its own, only"
+        for ask in (job.status, job.result, job.cancel, job.remove):
+            with pytest.raises(Missing, match="was removed"):
+                ask()
 
 
 def test_a_job_that_fails_says_so_with_its_own_traceback_and_one_that_is_cancelled_ends(

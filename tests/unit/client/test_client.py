@@ -72,9 +72,9 @@ def test_every_public_name_is_there_and_no_other_is() -> None:
         (
             Client,
             AsyncClient,
-            {"changes", "down", "ensure_served", "found", "submit_draft", "update_draft"},
+            {"down", "ensure_served", "found", "submit_draft", "update_draft"},
         ),
-        (Job, AsyncJob, {"facts", "future", "log_stream"}),
+        (Job, AsyncJob, {"changes", "facts", "found", "future", "log_stream"}),
         (
             *(Service, AsyncService),
             {"key", "predict_async", "sight"},
