@@ -22,12 +22,13 @@ from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
 from holdfast.wire import disk, logs
-from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Unavailable
+from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Missing, Unavailable
 from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
 from holdfast.wire.orders import View
 
 log = logs.get(__name__)
 _LAST: Final = "last.json"  # its existence is the commit
+_FROM_A_COPY: Final = "put it back from a copy, or name another folder to begin anew"
 
 
 class Solo:
@@ -87,10 +88,18 @@ class Solo:
         """Make the state, or take the one of the folder's last checkpoint."""
         last = self._last()
         if last is None or self._blobs is None:
+            self._check_new()
             self._holder.fresh()
             return
         step, manifest = last
-        self._holder.adopt(restore(self._blobs, manifest, self._job, step))
+        try:
+            self._holder.adopt(restore(self._blobs, manifest, self._job, step))
+        except (Corrupt, Missing) as error:
+            raise Corrupt(
+                f"the checkpoint of step {step} in {self._folder} cannot be read",
+                why=error.sentence,
+                fix=_FROM_A_COPY,
+            ) from error
         self.step = step
         log.info("goes on from its checkpoint", step=step, folder=str(self._folder))
 
@@ -163,6 +172,16 @@ class Solo:
             disk.replace_durably(self._folder / _LAST, record.encode())
         except (HoldfastError, OSError) as error:
             log.warning("a checkpoint was not committed", step=step, reason=str(error))
+
+    def _check_new(self) -> None:
+        """Nothing says which checkpoint is the last. One may lie there, of a process that was
+        killed before it could say so."""
+        if self._blobs is not None and len(list(self._blobs.list(f"manifests/{self._job}"))) > 1:
+            raise Corrupt(
+                f"{self._folder} holds checkpoints, and {_LAST}, which names the last, is gone",
+                why="it would begin at step 0",
+                fix=_FROM_A_COPY,
+            )
 
     def _last_step(self) -> int | None:
         last = self._last()

@@ -13,6 +13,7 @@ import pytest
 from holdfast.train.members.solo import Solo
 from holdfast.train.states.state import Entry, State
 from holdfast.wire.errors import Corrupt
+from tests.contract.waiting import eventually
 from tests.faults.members_stage import ROOT
 
 COUNTER = [sys.executable, str(ROOT / "examples" / "counter.py")]
@@ -103,3 +104,17 @@ def test_a_script_that_is_killed_and_run_again_comes_to_the_same_answer(tmp_path
         [*COUNTER, "--steps", "400", "--expected"], cwd=ROOT, capture_output=True, check=True
     )
     assert json.loads(answer.read_text()) == json.loads(expected.stdout[len("answer ") :])
+
+
+def test_checkpoints_without_the_note_of_the_last_one_are_no_new_beginning(tmp_path: Path) -> None:
+    word = Word()
+    solo = Solo(word, 2, folder=tmp_path, every_steps=1)
+    solo.join()
+    for number in range(3):
+        word.word = f"after step {number}".encode()
+        solo.boundary()
+        eventually(lambda solo=solo: solo._last_step() == solo.step, "it is saved")
+    solo.finish()
+    (tmp_path / "last.json").unlink()
+    with pytest.raises(Corrupt, match="holds checkpoints"):
+        Solo(Word(), 2, folder=tmp_path).join()
