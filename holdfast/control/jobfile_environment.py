@@ -37,10 +37,8 @@ _VARIABLE_SCHEMA: Final = {
 def env(at: At) -> dict[str, str]:
     """`{NAME: value}`."""
     found = {_variable(key): _value(value) for key, value in at.pairs()}
-    size = sum(
-        len(name.encode()) + len(text.encode(errors="surrogatepass"))
-        for name, text in found.items()
-    )
+    texts = (text for pair in found.items() for text in pair)
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
     if len(found) > JOB_ENVIRONMENT_MAX or size > JOB_ENVIRONMENT_BYTES_MAX:
         raise at.wrong(
             f"at most {JOB_ENVIRONMENT_MAX} variables with {JOB_ENVIRONMENT_BYTES_MAX} bytes",
