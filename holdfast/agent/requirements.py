@@ -31,6 +31,7 @@ from holdfast.wire.orders import StartWorker
 FAILED: Final = "the environment could not be made"  # `wire.causes` knows it
 _COMMENT: Final = re.compile(r"(^|\s+)#.*$")
 _NAMES_FILE: Final = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)\s*(\S.*)")
+_FIND_LINKS: Final = re.compile(r"(?:-f|--find-links)(?:\s+|=)\s*(\S.*)")
 _OPTION: Final = re.compile(r"--?[a-z-]+(?:\s+|=)")
 _ARCHIVE: Final = re.compile(r"\.(?:whl|zip|tar\.\w+|tgz)$")
 _SHOWN_CHARACTERS: Final = 80
@@ -91,8 +92,8 @@ def is_local(line: str) -> bool:
     first = named.split()[0] if named.split() else ""
     if "://" in first and not first.startswith("file:"):
         return False
-    if option and not line.startswith(("-f", "--find-links", "-e", "--editable")):
-        return False
+    if option:
+        return line.startswith(("-f", "--find-links", "-e", "--editable"))
     return first.startswith((".", "file:")) or "/" in first or bool(_ARCHIVE.search(first))
 
 
@@ -110,12 +111,22 @@ class _Reading:
         for line in normalised(lines):
             named = _NAMES_FILE.fullmatch(line)
             if named is None or "://" in named[1]:
-                into.append(line)
+                into.append(self._linked(line, folder))
             else:
                 bounds = line.startswith(("-c", "--constraint"))
                 path = Path(os.path.normpath(folder / named[1].strip("\"'")))
                 below = self.constraints if bounds else into
                 self.take(self._read(path), path.parent, below)
+
+    def _linked(self, line: str, folder: Path) -> str:
+        """The line, with a folder of links seen from the top: pip looks for it beside the file that
+        names it, if it is there."""
+        links = _FIND_LINKS.fullmatch(line)
+        if links is None or self.top is None or "://" in links[1]:
+            return line
+        path = os.path.normpath(folder / links[1].strip("\"'"))
+        inside = not path.startswith(("/", "..")) and (self.top / path).exists()
+        return f"--find-links ./{path}" if inside else line
 
     def _read(self, path: Path) -> list[str]:
         self.files += 1

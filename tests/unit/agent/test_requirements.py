@@ -54,6 +54,17 @@ def test_comments_blanks_and_the_file_that_names_them_make_no_other_environment(
     assert lock.doing == "preparing the environment: pip install numpy==2.1 einops >=0.8"
 
 
+def test_a_folder_of_links_is_beside_the_file_that_names_it_as_for_pip(tmp_path: Path) -> None:
+    for name in ("wheels", "sub"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sub" / "r.txt").write_text("--no-index\n--find-links ../wheels\nours\n")
+    lock = lock_of(order("-r sub/r.txt"), tmp_path)
+    assert lock.lines == ("--no-index", "--find-links ./wheels", "ours") and lock.local
+    assert lock_of(order("--find-links=wheels", "ours"), tmp_path).local
+    kept = ("--find-links https://host/x", "-f /opt/wheels", "-f ../elsewhere", "-f missing")
+    assert lock_of(order(*kept), tmp_path).lines == kept
+
+
 def test_what_may_be_installed_otherwise_is_another_environment(tmp_path: Path) -> None:
     orders = [
         order("numpy"),
