@@ -12,7 +12,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.client.futures import closed
-from holdfast.wire.errors import Full, HoldfastError, TerminalError, TimedOut, Unavailable
+from holdfast.wire.errors import (
+    Full,
+    HoldfastError,
+    TerminalError,
+    TimedOut,
+    Unavailable,
+    Usage,
+)
 from holdfast.wire.limits import CLIENT_CONNECTIONS_KEPT
 
 _OK: Final = 200
@@ -48,7 +55,18 @@ def body_of(inputs: Any) -> bytes:
         return inputs
     if isinstance(inputs, str):
         return inputs.encode()
-    return json.dumps(_plain(inputs)).encode()
+    try:
+        return json.dumps(_plain(inputs), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        nan = "JSON compliant" in str(error)
+        raise Usage(
+            f"the inputs cannot be written as JSON: {error}",
+            why="JSON has neither NaN nor infinity" if nan else "",
+            fix="numbers that are missing need a value of their own, or raw tensors"
+            " (docs/serving-protocol.md, `binary_data_size`)"
+            if nan
+            else "give numbers, text, lists, arrays or tensors, by the names of the inputs",
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -82,6 +100,8 @@ class Gateways:
     ) -> Answer:
         """The answer of the first gateway that gives one. `addresses(fresh)` says where they are,
         as known, or asked anew when none of those answers; there is one at least."""
+        if not timeout_s > 0:
+            raise Usage(f"timeout_s is {timeout_s}", fix="a number of seconds above 0")
         trouble: Exception | None = None
         tried: set[str] = set()
         for fresh in (False, True):

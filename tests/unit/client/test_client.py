@@ -388,6 +388,16 @@ def test_arrays_tensors_and_nested_lists_become_json_and_text_stays_as_it_is() -
     assert body_of('{"x": 1}') == b'{"x": 1}'
 
 
+def test_inputs_that_json_has_no_word_for_are_named_before_they_are_sent() -> None:
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(Usage, match="cannot be written as JSON") as told:
+        body_of({"x": numpy.array([[float("nan")]])})
+    assert "NaN" in told.value.why and "binary_data_size" in told.value.fix
+    for wrong in ({"x": [[1j]]}, {"x": {1, 2}}, {"x": b"\xff"}):
+        with pytest.raises(Usage, match="cannot be written as JSON"):
+            body_of(wrong)
+
+
 # --- options of serving ---------------------------------------------------------------------------
 
 
