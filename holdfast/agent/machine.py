@@ -107,18 +107,14 @@ class AgentMachine(AgentState):
                 actions = self._heard(worker, event, now_s)
                 worker.validate()
                 return actions
-            case Probed():
+            case Probed() | DiskUsed():
                 worker = self._workers.get(event.key)
                 if worker is None or worker.gone or worker.kill_at_s is not None:
                     return []  # it ends anyway
-                actions = self._probed(worker, event, now_s)
-                worker.validate()
-                return actions
-            case DiskUsed():
-                worker = self._workers.get(event.key)
-                if worker is None or worker.gone or worker.kill_at_s is not None:
-                    return []  # it ends anyway
-                actions = self._over_disk(worker, event, now_s)
+                if isinstance(event, Probed):
+                    actions = self._probed(worker, event, now_s)
+                else:
+                    actions = self._over_disk(worker, event, now_s)
                 worker.validate()
                 return actions
             case Preparing(key, doing, since_s):

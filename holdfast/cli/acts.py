@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import absence, completing, listing, output, times
+from holdfast.cli import absence, completing, listing, output
 from holdfast.cli.opening import ClusterOption, JobArgument, client_of
+from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def scale(
             return
         client.job(name).scale(count)
         absence.warn(absence.warnings(client.found, services=False))
-    many = "as many workers as its file allows" if count is None else times.many(count, "worker")
+    many = "as many workers as its file allows" if count is None else texts.many(count, "worker")
     _done(f"{name} is to have {many}", f"holdfast jobs {name}")
 
 

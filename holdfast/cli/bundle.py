@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, opened
+from holdfast.client import texts
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -67,9 +68,9 @@ def push(
         )
         return
     what = "is" if fresh else "is still"
-    count = times.many(len(bundle.members), "file")
+    count = texts.many(len(bundle.members), "file")
     output.out().print(
-        f"{name}@{version.number} {what} current: {count}, {times.size(bundle.size_bytes)}",
+        f"{name}@{version.number} {what} current: {count}, {texts.size(bundle.size_bytes)}",
         markup=False,
     )
     listing.note(f"next: holdfast submit job.yaml --bundle {name}")
@@ -107,8 +108,8 @@ def list_(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
                 row["name"],
                 row["current"],
                 row["newest"],
-                times.size(int(str(row["size_bytes"]))),
-                f"{times.ago(float(str(row['pushed_s'])))} ago",
+                texts.size(int(str(row["size_bytes"]))),
+                f"{texts.ago(float(str(row['pushed_s'])))} ago",
                 str(row["digest"])[:19],
             )
             for row in rows
@@ -150,8 +151,8 @@ def versions(
             (
                 each.number,
                 "current" if each.number == held.current else "",
-                times.size(each.size_bytes),
-                f"{times.ago(each.pushed_s)} ago",
+                texts.size(each.size_bytes),
+                f"{texts.ago(each.pushed_s)} ago",
                 each.digest[:19],
                 ", ".join(pinned.get(each.digest, ())),
             )

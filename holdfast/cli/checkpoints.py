@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli import completing, listing, output, times
+from holdfast.cli import completing, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.client import texts
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Usage
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def _show(job: Job, rows: list[dict[str, Any]]) -> None:
     shown = [
         (
             f"{row['step']:,}",
-            f"{times.ago(row['committed_s'])} ago",
-            "-" if row["size_bytes"] is None else times.size(row["size_bytes"]),
+            f"{texts.ago(row['committed_s'])} ago",
+            "-" if row["size_bytes"] is None else texts.size(row["size_bytes"]),
             "-" if row["parts"] is None else row["parts"],
             row["term"],
             _state(row),
@@ -151,9 +152,9 @@ def _export(name: str, step: str, target: Path, cluster: Path | None, as_json: b
         document = {"job": name, "step": manifest.step, "folder": str(target), "files": files}
         output.show_json(document)
         return
-    count = times.many(len(files), "file")
+    count = texts.many(len(files), "file")
     output.out().print(
-        f"step {manifest.step:,} of {name}: {count}, {times.size(manifest.size_bytes)} in {target}",
+        f"step {manifest.step:,} of {name}: {count}, {texts.size(manifest.size_bytes)} in {target}",
         markup=False,
     )
     listing.note(f'read it: safetensors.numpy.load_file("{target / files[0]}")' if files else "")

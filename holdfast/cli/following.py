@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, listing, output
 from holdfast.cli.jobs import document
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from holdfast.client import Job, JobStatus
@@ -39,7 +40,7 @@ def until_end(job: Job, *, as_json: bool = False) -> int:
 
 
 def _say_phase(status: JobStatus) -> None:
-    line = Text(f"{times.clock(time.time())}  ", style="dim")
+    line = Text(f"{texts.clock(time.time())}  ", style="dim")
     line.append_text(listing.phase(f"{status.phase:<9}"))
     line.append(f"  {listing.own_paths(status.why.strip())}")
     output.err().print(line)

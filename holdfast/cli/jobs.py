@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, output, phrases, times
+from holdfast.cli import completing, listing, output, phrases
 from holdfast.cli.given import given_settings
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, client_of
+from holdfast.client import texts
 from holdfast.client.job_status import Working, step_of, wants, workers_in
 from holdfast.wire.reports import SETTING_METRIC
 
@@ -181,7 +182,7 @@ def _row(wanted: Job, working: Working, now_s: float) -> tuple[object, ...]:
         f"{have}/{want}" if have or want else "-",
         "serves" if wanted.spec.serves else _number(step_of(wanted, working)),
         _number(wanted.committed_step if wanted.checkpoints else None),
-        times.ago(status.since_s, now_s),
+        texts.ago(status.since_s, now_s),
         listing.one_line(why),
     )
 
@@ -202,7 +203,7 @@ def _facts(wanted: Job, working: Working) -> list[tuple[str, object]]:
     saved = "none committed yet"
     if wanted.checkpoints:
         steps = ", ".join(f"{each.step:,}" for each in wanted.checkpoints)
-        saved = f"steps {steps}; the last {times.ago(wanted.checkpoints[-1].committed_s)} ago"
+        saved = f"steps {steps}; the last {texts.ago(wanted.checkpoints[-1].committed_s)} ago"
     settings = [f"{name}={value}" for name, value in sorted(spec.settings.items())]
     settings += [given.text for given in given_settings(wanted, working)]
     room = amount(room_of(spec.resources))
@@ -211,9 +212,9 @@ def _facts(wanted: Job, working: Working) -> list[tuple[str, object]]:
     return [
         ("job", wanted.name),
         ("phase", listing.phase(status.phase.value)),
-        ("since", f"{times.clock(status.since_s)}, {times.ago(status.since_s)} ago"),
+        ("since", f"{texts.clock(status.since_s)}, {texts.ago(status.since_s)} ago"),
         ("why", listing.own_paths(status.reason)),
-        ("submitted", f"{times.day(wanted.submitted_s)} {times.clock(wanted.submitted_s)}"),
+        ("submitted", f"{texts.day(wanted.submitted_s)} {texts.clock(wanted.submitted_s)}"),
         ("queue", f"{spec.queue}, priority {spec.priority}"),
         ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {room}"),
         *(
@@ -279,7 +280,7 @@ def _view(wanted: Job) -> str:
     view = wanted.view
     if view is None:
         return ""
-    return f"{view.number}, of {times.many(len(view.lanes), 'worker')}"
+    return f"{view.number}, of {texts.many(len(view.lanes), 'worker')}"
 
 
 def _slowest(wanted: Job, working: Working) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from holdfast.cli.listing import phase
 from holdfast.cli.run_picture import Cell, Picture
 from holdfast.cli.run_story import Event
-from holdfast.cli.times import ago, clock, many, span
+from holdfast.client.texts import ago, clock, many, span
 from holdfast.control.facts import Phase, WorkerPhase
 
 # A worker's lanes as blocks; more are written as a number.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, models_show, output, times
+from holdfast.cli import completing, listing, models_show, output
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def publish(
 def _say_published(version: Version, fresh: bool, alias: str | None) -> None:
     what = "is published" if fresh else "was published before, the same"
     named = f"; alias {alias} names it" if alias else ""
-    size = times.size(version.size_bytes)
+    size = texts.size(version.size_bytes)
     output.out().print(f"{version.model}@{version.number} {what}: {size}{named}", markup=False)
     listing.note(f"next: holdfast serve {version.model}@{alias or version.number}")
 
@@ -322,7 +323,7 @@ def export(
         version = resolved.version
         files = write(version, found.cluster.blobs(), folder)
     document = {"model": version.model, "version": version.number, "files": files}
-    count, size = times.many(len(files), "file"), times.size(version.size_bytes)
+    count, size = texts.many(len(files), "file"), texts.size(version.size_bytes)
     words = f"{version.model}@{version.number} ({resolved.how}): {count}, {size} in {folder}"
     _say({**document, "folder": str(folder)}, words, as_json)
     if not as_json:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import listing, output
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from holdfast.models.catalogue import Catalogue
@@ -53,8 +54,8 @@ def show_models(rows: list[dict[str, Any]]) -> None:
             row["versions"],
             row["newest"],
             row["kind"],
-            times.size(row["size_bytes"]),
-            f"{times.ago(row['published_s'])} ago",
+            texts.size(row["size_bytes"]),
+            f"{texts.ago(row['published_s'])} ago",
             _aliases(row["aliases"]) or "-",
         )
         for row in rows
@@ -101,8 +102,8 @@ def show_model(row: dict[str, Any]) -> None:
                 version["version"],
                 ", ".join(names.get(version["version"], ())),
                 Text("retired", style="dim") if version["retired"] else version["kind"],
-                times.size(version["size_bytes"]),
-                f"{times.ago(version['published_s'])} ago",
+                texts.size(version["size_bytes"]),
+                f"{texts.ago(version['published_s'])} ago",
                 _origin(version),
                 _metrics(version["metrics"]),
             )
@@ -140,11 +141,11 @@ def show_version(row: dict[str, Any]) -> None:
             ("entry", row["entry"]),
             ("arguments", row["arguments"] or ""),
             ("bundle", row["bundle"][:19]),
-            ("published", f"{times.ago(row['published_s'])} ago by {row['by']}"),
+            ("published", f"{texts.ago(row['published_s'])} ago by {row['by']}"),
             ("job", "" if not row["job"] else f"{row['job']}, step {row['step']:,}"),
             ("metrics", _metrics(row["metrics"])),
             *(
-                ("file", f"{name}  {times.size(part['size_bytes'])}  {part['digest'][:19]}")
+                ("file", f"{name}  {texts.size(part['size_bytes'])}  {part['digest'][:19]}")
                 for name, part in row["files"].items()
             ),
         ]
@@ -190,7 +191,7 @@ def show_difference(one: Version, other: Version, found: Difference) -> None:
 def _show_tensors(found: Difference) -> None:
     if not found.tensors:
         if found.same_tensors:
-            count = times.many(found.same_tensors, "tensor")
+            count = texts.many(found.same_tensors, "tensor")
             output.out().print(f"weights  the same: {count}", markup=False)
         return
     by_size = sorted(found.tensors, key=lambda change: -(change.relative or 0.0))
@@ -238,7 +239,7 @@ def _tensors(specs: list[dict[str, Any]]) -> str:
 def _move(move: Mapping[str, Any]) -> str:
     before = "new" if move["before"] is None else f"from {move['before']}"
     why = f": {move['why']}" if move["why"] else ""
-    return f"{before} to {move['after']}, {times.ago(move['at_s'])} ago by {move['by']}{why}"
+    return f"{before} to {move['after']}, {texts.ago(move['at_s'])} ago by {move['by']}{why}"
 
 
 def _plain(value: Any) -> str:

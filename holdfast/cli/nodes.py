@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli import absence, completing, listing, output, times
+from holdfast.cli import absence, completing, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, missing, opened
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from holdfast.coordination import MemberInfo
@@ -58,7 +59,7 @@ def nodes(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
             row["workers"],
             row["region"] or "-",
             ", ".join(row["jobs"]) or "-",
-            times.ago(row["since_s"]) if row["since_s"] else "-",
+            texts.ago(row["since_s"]) if row["since_s"] else "-",
         )
         for row in rows
     ]
@@ -170,7 +171,7 @@ def _size(row: dict[str, Any], kind: str) -> str:
     capacity = row["capacity"] or {}
     if kind not in capacity:
         return "-"
-    return f"{times.size(row['used'][kind])}/{times.size(capacity[kind])}"
+    return f"{texts.size(row['used'][kind])}/{texts.size(capacity[kind])}"
 
 
 def _held(found: Opened, node: str) -> dict[str, int]:

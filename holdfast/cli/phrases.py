@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.cli import times
+from holdfast.client import texts
 from holdfast.wire.causes import cause_of, remark_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def preparing(facts: WorkerFacts, now_s: float | None = None) -> str:
     """`preparing the environment: pip install numpy, since 12s`; empty: it is not, or no more."""
     if not facts.preparing:
         return ""
-    return f"{facts.preparing}, since {times.ago(facts.preparing_since_s, now_s)}"
+    return f"{facts.preparing}, since {texts.ago(facts.preparing_since_s, now_s)}"
 
 
 def cause_rows(reason: str) -> list[tuple[str, str]]:

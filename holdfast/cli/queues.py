@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, output, times
+from holdfast.cli import completing, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
+from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) 
     for kind, value in (room or {}).items():
         if value is None or (value == 0 and not zeros):
             continue
-        size = times.size(int(value)) if kind.endswith("_bytes") else ""
+        size = texts.size(int(value)) if kind.endswith("_bytes") else ""
         sizes = {"memory_bytes": size, "disk_bytes": f"{size} disk"}
         parts.append(sizes.get(kind) or f"{value:g} {kind}")
     return ", ".join(parts)

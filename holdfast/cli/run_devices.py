@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.cli.times import many
+from holdfast.client.texts import many
 
 
 @dataclass(frozen=True, slots=True)

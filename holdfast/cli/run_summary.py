@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.cli import live, phrases
-from holdfast.cli.times import many, span
+from holdfast.client.texts import many, span
 from holdfast.control.facts import Phase
 from holdfast.wire.causes import cause_of
 

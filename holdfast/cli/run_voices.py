@@ -23,7 +23,7 @@ from holdfast.cli.run_output import Line
 from holdfast.cli.run_picture import Picture
 from holdfast.cli.run_story import Event
 from holdfast.cli.run_summary import Summary, summary_lines
-from holdfast.cli.times import clock
+from holdfast.client.texts import clock
 from holdfast.wire.limits import RUN_PROGRESS_S
 
 HINT: Final = "Ctrl-C saves a checkpoint and stops"

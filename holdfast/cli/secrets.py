@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import listing, output, times
+from holdfast.cli import listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, opened
+from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 EXAMPLES = """[bold]Examples[/]
@@ -92,7 +93,7 @@ def remove(name: NameArgument, cluster: ClusterOption = None) -> None:
         ]
     output.out().print(f"secret {name} is removed", markup=False)
     if jobs:
-        listing.note(f"{times.many(len(jobs), 'job')} cannot start new workers: {', '.join(jobs)}")
+        listing.note(f"{texts.many(len(jobs), 'job')} cannot start new workers: {', '.join(jobs)}")
 
 
 def _value(name: str, source: str | None, file: Path | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.cli import times
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from holdfast.serve.records import (
@@ -43,7 +43,7 @@ def breaker_of(gateways: Mapping[str, Gateway], service: str, replica: int) -> s
     worst = {"open": 0, "half-open": 1, "closed": 2}
     name, state = min(told, key=lambda each: worst[each[1].state.value])
     who = f" at {name}" if len(gateways) > 1 else ""
-    return f"{state.state.value}{who} since {times.clock(state.since_s)}"
+    return f"{state.state.value}{who} since {texts.clock(state.since_s)}"
 
 
 def _rollouts(policy: RolloutPolicy) -> str:

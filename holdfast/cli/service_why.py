@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, listing, output
 from holdfast.cli import why as telling
+from holdfast.client import texts
 from holdfast.client.sight import Sight, arms_of
 from holdfast.wire.errors import Missing
 
@@ -50,7 +51,7 @@ def _now(sight: Sight, told: str) -> None:
     """How it is now. `told`: the end of its story, which is not said again."""
     course = sight.course
     stage = course.stage.value if course else "nothing is decided yet"
-    since = f" since {times.clock(course.since_s)} ({times.ago(course.since_s)})" if course else ""
+    since = f" since {texts.clock(course.since_s)} ({texts.ago(course.since_s)})" if course else ""
     console = output.out()
     console.print(Text("now       ", style="bold").append(f"{stage}{since}"))
     rows = [f"requests go to version {arms_of(course)}"] if course and course.arms else []

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import absence, completing, listing, output, service_settings, serving, times
+from holdfast.cli import absence, completing, listing, output, service_settings, serving
 from holdfast.cli.opening import ClusterOption, JsonOption, client_of
+from holdfast.client import texts
 from holdfast.client.sight import Sight, arms_of
 from holdfast.wire import documents
 from holdfast.wire.errors import Missing, Usage
@@ -228,7 +229,7 @@ def key_remove(
     """Forget an API key. Without any, requests need none."""
     with client_of(cluster) as client:
         left = client.service(name).remove_key(key).keys
-    serving.done(f"{name} has {times.many(len(left), 'key')} left")
+    serving.done(f"{name} has {texts.many(len(left), 'key')} left")
 
 
 # --- showing --------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ def _row(sight: Sight, *, alone: bool) -> tuple[object, ...]:
         arms_of(course),
         course.previous if course and course.previous is not None else "-",
         f"{sight.ready(version)}/{wanted}",
-        times.ago(course.since_s) if course else "-",
+        texts.ago(course.since_s) if course else "-",
         why,
     )
 
@@ -352,7 +353,7 @@ def _replica_row(one: Replica, sight: Sight) -> tuple[object, ...]:
         f"{one.host}:{one.http_port}",
         f"draining; {versions}" if one.draining else versions or "-",
         service_settings.breaker_of(sight.gateways, sight.name, one.worker),
-        times.ago(one.started_s),
+        texts.ago(one.started_s),
     )
 
 
@@ -387,7 +388,7 @@ def scaled(client: Client, name: str, count: int | None) -> None:
     """`holdfast scale SERVICE N|auto`."""
     client.service(name).scale(count)
     many = (
-        "as many replicas as its load asks for" if count is None else times.many(count, "replica")
+        "as many replicas as its load asks for" if count is None else texts.many(count, "replica")
     )
     serving.done(f"{name} is to have {many}", f"holdfast services {name}")
     absence.warn(absence.warnings(client.found, services=True))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, output, times
+from holdfast.cli import completing, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from holdfast.coordination.line import Contender
@@ -174,7 +175,7 @@ def _rows(one: Holding) -> list[tuple[object, ...]]:
             each.name,
             state,
             each.token if state == "holds" else "-",
-            times.ago(each.since_ms / 1000, now_s),
+            texts.ago(each.since_ms / 1000, now_s),
         )
         for state, line in (("holds", one.holders), ("waits", one.waiters))
         for each in line

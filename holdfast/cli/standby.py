@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import output, times
+from holdfast.cli import output
 from holdfast.cli.letting_in import TokenArgument, TokenFileOption, asked_token, given_token
 from holdfast.cli.opening import ClusterOption
+from holdfast.client import texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ def standby(
     if as_json:
         _line(event="ended", name=called)
     else:
-        output.out().print(f"{times.clock(time.time())}  {called} has ended")
+        output.out().print(f"{texts.clock(time.time())}  {called} has ended")
     raise typer.Exit(code)
 
 
@@ -133,7 +134,7 @@ def _in_words(name: str, cluster: Cluster) -> Tell:
     def tell(said: Said) -> None:
         # Nobody may read it any more; that does not end a coordinator.
         with suppress(OSError):
-            console, now = output.out(), times.clock(time.time())
+            console, now = output.out(), texts.clock(time.time())
             if not known:
                 known.append(name)
                 console.print(f"coordinator [bold]{name}[/] of cluster [bold]{cluster.name}[/]")

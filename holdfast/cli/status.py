@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption
+from holdfast.client import texts
 from holdfast.wire.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _started_again(found: Sequence[Process]) -> list[str]:
     """What the supervisor has started again, as long as it has not proved steady."""
     kept = [one.facts.get("kept", {}) for one in found if one.kind == "supervisor"]
     return [
-        f"{key} {told['why']}; started again at {times.clock(told['since_s'])}"
+        f"{key} {told['why']}; started again at {texts.clock(told['since_s'])}"
         for each in kept
         for key, told in sorted(each.items())
         if told["deaths"] and told["state"] == "running" and told["since_s"] > time.time() - _NEWS_S
@@ -156,7 +157,7 @@ def _away(cluster: Cluster) -> tuple[dict[str, int], str]:
 def _nodes_away(away: dict[str, int]) -> list[str]:
     return [
         f"node {node} is away"
-        + (f", with {times.many(count, 'worker')} that are waited for" if count else "")
+        + (f", with {texts.many(count, 'worker')} that are waited for" if count else "")
         + ": its agent does not answer; there: holdfast up"
         for node, count in away.items()
     ]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import absence, listing, output, times
+from holdfast.cli import absence, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, client_of
+from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _say(submission: Submission) -> None:
             )
         return
     if pinned.pushed is not None:
-        count = times.many(len(pinned.pushed.members), "file")
-        console.print(f"  code: {count}, {times.size(pinned.pushed.size_bytes)} ({pinned.shown})")
+        count = texts.many(len(pinned.pushed.members), "file")
+        console.print(f"  code: {count}, {texts.size(pinned.pushed.size_bytes)} ({pinned.shown})")
     else:
         console.print(f"  code: {pinned.shown}")

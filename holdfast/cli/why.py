@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from holdfast.cli import absence, listing, output, phrases, times
+from holdfast.cli import absence, listing, output, phrases
 from holdfast.cli.given import given_settings
 from holdfast.cli.opening import ClusterOption, JobArgument, JsonOption, client_of
+from holdfast.client import texts
 from holdfast.client.job_status import workers_in
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _gathered(run: list[Entry]) -> list[Line]:
         first, last = commits[0], commits[-1]
         steps = [found[1] for each in (first, last) if (found := _STEP.search(each.reason))]
         span = f" of steps {' to '.join(steps)}" if len(steps) == 2 else ""
-        took = times.span(last.at_s - first.at_s)
+        took = texts.span(last.at_s - first.at_s)
         reason = f"{len(commits)} checkpoints{span}, within {took}"
         lines.append(Line(last.at_s, last.term, last.what, reason))
     if run and run[-1].what == "BeginCheckpoint":
@@ -205,7 +206,7 @@ def _show(lines: Sequence[Line], day: str = "", term: int | None = None) -> None
     console = output.out()
     clock = ""
     for line in lines:
-        today = times.day(line.at_s)
+        today = texts.day(line.at_s)
         if today != day:
             console.print(Text(today, style="dim"))
             day = today
@@ -213,8 +214,8 @@ def _show(lines: Sequence[Line], day: str = "", term: int | None = None) -> None
             if term is not None:
                 console.print(Text(f"          term {line.term}: another coordinator leads", "dim"))
             term = line.term
-        same = clock == times.clock(line.at_s)
-        clock = times.clock(line.at_s)
+        same = clock == texts.clock(line.at_s)
+        clock = texts.clock(line.at_s)
         _show_line(line, "" if same else clock)
 
 
@@ -267,7 +268,7 @@ def followed(
             entries = read()
             fresh = _after(entries, last)
             if fresh:
-                _show(told(fresh, every=True), times.day(fresh[0].at_s), term)
+                _show(told(fresh, every=True), texts.day(fresh[0].at_s), term)
                 last, term = fresh[-1], fresh[-1].term or term
             if ended:
                 return
@@ -292,7 +293,7 @@ def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
     status = job.status
     console = output.out()
     head = Text("now       ", style="bold").append_text(listing.phase(status.phase.value))
-    head.append(f" since {times.clock(status.since_s)} ({times.ago(status.since_s)})")
+    head.append(f" since {texts.clock(status.since_s)} ({texts.ago(status.since_s)})")
     console.print(head)
     hint = _hint(job, down=down)
     if status.phase.value == "failed":
@@ -310,8 +311,8 @@ def _now(job: Job, entries: Sequence[Entry], *, down: bool = False) -> None:
     if job.failures:
         last = job.failures[-1]
         console.print(
-            Text(f"{'':10}{times.many(len(job.failures), 'failure')} so far; the last, ", "yellow")
-            + Text(f"{times.ago(last.at_s)} ago, of worker {last.worker} at step {last.step}:")
+            Text(f"{'':10}{texts.many(len(job.failures), 'failure')} so far; the last, ", "yellow")
+            + Text(f"{texts.ago(last.at_s)} ago, of worker {last.worker} at step {last.step}:")
         )
         _indented(listing.own_paths(last.reason).strip().splitlines())
     if hint:

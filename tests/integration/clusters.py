@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from holdfast.cli.main import app
 from holdfast.cluster import Cluster, Process
 from holdfast.control.facts import Job
 from holdfast.control.plane import ControlPlane
@@ -82,6 +85,13 @@ class Home:
                 return found if found.status.phase.final else None
 
             return eventually(job, f"{name} ends")
+
+    def command(self, *words: str, given: str | None = None) -> str:
+        """What `holdfast` prints, carried out in this process; it must end well."""
+        asked = [*words, "--cluster", str(self.cluster.folder)]
+        done = CliRunner().invoke(app, asked, input=given)
+        assert done.exit_code == 0, done.output
+        return done.output
 
     # --- the end --------------------------------------------------------------------------------
 

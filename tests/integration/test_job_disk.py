@@ -6,9 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from holdfast.cli.main import app
 from holdfast.launch import local
 from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, ROOM, Home
@@ -33,12 +30,6 @@ restart: {failures_max: 0}
 """
 
 
-def holdfast(home: Home, *words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--cluster", str(home.cluster.folder)])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_a_job_that_writes_more_than_its_disk_is_ended_and_says_so_and_another_waited_for_it(
     tmp_path: Path,
 ) -> None:
@@ -52,18 +43,18 @@ def test_a_job_that_writes_more_than_its_disk_is_ended_and_says_so_and_another_w
     try:
         local.up(home.cluster, room=replace(ROOM, disk_bytes=30 * 10**6), supervised=False)
         with home.control() as control:
-            holdfast(home, "submit", str(code / "first.yaml"))
+            home.command("submit", str(code / "first.yaml"))
             eventually(lambda: control.job("first").placements, "it has a worker")
-            holdfast(home, "submit", str(code / "second.yaml"))
+            home.command("submit", str(code / "second.yaml"))
             waits = "waits for 0.1 cpu and 20 MB disk; job `first` holds it"
             eventually(lambda: waits in control.job("second").status.reason, waits)
-            assert waits in " ".join(holdfast(home, "why", "second").split())
+            assert waits in " ".join(home.command("why", "second").split())
             go.touch()
             for name in ("first", "second"):  # who waited gets what was freed, and fails likewise
                 assert home.ended(name).status.phase.value == "failed"
         cause = "MB of disk, 20 MB allowed: raise resources.disk"
-        assert cause in holdfast(home, "why", "first").splitlines()[-1]
-        assert cause in holdfast(home, "jobs") and cause in holdfast(home, "jobs", "second")
+        assert cause in home.command("why", "first").splitlines()[-1]
+        assert cause in home.command("jobs") and cause in home.command("jobs", "second")
         assert not list(home.cluster.folder.rglob("beside-the-code")), "it goes with the worker"
     finally:
         home.end()

@@ -67,12 +67,6 @@ def code_in(folder: Path) -> Path:
     return code
 
 
-def holdfast(home: Home, *words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--cluster", str(home.cluster.folder)])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_an_environment_is_made_once_for_all_workers_and_a_failure_is_the_jobs_cause(
     tmp_path: Path,
 ) -> None:
@@ -86,20 +80,20 @@ def test_an_environment_is_made_once_for_all_workers_and_a_failure_is_the_jobs_c
         words = ["submit", str(code / "nowhere.yaml"), "--cluster", folder]
         refused = CliRunner().invoke(app, words)
         assert "does not travel with the job" in str(refused.exception), "before it is submitted"
-        holdfast(home, "submit", str(code / "first.yaml"))
-        assert home.ended("first").status.phase.value == "succeeded", holdfast(home, "why", "first")
+        home.command("submit", str(code / "first.yaml"))
+        assert home.ended("first").status.phase.value == "succeeded", home.command("why", "first")
         (made,) = home.cluster.folder.glob("nodes/*/environments/*")
-        said = holdfast(home, "logs", "first")
+        said = home.command("logs", "first")
         assert said.count(f"tiny installed in {made}") == 2, said
         assert said.count("Successfully installed tiny-1.0") == 1, "once, and the log has it"
         script = (made / "bin" / "tiny-says").read_text()
         assert f"{made}/bin/python" in script and ".tmp-" not in script
-        holdfast(home, "submit", str(code / "wrong.yaml"))
+        home.command("submit", str(code / "wrong.yaml"))
         wrong = home.ended("wrong")
         assert wrong.status.phase.value == "failed" and len(wrong.failures) == 1, "not tried again"
         cause = "the environment could not be made: pip install: ERROR: No matching distribution"
-        assert cause in holdfast(home, "why", "wrong").splitlines()[-1]
-        assert cause in holdfast(home, "jobs")
+        assert cause in home.command("why", "wrong").splitlines()[-1]
+        assert cause in home.command("jobs")
         assert [path.name for path in made.parent.iterdir()] == [made.name], "nothing is left over"
     finally:
         home.end()

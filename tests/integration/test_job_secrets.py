@@ -23,12 +23,6 @@ secrets: {TOKEN: hub-token}
 """
 
 
-def holdfast(home: Home, *words: str, given: str | None = None) -> str:
-    done = CliRunner().invoke(app, [*words, "--cluster", str(home.cluster.folder)], input=given)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_a_job_waits_for_its_secret_gets_it_and_nobody_else_sees_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "cluster", PATIENT)
     mark = tmp_path / "mark"
@@ -40,13 +34,13 @@ def test_a_job_waits_for_its_secret_gets_it_and_nobody_else_sees_it(tmp_path: Pa
             eventually(lambda: control.job("keyed").status.reason == wait, wait)
         refused = CliRunner().invoke(app, ["secret", "set", "hub-token", VALUE])
         assert "not given on a command line" in str(refused.exception) and not mark.exists()
-        shown = holdfast(home, "secret", "set", "hub-token", "-", given=f"{VALUE}\n")
+        shown = home.command("secret", "set", "hub-token", "-", given=f"{VALUE}\n")
         assert home.ended("keyed").status.phase.value == "succeeded"
         digest, _, stage = mark.read_text().split()
         assert (digest, stage) == (hashlib.sha256(VALUE.encode()).hexdigest(), "test")
-        shown += holdfast(home, "secrets") + holdfast(home, "secrets", "--json")
-        shown += holdfast(home, "jobs", "keyed") + holdfast(home, "jobs", "keyed", "--json")
-        shown += holdfast(home, "why", "keyed")
+        shown += home.command("secrets") + home.command("secrets", "--json")
+        shown += home.command("jobs", "keyed") + home.command("jobs", "keyed", "--json")
+        shown += home.command("why", "keyed")
         assert "hub-token" in shown and VALUE not in shown
         held = [
             path.relative_to(home.cluster.folder).parts
@@ -56,7 +50,7 @@ def test_a_job_waits_for_its_secret_gets_it_and_nobody_else_sees_it(tmp_path: Pa
         # The plane's own files; and what the process was started with, in its worker's folder.
         others = [parts for parts in held if parts[0] != "coordination"]
         assert {parts[-1] for parts in others} <= {"launch.json"}, held
-        holdfast(home, "secret", "remove", "hub-token")
-        assert "hub-token" not in holdfast(home, "secrets")
+        home.command("secret", "remove", "hub-token")
+        assert "hub-token" not in home.command("secrets")
     finally:
         home.end()

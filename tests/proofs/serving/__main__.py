@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 from tests.proofs.running import Words, conducted, hear_signals, say
-from tests.proofs.serving.campaign import Campaign, Plan, Violation
+from tests.proofs.serving.campaign import Campaign, Plan
+from tests.proofs.serving.stage import Violation
 
 
 def run(plan: Plan) -> int:

@@ -30,7 +30,7 @@ from holdfast.storage import bundles
 from tests.proofs.patience import patiently
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.models import MODEL
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre
+from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 REPLICAS: Final = 2
 ROWS: Final = 20  # as many different requests
@@ -70,10 +70,6 @@ def answer(inputs, trouble=""):
         y = y + 3.0
     return {"y": y}
 '''
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 def rows() -> list[list[float]]:

@@ -33,7 +33,7 @@ from tests.proofs.serving.large import CODE, MODEL, SIGNATURE, Answered, Array, 
 from tests.proofs.serving.large import PATIENCE_S as ANSWER_S
 from tests.proofs.serving.memory import MIB, Memory, Watched
 from tests.proofs.serving.models import publish_function
-from tests.proofs.serving.stage import Theatre
+from tests.proofs.serving.stage import Theatre, Violation
 
 REPLICAS: Final = 2
 TIMEOUT_S: Final = 120.0
@@ -50,10 +50,6 @@ ENVOY_BACK_S: Final = 600.0
 ENVOY_MORE_BYTES: Final = 48 * MIB
 
 Ask = Callable[[Array], Answered | Refusal]
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 def right(reply: Reply) -> str:

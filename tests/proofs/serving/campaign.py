@@ -17,7 +17,7 @@ from bench.serving.replies import Shot
 from bench.serving.steady import Result, Steady
 from tests.proofs.patience import patiently
 from tests.proofs.serving.models import BODY, MODEL, right
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre
+from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 REPLICAS: Final = 3
 QUIET_S: Final = 0.5
@@ -48,10 +48,6 @@ class Plan:
             f"python -m tests.proofs.serving --seed {self.seed} --requests {self.requests}"
             f" --rate {self.rate:g} --rollouts {self.rollouts} --rollbacks {self.rollbacks}"
         )
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 @dataclass

@@ -25,15 +25,11 @@ from bench.serving.steady import Result, Steady
 from holdfast.launch import seen
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.models import BODY, right
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre
+from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 CONNECTIONS: Final = 32
 QUIET_S: Final = 0.5
 REFUSED: Final = "connection: ECONNREFUSED"
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 @dataclass

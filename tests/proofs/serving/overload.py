@@ -24,7 +24,7 @@ from bench.serving.steady import Result, Steady
 from holdfast.models.records import Signature, TensorSpec
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.models import publish_function
-from tests.proofs.serving.stage import TIMEOUT_S, Theatre
+from tests.proofs.serving.stage import TIMEOUT_S, Theatre, Violation
 
 MODEL: Final = "twenty"
 TIMES: Final = 10
@@ -41,10 +41,6 @@ def predict(inputs):
     time.sleep({COST_S})
     return {{"y": inputs["x"]}}
 """
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 def right_or_refused(reply: Reply) -> str:

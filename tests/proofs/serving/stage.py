@@ -33,6 +33,10 @@ _POLICY: Final = RolloutPolicy(
 )
 
 
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
 class Stuck(AssertionError):
     """What had to come did not come."""
 

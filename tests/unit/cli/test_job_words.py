@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.log_files import ERR, OUT, Piece, Place, Source
-from holdfast.cli import jobs, listing, logstream, main, times, why
+from holdfast.cli import jobs, listing, logstream, main, why
 from holdfast.cli.opening import missing
 from holdfast.cli.submit import pairs
+from holdfast.client import texts
 from holdfast.client.logs import Assembler
 from holdfast.control.codec import Entry
 from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Placement, Status
@@ -36,15 +37,15 @@ GROUPS += ("config get", "config set", "config list", "config remove")
     [(-5, "0s"), (0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (192, "3m12s"), (3_900, "1h05m")],
 )
 def test_a_span_is_said_in_two_units(seconds: float, words: str) -> None:
-    assert times.span(seconds) == words
+    assert texts.span(seconds) == words
 
 
 def test_days_sizes_and_counts_are_said_as_people_say_them() -> None:
-    assert times.span(2 * 86_400 + 3 * 3_600) == "2d3h"
-    assert times.size(1_536 * 1024**2) == "1.5 GiB"
-    assert times.size(12) == "12 B"
-    assert times.many(1, "worker") == "1 worker"
-    assert times.many(2_000, "worker") == "2,000 workers"
+    assert texts.span(2 * 86_400 + 3 * 3_600) == "2d3h"
+    assert texts.size(1_536 * 1024**2) == "1.5 GiB"
+    assert texts.size(12) == "12 B"
+    assert texts.many(1, "worker") == "1 worker"
+    assert texts.many(2_000, "worker") == "2,000 workers"
 
 
 def test_a_table_without_a_terminal_is_never_cut_and_has_no_padding(
