@@ -42,6 +42,7 @@ class Rehearsal:
         self.under_way = False  # the body has a batch that counts for nothing
         self._last: int | None = None  # the step of the last one
         self._updates: set[int] = set()  # of those of a batch, the ones that had theirs
+        self._update = 0  # of them, the last
         self._again = True  # whether the batch comes a second time here
         self._said: tuple[int, list[Print]] | None = None  # the step, and what lane 0 came to
         self._expected: list[Print] | None = None
@@ -53,6 +54,7 @@ class Rehearsal:
     def begin(self, step: int, update: int = 0) -> None:
         self.under_way, self._last, self._again = True, step, True
         self._updates.add(update)
+        self._update = update
 
     def for_another(self) -> None:
         """The batch is of lane 0, which is another's, or computed already."""
@@ -88,9 +90,15 @@ class Rehearsal:
         """What lane 0's first batch came to here, for the others; None: it was not computed."""
         return self._said[1] if self._said is not None and self._said[0] == step else None
 
-    def forget(self) -> None:
-        """What was computed in this step is of no use any more."""
-        self._said = None
+    def interrupt(self, step: int, *, stale: bool) -> None:
+        """Somebody was lost before this step was through; `stale`: what was computed in it is of no
+        use any more. If it was one with a rehearsal, that is due again: whoever has lane 0 now has
+        not computed it twice, and whoever had it may be gone with what it knew."""
+        if stale:
+            self._said = None
+        if self._last == step:
+            self._last = None
+            self._updates.discard(self._update)
 
     @property
     def awaits(self) -> bool:

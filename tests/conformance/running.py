@@ -56,8 +56,10 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """What the error itself said: names of files in a traceback do not count."""
-        return self.output[self.output.rfind("\nholdfast.") :]
+        """What the error itself said: names of files in a traceback do not count. Of an error of
+        the script's own, what was noted at it."""
+        at = self.output.rfind("\nholdfast.")
+        return self.output[at if at >= 0 else self.output.rfind("\nwhy: ") :]
 
 
 def alone(script: Script, host: Host, folder: Path) -> Outcome:

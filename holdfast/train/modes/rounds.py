@@ -15,6 +15,7 @@ import torch
 from holdfast.train import refusals, rehearsal
 from holdfast.train.chance import drawn, random_numbers_kept, seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
+from holdfast.train.data import single
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
@@ -109,10 +110,9 @@ class Rounds:
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
 
-    @property
-    def given(self) -> int:
-        """Samples of the batch that is with the user's code; 0: none is."""
-        return self._count
+    def explained(self, error: BaseException) -> BaseException:
+        """The error that has ended the script, with what is known of its reason."""
+        return single.explained(self._resuming.explained(error), self._count) or error
 
     def seed_of(self, *parts: int | str) -> int:
         return seed_of(self.seed, *parts)
@@ -267,7 +267,7 @@ class Rounds:
         stale = self.member.renew()
         if stale and self._stepping is not None:
             self._stepping.clear()
-            self._rehearsal.forget()
+        self._rehearsal.interrupt(self.member.step, stale=stale)
         self._after_meeting()
 
     def _after_meeting(self) -> None:

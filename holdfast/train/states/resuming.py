@@ -17,7 +17,7 @@ again. It comes to the same as it did before, by three rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.train.position import Position
 from holdfast.train.states.state import Entry, State
@@ -26,12 +26,23 @@ from holdfast.wire.errors import Usage
 
 # Arrays and the rest of the tracked objects, and the settings that these know.
 Offered = tuple[list[Entry], dict[str, Any], dict[str, str]]
+# What a script comes to that looks for something in an empty list, a None or an unbound name.
+_OF_MISSING_VALUES: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 
 
 class Resuming:
     """What one worker remembers of where its script is and what it was given."""
 
     def __init__(self) -> None:
+        self.late = False  # whether others made steps that this worker's script did not see
         self.region = 0  # loops that the script has left behind
         self._asked = 0  # in this region
         self.offered: Offered | None = None  # while the script is outside of its loop
@@ -43,6 +54,7 @@ class Resuming:
         self.middle = None if position.settled else state
         if not inside:
             self.again = state
+            self.late = self.late or position.begun
             # What begins with a slash belongs to the mode, not to what the script tracks.
             mine = [each for each in state.entries if not each.name.startswith("/")]
             self.offered = mine, dict(state.notes["objects"]), dict(state.notes["applied"])
@@ -52,6 +64,16 @@ class Resuming:
         entries, skeletons = tracked.entries()
         copies = [Entry(it.name, it.dtype, it.shape, _copied(it.data)) for it in entries]
         self.offered = copies, skeletons, dict(applied)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """The same error. At one of the script's own is noted why it may have come here."""
+        if self.late and isinstance(error, _OF_MISSING_VALUES):
+            error.add_note(
+                "why: perhaps because this worker's script began in the middle of the job: what it "
+                "would have kept in variables of its own, in a loop or a hook, is not here\n"
+                "fix: keep such values in a tracked object (run.track)"
+            )
+        return error
 
     def inside(self) -> None:
         """The script is in the loop that the state is of."""

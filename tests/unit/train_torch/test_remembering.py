@@ -19,6 +19,7 @@ from holdfast.train.hook_writes import HookWrites, stored_by
 from holdfast.train.rehearsal import Rehearsal
 from holdfast.train.states import divergence
 from holdfast.train.states.memory import entry, fill
+from holdfast.train.states.resuming import Resuming
 from holdfast.train.states.state import State
 from holdfast.train.states.tracked import Tracked
 from holdfast.train.sums import words
@@ -252,8 +253,32 @@ def test_what_lane_0_came_to_is_said_in_its_step_alone() -> None:
     assert not asked.awaits
     assert asked.said(5) == [(2.0, 2.0), (1.0, 1.0)]
     assert asked.said(6) is None
-    asked.forget()
+    asked.interrupt(5, stale=False)
+    assert asked.said(5) is not None
+    asked.interrupt(5, stale=True)
     assert asked.said(5) is None
+
+
+def test_a_step_that_lost_a_worker_is_rehearsed_again_by_whoever_has_lane_0_now() -> None:
+    asked = Rehearsal()
+    asked.begin(0)
+    assert not asked.is_due(0)
+    asked.interrupt(0, stale=False)
+    assert asked.is_due(0)
+    asked.begin(0)
+    asked.interrupt(1, stale=False)  # the step was through
+    assert not asked.is_due(1)
+
+
+def test_an_error_of_a_script_that_began_in_the_middle_says_what_may_be_missing() -> None:
+    found = Resuming()
+    found.explained(error := ValueError("min() arg is an empty sequence"))
+    assert not hasattr(error, "__notes__")
+    found.late = True
+    found.explained(error)
+    assert "run.track" in error.__notes__[0]
+    found.explained(other := OSError("no such file"))
+    assert not hasattr(other, "__notes__")
 
 
 def test_workers_that_come_to_other_gradients_for_one_batch_are_refused() -> None:
