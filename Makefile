@@ -45,11 +45,12 @@ services: setup ## install the real servers and clients that tests need (servers
 	@sh .ci/services
 	@VENV="$(VENV)" sh .ci/clients
 
-lint: setup ## ruff, mypy --strict, import direction
+lint: setup ## ruff, mypy --strict, import direction, an owner for every thread and task
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+	$(PY) -m tests.lint.owners
 
 format: setup ## let ruff put the code in order
 	$(PY) -m ruff check --fix .

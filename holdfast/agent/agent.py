@@ -56,7 +56,7 @@ from holdfast.wire.errors import BugError, Cancelled, Full
 from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
 from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
-from holdfast.wire.tasks import unexpected
+from holdfast.wire.tasks import WAITED, end, start_task, unexpected
 
 log = logs.get(__name__)
 _NO_PRIVACY: Final = Privacy("", "it was not asked for")
@@ -160,7 +160,7 @@ class Agent:
         self._launcher.begin()
         living = self._machine.living()
         await self._supervisor.end_strangers(frozenset(living))
-        self._loop = asyncio.create_task(self._run())
+        self._loop = start_task(self._run(), "agent", WAITED)
         for key in living:
             folder = self._folders.worker(key)
             if folder.is_dir():  # and if not, none is made: that it is gone says what has become
@@ -220,8 +220,7 @@ class Agent:
     async def close(self) -> None:
         """Stop acting. Workers go on, and the next agent finds them."""
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait([self._loop])
+            await end(self._loop)
         self._channel.close_all()
         await self._prober.close()
         await self._disk_watch.close()

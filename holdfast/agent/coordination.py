@@ -45,6 +45,7 @@ from holdfast.wire.limits import (
     SHARED_WAITS_MAX,
 )
 from holdfast.wire.sharing import HELD, LOST, REFUSED, WAITING, Standing, Value, Want
+from holdfast.wire.tasks import ends_process, in_loop, owned
 
 log = logs.get(__name__)
 
@@ -197,7 +198,8 @@ class Coordination:
         recipe = shared.recipe(session, request.queue, want, holder)
         request.call_off = recipe.close
         self._waits += 1
-        self._asking.submit(self._acquire, session, recipe, request)
+        asked = self._asking.submit(self._acquire, session, recipe, request)
+        owned(asked, ends_process("getting what workers share"))
 
     def _acquire(self, session: Session, recipe: shared.Recipe, request: _Request) -> None:
         """In a thread: wait until it is held, through outages and lost sessions."""
@@ -266,7 +268,8 @@ class Coordination:
         session = self._session
         if held is not None and session is not None and not self._closed:
             path = shared.recipe(session, request.queue, request.want, "").path
-            self._tidying.submit(_release, held, session, path)
+            given = self._tidying.submit(_release, held, session, path)
+            owned(given, ends_process("giving back what workers share"))
 
     # --- values -----------------------------------------------------------------------------------
 
@@ -306,7 +309,7 @@ class Coordination:
             self._values.pop(at, None)
             follow = self._follows.pop(at, None)
             if follow is not None:
-                self._tidying.submit(follow.close)
+                owned(self._tidying.submit(follow.close), ends_process("the end of a follower"))
 
     def _value(self, at: tuple[str, str], value: Value) -> None:
         if at not in self._follows:
@@ -336,8 +339,7 @@ class Coordination:
 
     def _call(self, work: Callable[..., None], *arguments: Any) -> None:
         """From another thread: do it in the loop."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(work, *arguments)
+        in_loop(self._loop, work, *arguments)
 
 
 def _release(held: Held, session: Session, path: str) -> None:

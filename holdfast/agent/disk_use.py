@@ -17,7 +17,7 @@ from typing import Final
 
 from holdfast.agent.events import DiskUsed, Event, Key
 from holdfast.wire.limits import DISK_LOOK_FILES_MAX, DISK_LOOK_PART, DISK_LOOK_S
-from holdfast.wire.tasks import Died, owned
+from holdfast.wire.tasks import Died, Tasks
 
 _BLOCK_BYTES: Final = 512  # what st_blocks counts in, whatever the file system's own blocks are
 
@@ -70,31 +70,26 @@ class DiskWatch:
     ) -> None:
         self._folder = folder
         self._tell = tell
-        self._died = died
         self._watching: dict[Key, asyncio.Task[None]] = {}
-        self._ended: set[asyncio.Task[None]] = set()  # called off, and not yet gone
+        self._tasks = Tasks(died)
         self._one_at_a_time = asyncio.Lock()
 
     def begin(self, key: Key, bytes_max: int) -> None:
         """Look at this worker's folder from now on. Twice is once."""
         if key not in self._watching:
-            task = asyncio.create_task(self._keep_looking(key, bytes_max))
-            self._watching[key] = owned(task, self._died)
+            look = self._keep_looking(key, bytes_max)
+            self._watching[key] = self._tasks.start(look, f"disk of {key}")
 
     def end(self, key: Key) -> None:
         """The worker has ended."""
         task = self._watching.pop(key, None)
         if task is not None:
             task.cancel()
-            self._ended.add(task)
-            task.add_done_callback(self._ended.discard)
 
     async def close(self) -> None:
         """Look at nobody any more; return when no task of it runs."""
-        for key in list(self._watching):
-            self.end(key)
-        if self._ended:
-            await asyncio.wait(list(self._ended))
+        self._watching.clear()
+        await self._tasks.close()
 
     async def _keep_looking(self, key: Key, bytes_max: int) -> None:
         while True:

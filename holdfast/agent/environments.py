@@ -36,6 +36,7 @@ from holdfast.agent.events import Event, Key, Preparing
 from holdfast.agent.requirements import FAILED, CannotPrepare, Lock, Made, surplus
 from holdfast.wire import logs
 from holdfast.wire.limits import ENVIRONMENT_MAKE_S, KILL_AGAIN_S, STDERR_TAIL_BYTES
+from holdfast.wire.tasks import WAITED, Tasks
 
 MARKER: Final = "holdfast.json"
 _DRAFT: Final = ".tmp-"
@@ -76,7 +77,7 @@ class Environments:
         self._tell = tell
         self._in_use = in_use
         self._making: dict[str, asyncio.Task[Path]] = {}
-        self._ending: set[asyncio.Task[Path]] = set()  # called off, and not yet gone
+        self._tasks = Tasks(WAITED)
         self._waiting: dict[str, set[Key]] = {}
         self._given: dict[Key, str] = {}
         self._names = threading.Lock()  # who takes one, and who removes some
@@ -92,7 +93,7 @@ class Environments:
             if found is not None:
                 return found
         if lock.key not in self._making:  # nobody else has begun meanwhile
-            self._making[lock.key] = asyncio.create_task(self._make(making))
+            self._making[lock.key] = self._tasks.start(self._make(making), "environment")
         task = self._making[lock.key]
         waiting = self._waiting.setdefault(lock.key, set())
         waiting.add(worker)
@@ -105,8 +106,6 @@ class Environments:
             if not waiting and self._making.get(lock.key) is task:
                 del self._making[lock.key]
                 task.cancel()  # unless it is done
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
 
     def forget(self, worker: Key) -> None:
         """The worker has ended."""
@@ -114,11 +113,7 @@ class Environments:
 
     async def close(self) -> None:
         """Make none any more; return when nothing of it runs."""
-        tasks = [*self._making.values(), *self._ending]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
     # --- what is there ---------------------------------------------------------------------------
 

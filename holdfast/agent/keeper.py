@@ -29,6 +29,7 @@ from holdfast.wire.limits import (
     NURSERY_RETRY_S_MAX,
     NURSERY_TITLE_BYTES,
 )
+from holdfast.wire.tasks import end, start_task
 
 # Its children have the streams that it has, and show who they are where this variable stands.
 _OWN: Final = {"PYTHONUNBUFFERED": "1", "HOLDFAST_ROOM": " " * NURSERY_TITLE_BYTES}
@@ -56,7 +57,7 @@ class Keeper:
     def begin(self) -> None:
         """See to it that there is a nursery from now on."""
         if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep())
+            self._keeping = start_task(self._keep(), "nursery")
 
     def go_on(self) -> None:
         """Go on with the nursery of the agent before this one, if it had one."""
@@ -87,8 +88,7 @@ class Keeper:
     async def close(self) -> None:
         """End it. Its shims and workers go on."""
         if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+            await end(self._keeping)
 
     # --- keeping ---------------------------------------------------------------------------------
 
@@ -98,8 +98,11 @@ class Keeper:
             while True:
                 since_s = time.monotonic()
                 self._is(ready=False, settled=False)
-                if await self._find() or await self._start():
-                    self._is(ready=True)
+                try:
+                    if await self._find() or await self._start():
+                        self._is(ready=True)
+                except OSError as error:  # no room for a process or on the disk: that passes
+                    self._reason = f"it cannot be started: {error}"
                 await self._bury()
                 if time.monotonic() - since_s > NURSERY_RETRY_S_MAX:
                     pause_s = 0.0

@@ -37,7 +37,9 @@ from holdfast.wire.limits import (
     RPC_STOP_S,
 )
 from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.retries import Retries
 from holdfast.wire.rpc import Denied
+from holdfast.wire.tasks import Tasks, end, start_task
 from holdfast.wire.tokens import Kind
 
 log = logs.get(__name__)
@@ -61,7 +63,7 @@ class LogService:
         self._host = host
         self._papers: Papers = wallet.papers
         self._server: grpc.aio.Server | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring = Tasks()
         self._renewing: asyncio.Task[None] | None = None
         self._readers = 0
         # One thread for each of a few readers; the others wait their turn for milliseconds.
@@ -75,16 +77,14 @@ class LogService:
         """Listen; `address` says where. `Occupied`: the port is in use."""
         service = cls(folder, wallet, host)
         service._server = await service._listen(port)
-        service._renewing = asyncio.create_task(service._renew())
+        service._renewing = start_task(service._renew(), "certificate of logs")
         return service
 
     async def close(self) -> None:
         """Listen no more, and end the streams that are open."""
         if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
-        for task in self._retiring:
-            task.cancel()
+            await end(self._renewing)
+        await self._retiring.close()
         if self._server is not None:
             await self._server.stop(RPC_STOP_S)
         self._disk.shutdown(wait=False, cancel_futures=True)
@@ -114,7 +114,9 @@ class LogService:
 
     async def _renew(self) -> None:
         """A server with the new papers whenever there are some. One that cannot be had is tried
-        again as often as we look."""
+        again as often as we look, while the certificate before it holds."""
+        most = max(1, round(CERTIFICATE_S / LOG_PAPERS_S))
+        retries = Retries("serving logs with the new certificate", most)
         while True:
             await asyncio.sleep(LOG_PAPERS_S)
             if self._wallet.papers == self._papers or self._server is None:
@@ -123,13 +125,12 @@ class LogService:
             self._papers = self._wallet.papers
             try:
                 self._server = await self._listen(int(self.address.rpartition(":")[2]))
-            except Exception:  # whatever it is: the old certificate ends, and this must go on
+            except Exception as error:  # whatever it is: the old certificate holds for a while
                 self._papers = papers
-                log.exception("logs cannot be served with the new certificate yet")
+                retries.failed(error)
                 continue
-            task = asyncio.create_task(former.stop(CERTIFICATE_S))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._retiring.start(former.stop(CERTIFICATE_S), "former server of logs")
+            retries.well()
             log.info("logs are served with the new certificate")
 
     # --- one reader ------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ from holdfast.wire.limits import (
     UP_LOOK_S,
 )
 from holdfast.wire.room import Resources
+from holdfast.wire.tasks import until_one_ends
 
 log = logs.get(__name__)
 
@@ -169,22 +170,15 @@ class _Main:
             sharing = agent.coordination
             presence = Presence(cluster.session, options.node, data, sharing.attach)
             uplink = Uplink(agent, options.node, papers, presence.session_id)
-            works = [
-                asyncio.create_task(work)
-                for work in (
-                    presence.run(uplink.point_to),
-                    uplink.run(),
-                    agent.failed(),
-                    sharing.run(),
-                    self._tell(uplink),
-                )
-            ]
-            try:
-                await self._either(works)
-            finally:
-                for work in works:
-                    work.cancel()
-                await asyncio.wait(works)
+            await until_one_ends(
+                self._stop.wait(),
+                presence.run(uplink.point_to),
+                uplink.run(),
+                agent.failed(),
+                sharing.run(),
+                self._tell(uplink),
+                name="agent",
+            )
             if self._with_workers:
                 await presence.leave()
                 # Nobody can order anything any more.
@@ -192,14 +186,6 @@ class _Main:
                 holding.release()
         log.info("the agent has ended", node=options.node, workers_too=self._with_workers)
         return 0
-
-    async def _either(self, works: Sequence[asyncio.Task[Any]]) -> None:
-        """Until we are to stop, or one of these cannot go on; raises why."""
-        stopped = asyncio.create_task(self._stop.wait())
-        done, _ = await asyncio.wait([stopped, *works], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        for work in done - {stopped}:
-            work.result()
 
     async def _tell(self, uplink: Uplink) -> None:
         """Say in our record whether we are connected, for whoever waits for us or wonders."""

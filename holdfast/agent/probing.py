@@ -33,7 +33,7 @@ from holdfast.wire.limits import (
     PROBE_READ_BYTES,
 )
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
-from holdfast.wire.tasks import Died, owned
+from holdfast.wire.tasks import Died, Tasks
 
 _PASSING: Final = range(200, 400)
 
@@ -58,9 +58,8 @@ class Prober:
         self._host = host
         self._launch = launch
         self._tell = tell
-        self._died = died
         self._asking: dict[Key, list[asyncio.Task[None]]] = {}
-        self._ended: set[asyncio.Task[None]] = set()  # called off, and not yet gone
+        self._tasks = Tasks(died)
         self._commands = asyncio.Semaphore(PROBE_COMMANDS_MAX)
 
     def begin(self, action: BeginProbes) -> None:
@@ -70,8 +69,8 @@ class Prober:
             return
         probes = {Asked.READY: action.order.ready, Asked.LIVE: action.order.live}
         self._asking[key] = [
-            owned(
-                asyncio.create_task(self._keep_asking(key, asked, probe, action.ports)), self._died
+            self._tasks.start(
+                self._keep_asking(key, asked, probe, action.ports), f"{asked.value} of {key}"
             )
             for asked, probe in probes.items()
             if probe is not None and probe.kind is not ProbeKind.LINK
@@ -81,15 +80,11 @@ class Prober:
         """The worker has ended."""
         for task in self._asking.pop(key, ()):
             task.cancel()
-            self._ended.add(task)
-            task.add_done_callback(self._ended.discard)
 
     async def close(self) -> None:
         """Ask nobody any more; return when nothing of it runs."""
-        for key in list(self._asking):
-            self.end(key)
-        if self._ended:
-            await asyncio.wait(list(self._ended))
+        self._asking.clear()
+        await self._tasks.close()
 
     async def _keep_asking(
         self, key: Key, asked: Asked, probe: Probe, ports: Mapping[str, int]

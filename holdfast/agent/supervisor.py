@@ -46,7 +46,7 @@ from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
 from holdfast.wire.limits import BUNDLE_RETRY_S, JOURNAL_RETRY_S, KILL_AGAIN_S
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.tasks import Died, owned
+from holdfast.wire.tasks import Died, Tasks, start_task
 
 _SWEEP_S: Final = 0.02
 
@@ -81,7 +81,7 @@ class Supervisor:
         self._children: dict[Key, subprocess.Popen[bytes]] = {}
         self._launching: dict[Key, asyncio.Task[None]] = {}
         self._killed: set[Key] = set()
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores = Tasks(died)
         in_use = folders.environments_in_use
         self._environments = Environments(folders.environments, tell, in_use)
         self._closing = False
@@ -91,8 +91,8 @@ class Supervisor:
     def start(self, action: StartProcess) -> None:
         """Start it, in the background; `ProcessStarted` or `ProcessExited` follows."""
         key = key_of(action.order)
-        task = asyncio.create_task(self._launch(key, action.order, action.slots))
-        self._launching[key] = owned(task, self._died)
+        launch = self._launch(key, action.order, action.slots)
+        self._launching[key] = task = start_task(launch, f"launch of {key}", self._died)
         task.add_done_callback(partial(self._launched, key))
 
     def _launched(self, key: Key, task: asyncio.Task[None]) -> None:
@@ -329,9 +329,7 @@ class Supervisor:
         await asyncio.to_thread(self._folders.remove_worker, key)
 
     def _chore(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = owned(asyncio.create_task(work), self._died)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._chores.start(work, "chore")
 
     async def close(self) -> None:
         """Let go of everything. Workers go on; the next agent finds them, and starts those that
@@ -345,6 +343,5 @@ class Supervisor:
         await self._environments.close()
         for key in list(self._held):
             self._release(key)
-        if self._chores:
-            await asyncio.wait(list(self._chores))
+        await self._chores.wait()
         await self._launcher.close()

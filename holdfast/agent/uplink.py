@@ -31,6 +31,7 @@ from holdfast.wire.orders import Order
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.rpc import AgentStream, Contact
+from holdfast.wire.tasks import until_one_ends
 
 log = logs.get(__name__)
 
@@ -135,11 +136,12 @@ class Uplink:
             session = self._session_id()
             try:
                 await self._introduce(call, contact, session)
-                await self._either(
+                await until_one_ends(
                     self._report(call, session),
                     self._obey(call, session),
                     self._renew(channel, contact.address),
                     self._moved.wait(),
+                    name="uplink",
                 )
             except grpc.aio.AioRpcError as failed:
                 error = rpc.error_from(failed, contact.address)
@@ -148,18 +150,6 @@ class Uplink:
                 raise error from None
             finally:
                 call.cancel()
-
-    async def _either(self, *works: object) -> None:
-        """Until one of these ends; raises what it raised."""
-        tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[call-overload]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for ended in done:
-            ended.result()
 
     async def _introduce(self, call: AgentStream, contact: Contact, session: str) -> None:
         self._serial += 1

@@ -14,7 +14,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from holdfast.cli.throwaway import RoundTrip, round_trip_here, round_trip_to
 from holdfast.cli.words import ask
 from holdfast.wire import limits
 from holdfast.wire.errors import HoldfastError, Unavailable
+from holdfast.wire.tasks import start_thread
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
@@ -212,7 +212,7 @@ def _within(limit_s: float, work: Callable[[], Result]) -> Result:
         except Exception as error:  # handed to the caller's thread, which raises it
             done.put(error)
 
-    threading.Thread(target=carry, name="doctor", daemon=True).start()
+    start_thread(carry, "doctor", lasts="what takes too long is left behind")
     try:
         found = done.get(timeout=max(limit_s, 0.1))
     except queue.Empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from _thread import interrupt_main
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -12,6 +13,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli import cluster, coord, models, output, verbs
 from holdfast.cli import run as running
+from holdfast.wire import tasks
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 
 EXAMPLES = """[bold]Examples[/]
@@ -150,7 +152,11 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     at = words.index("--") if "--" in words else len(words)
     ours = [word for word in words[:at] if word != "--debug"]
     rest = [*ours, *words[at:]]
-    sys.exit(_run(rest, debug=rest != words, as_json="--json" in ours))
+    debug, as_json = rest != words, "--json" in ours
+    # Whatever a command was about, it ends as if by Ctrl-C when a part of it has died.
+    with tasks.main_ended_by(interrupt_main):
+        code, death = _run(rest, debug=debug, as_json=as_json), tasks.death()
+    sys.exit(code if death is None else _fail(death, debug=debug, as_json=as_json))
 
 
 def _run(words: list[str], *, debug: bool, as_json: bool) -> int:

@@ -37,6 +37,7 @@ from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut
 from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_SETTLE_S, RUN_TICK_S
+from holdfast.wire.tasks import start_thread
 
 Voice = Screen | Plain | Json
 EXIT_INTERRUPTED: Final = 130
@@ -83,7 +84,6 @@ class Conductor:
         self._settling = Settling()
         self._losses: Counter[str] = Counter()
         self._began_s = began_s
-        self._pausing: threading.Thread | None = None
         self._countdown: Countdown | None = None
         self._measured: Picture | None = None  # the last one with metrics
 
@@ -223,10 +223,8 @@ class Conductor:
     def _ask_to_pause(self, scene: _Scene) -> None:
         """Ask for a checkpoint and an end, on a thread: the plane may be away for a moment."""
         self._countdown = Countdown(time.monotonic())
-        self._pausing = threading.Thread(
-            target=_pause, args=(scene.plane, self._wanted.name), daemon=True
-        )
-        self._pausing.start()
+        pause = partial(_pause, scene.plane, self._wanted.name)
+        start_thread(pause, "pausing", lasts="who asks a second time does not wait for the plane")
 
     def _is_over(self, scene: _Scene, job: Job, countdown: Countdown) -> bool:
         """Whether the script has had its time to stop; says how much is left."""

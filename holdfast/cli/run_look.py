@@ -14,6 +14,7 @@ from holdfast.control.facts import Job
 from holdfast.control.plane import ControlPlane
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import RUN_HISTORY_S, RUN_LINES_MAX, RUN_LOOK_S, THREAD_END_S
+from holdfast.wire.tasks import start_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,7 @@ class Looking:
         self._entries: list[Entry] = []
         self._read_s = 0.0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-looking", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "holdfast-looking")
 
     def seen(self) -> Seen:
         with self._lock:

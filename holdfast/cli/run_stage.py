@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +33,7 @@ from holdfast.wire.limits import (
     TIED_END_S,
     TIED_LINGER_S,
 )
+from holdfast.wire.tasks import start_thread
 
 NODE = "local"
 _AGENT: Final = "agent"
@@ -71,8 +71,7 @@ class Stage:
         self._kept: list[_Kept] = []
         self.died: list[str] = []  # what was started again, by its kind
         # Beside the others: they need a moment until they ask for it.
-        self._server = threading.Thread(target=self._start_server, daemon=True)
-        self._server.start()
+        self._server = start_thread(self._start_server, "server")
         try:
             self._keep("coordinator", lambda: local.start_coordinator(cluster, tie=self._tie))
             self._keep(_AGENT, lambda: local.start_agent(cluster, room, node=NODE, tie=self._tie))

@@ -54,7 +54,7 @@ def status(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     show(found, there, (), gone)
     for line in [*absence.sentences(found, gone), *_nodes_away(away)]:
         listing.say(output.out(), line, style="yellow")
-    for line in _started_again(there):
+    for line in [*_tried_again(there), *_started_again(there)]:
         listing.note(line)
     if trouble:
         listing.note(f"which machines are away is not known: {trouble}")
@@ -115,6 +115,19 @@ def said(process: Process) -> str:
         size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
         return f"{size}, {room.get('gpu', 0)} gpu"
     return str(facts.get("trouble") or "not connected to a leader").splitlines()[0]
+
+
+def _tried_again(found: Sequence[Process]) -> list[str]:
+    """What fails in a process and is tried again, and what has failed lately."""
+    return [
+        f"{one.kind} {one.name}: {told['what']} has failed"
+        f" {texts.many(told['count'], 'time')}, last at {texts.clock(told['at_s'])}"
+        f" ({texts.one_line(told['why'])}); "
+        + ("it is tried again" if told["in_a_row"] else "it is well again")
+        for one in found
+        for told in one.facts.get("retried", ())
+        if told["in_a_row"] or told["at_s"] > time.time() - _NEWS_S
+    ]
 
 
 def _started_again(found: Sequence[Process]) -> list[str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast.client.waiting import Wait
-from holdfast.wire.errors import Cancelled
+from holdfast.wire.errors import Cancelled, HoldfastError
 from holdfast.wire.limits import JOB_LOOK_S, THREAD_END_S
+from holdfast.wire.tasks import OwnedThread, start_thread, unexpected
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,7 +32,7 @@ class Futures:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self._closed = False
 
     def add(self, wait: Wait[T], then: Callable[[T], R]) -> Future[R]:
@@ -47,10 +48,7 @@ class Futures:
                 raise closed()
             self._pending.append(_Pending(future, look, wait.every_s))
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="holdfast-client-futures", daemon=True
-                )
-                self._thread.start()
+                self._thread = start_thread(self._run, "holdfast-client-futures", self._died)
             self._changed.notify()
         return future
 
@@ -60,13 +58,22 @@ class Futures:
             self._closed = True
             self._changed.notify()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None:
             thread.join(THREAD_END_S)
+        self._give_up(closed())
+
+    def _died(self, error: BaseException) -> None:
+        """Nobody looks any more: whoever waits is told."""
+        with self._changed:
+            self._closed = True
+        self._give_up(unexpected("the thread of the client's futures", error))
+
+    def _give_up(self, error: HoldfastError) -> None:
         with self._changed:
             left, self._pending = self._pending, []
         for one in left:
             if not _over(one.future) and one.future.set_running_or_notify_cancel():
-                one.future.set_exception(closed())
+                one.future.set_exception(error)
 
     def _run(self) -> None:
         while True:

@@ -21,6 +21,7 @@ from holdfast.control.facts import Job
 from holdfast.wire import calls
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import CLIENT_LOG_PIECES_MAX
+from holdfast.wire.tasks import WAITED, end, start_task
 
 # How often a follower looks whether machines have come or gone, and whether the job has ended.
 _LOOK_S: Final = 1.0
@@ -187,10 +188,10 @@ class LogStream:
     ) -> AsyncGenerator[Piece, None]:
         """Of every machine, also of those that come later, until the job has ended."""
         queue: asyncio.Queue[Piece] = asyncio.Queue(CLIENT_LOG_PIECES_MAX)
-        machines = asyncio.create_task(self._machines(readings, papers, queue.put))
+        machines = start_task(self._machines(readings, papers, queue.put), "machines", WAITED)
         try:
             while True:
-                coming = asyncio.create_task(queue.get())
+                coming = start_task(queue.get(), "coming", WAITED)
                 try:
                     await asyncio.wait((coming, machines), return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -201,8 +202,7 @@ class LogStream:
                 machines.result()
                 break
         finally:
-            machines.cancel()
-            await asyncio.gather(machines, return_exceptions=True)
+            await end(machines)
         while not queue.empty():
             yield queue.get_nowait()
         for piece in self._held.values():
@@ -221,7 +221,7 @@ class LogStream:
             while True:
                 for node, reading in readings.items():
                     if node not in tasks:
-                        tasks[node] = asyncio.create_task(self._keep(reading, put))
+                        tasks[node] = start_task(self._keep(reading, put), node, WAITED)
                 self._job = await asyncio.to_thread(self._found.plane.job, self._job.name)
                 if self._job.status.phase.final:
                     return
@@ -235,9 +235,7 @@ class LogStream:
                     else:
                         readings[node] = fresh
         finally:
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await end(*tasks.values())
 
     async def _keep(
         self, reading: LogReading, put: Callable[[Piece], Coroutine[Any, Any, None]]

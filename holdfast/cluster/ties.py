@@ -9,7 +9,6 @@ that dies before it is set.)
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 from holdfast.wire import logs
 from holdfast.wire.errors import Cancelled
 from holdfast.wire.limits import TIED_END_S
+from holdfast.wire.tasks import start_thread
 
 _STDIN: Final = 0
 
@@ -34,7 +34,7 @@ def watch(ended: Callable[[], None], grace_s: float = TIED_END_S) -> None:
         time.sleep(grace_s)
         os._exit(Cancelled.exit_code)
 
-    threading.Thread(target=wait, name="tie", daemon=True).start()
+    start_thread(wait, "tie", lasts="it ends the process")
 
 
 class Tie:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import grpc
 import grpc.aio
@@ -51,10 +51,22 @@ from holdfast.wire.limits import (
     STREAMS_MAX,
     THREAD_END_S,
 )
+from holdfast.wire.retries import Retries
 from holdfast.wire.rpc import Contact, Denied
-from holdfast.wire.tasks import Died, owned, unexpected
+from holdfast.wire.tasks import (
+    ENDS_SOON,
+    Died,
+    OwnedThread,
+    Tasks,
+    ends_process,
+    owned,
+    start_thread,
+    unexpected,
+)
 
 log = logs.get(__name__)
+
+_SERVING: Final = "what agents are served by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +82,23 @@ class Listening:
 
 class GrpcAgents:
     """See `agents_port.Agents`. Made by `start`; `close` ends its thread. `died` is called when it
-    has ended unexpectedly: then no agent can speak to this coordinator any more."""
+    has ended unexpectedly: then no agent can speak to this coordinator any more, and without one
+    this process ends."""
 
     def __init__(
-        self, session: Session, authority: Authority, listening: Listening, died: Died
+        self, session: Session, authority: Authority, listening: Listening, died: Died | None
     ) -> None:
         self._session = session
         self._authority = authority
         self._secrets = JobSecrets(authority)
         self._listening = listening
-        self._died = died
+        self._died = died or ends_process(_SERVING)
         self._lines = Lines()
         self._term: int | None = None
         self._follow: Follow[Members] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self.address = ""
         self.door_address = ""
 
@@ -95,16 +108,13 @@ class GrpcAgents:
         session: Session,
         authority: Authority,
         listening: Listening | None = None,
-        died: Died = lambda _: None,
+        died: Died | None = None,
     ) -> Self:
         """Listen. Agents are turned away until `begin`. `Occupied`: the port is in use."""
         agents = cls(session, authority, listening or Listening(), died)
         ready: Future[None] = Future()
-        thread = threading.Thread(
-            target=agents._run, args=(ready,), name="holdfast-agents", daemon=True
-        )
-        agents._thread = thread
-        thread.start()
+        run = partial(agents._run, ready)
+        agents._thread = start_thread(run, "holdfast-agents", agents._tell_death)
         ready.result()
         return agents
 
@@ -151,7 +161,7 @@ class GrpcAgents:
         self._lines.end()
         if self._follow is not None:
             # It may be in a call that waits for a server; its later words are not listened to.
-            threading.Thread(target=self._follow.close, daemon=True).start()
+            start_thread(self._follow.close, "unfollow agents", lasts=ENDS_SOON)
             self._follow = None
 
     def observed(self) -> Observed:
@@ -217,13 +227,10 @@ class GrpcAgents:
 
     def _tell_death(self, error: BaseException) -> None:
         log.error("what agents are served by has died", exc_info=error)
-        self._died(unexpected("what agents are served by", error))
+        self._died(unexpected(_SERVING, error))
 
     def _run(self, ready: Future[None]) -> None:
-        try:
-            asyncio.run(self._serve(ready))
-        except BaseException as error:
-            self._tell_death(error)
+        asyncio.run(self._serve(ready))
 
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -238,7 +245,7 @@ class GrpcAgents:
             ready.set_exception(error)
             return
         ready.set_result(None)
-        retiring: set[asyncio.Task[None]] = set()
+        retiring = Tasks(self._tell_death)
         try:
             while not await self._stopped(identity.due_s()):
                 # The new servers take the same ports. The old ones take no more connections, and
@@ -248,27 +255,28 @@ class GrpcAgents:
                 if not fresh:
                     break
                 for server in servers:
-                    task = asyncio.create_task(server.stop(listening.certificate_s))
-                    retiring.add(task)
-                    task.add_done_callback(retiring.discard)
+                    retiring.start(server.stop(listening.certificate_s), "former server")
                 servers = fresh
         finally:
             await asyncio.gather(*(server.stop(RPC_STOP_S) for server in servers))
-            for task in retiring:
-                task.cancel()
+            await retiring.close()
 
     async def _listen_anew(self, identity: ServerIdentity) -> list[grpc.aio.Server]:
         """Servers with the next certificate; empty: we are to stop. What keeps them from listening
         may pass; when the present certificate has ended too, there is nobody to wait for."""
         ports = [int(where.rpartition(":")[2]) for where in (self.address, self.door_address)]
         until_s = identity.until_s
+        retries = Retries("showing agents the new certificate", sys.maxsize)
         while True:
             try:
-                return await self._listen(identity, *ports)
-            except Exception:  # whatever it is: it is tried again, or raised when time is over
+                servers = await self._listen(identity, *ports)
+            except Exception as error:  # whatever it is: tried again, or raised when time is over
                 if self._authority.now_s() >= until_s:
                     raise
-                log.exception("the new certificate cannot be shown yet")
+                retries.failed(error)
+            else:
+                retries.well()
+                return servers
             if await self._stopped(RENEW_AGAIN_S):
                 return []
 

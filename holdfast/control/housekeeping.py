@@ -30,6 +30,8 @@ from holdfast.wire.limits import (
     SWEEP_EVERY_S,
     THREAD_END_S,
 )
+from holdfast.wire.retries import Retries
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 log = logs.get(__name__)
 
@@ -82,17 +84,19 @@ class Housekeeping:
         self._leads = leads
         self._every_s = every_s
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+        self._thread: OwnedThread | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._thread = start_thread(self._run, "housekeeping")
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._ended.set()
-        self._thread.join(THREAD_END_S)
+        if self._thread is not None:
+            self._thread.join(THREAD_END_S)
 
     def _run(self) -> None:
+        retries = Retries("removing what nothing needs from the store")
         while not self._ended.wait(self._every_s):
             if not self._leads():
                 continue
@@ -100,3 +104,7 @@ class Housekeeping:
                 self._sweeper.step()
             except HoldfastError as error:
                 log.warning("nothing is removed from the store for now", reason=str(error))
+            except Exception as error:  # a bug: workers and jobs do not need a smaller store
+                self._ended.wait(retries.failed(error))
+            else:
+                retries.well()

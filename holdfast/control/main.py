@@ -29,7 +29,7 @@ from holdfast.wire import logs, process
 from holdfast.wire.certificates import Authority, checked_name
 from holdfast.wire.errors import Cancelled, HoldfastError, Occupied
 from holdfast.wire.places import LEADER_PATH
-from holdfast.wire.tasks import Died
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 # An older version gave all services to all workers; its replicas have nothing else to show.
 _OLD_SERVICE: Final = "holdfast down, then holdfast up: its replicas get a secret of their own"
@@ -96,13 +96,7 @@ def serve(options: Options, tell: Tell | None = None) -> int:
             return 0
         for service in protection.ready_for_workers(session):
             log.warning("a service is open to all workers", service=service, fix=_OLD_SERVICE)
-        deaths: list[BaseException] = []
-
-        def died(error: BaseException) -> None:
-            deaths.append(error)
-            stop.set()
-
-        agents = stack.enter_context(_agents(cluster, session, authority, options, died))
+        agents = stack.enter_context(_agents(cluster, session, authority, options))
         registration.note(address=agents.address, door=agents.door_address)
         blobs, claims = cluster.blobs(), Claims()
         coordinator = Coordinator(session, agents, manifests_in(blobs, claims), options.name)
@@ -113,13 +107,11 @@ def serve(options: Options, tell: Tell | None = None) -> int:
         leader = Election(session, LEADER_PATH).current_leader
         stack.enter_context(_Telling(coordinator, registration, leader, tell, stop))
         coordinator.run(stop)
-        if deaths:
-            raise deaths[0]
     return 0
 
 
 def _agents(
-    cluster: Cluster, session: Session, authority: Authority, options: Options, died: Died
+    cluster: Cluster, session: Session, authority: Authority, options: Options
 ) -> GrpcAgents:
     """Listen: on the ports asked for, else on those of last time (tokens name them), else any."""
     note = cluster.run_folder / f"ports-{options.name}"
@@ -129,11 +121,11 @@ def _agents(
     asked = (options.port, options.door_port)
     try:
         found = Listening(port=asked[0] or port, door_port=asked[1] or door_port, **listening)
-        agents = GrpcAgents.start(session, authority, found, died)
+        agents = GrpcAgents.start(session, authority, found)
     except Occupied:
         if any(asked):
             raise
-        agents = GrpcAgents.start(session, authority, Listening(**listening), died)
+        agents = GrpcAgents.start(session, authority, Listening(**listening))
     ports = [where.rpartition(":")[2] for where in (agents.address, agents.door_address)]
     note.write_text(" ".join(ports) + "\n")
     return agents
@@ -164,14 +156,15 @@ class _Telling:
         self._tell = tell
         self._stop = stop
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
+        self._thread: OwnedThread | None = None
 
     def __enter__(self) -> None:
-        self._thread.start()
+        self._thread = start_thread(self._run, "telling")
 
     def __exit__(self, *exc: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         told = -1

@@ -17,6 +17,7 @@ from holdfast.wire.errors import Refused, TimedOut
 from holdfast.wire.limits import REPORT_SILENCE_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.rpc import Denied
+from holdfast.wire.tasks import WAITED, end, in_loop, start_task
 
 log = logs.get(__name__)
 
@@ -43,16 +44,15 @@ class Stream:
         """Until the agent hangs up, or raises `Denied` to say why not any longer."""
         line = self._line
         log.info("an agent is connected", node=line.said.node, connection=line.number)
-        tasks = [asyncio.create_task(work) for work in (self._hear(), self._tell())]
+        works = {"hear": self._hear(), "tell": self._tell()}
+        tasks = [start_task(work, name, WAITED) for name, work in works.items()]
         try:
             done, _ = await asyncio.wait([*tasks, self._over], return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
         finally:
             self._lines.detach(line)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end(*tasks)
             self._over.cancel()
             log.info("an agent is not connected any more", node=line.said.node)
 
@@ -104,11 +104,7 @@ class Stream:
 def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> Callable[[], None]:
     """Do it in the loop, from any thread; a loop that has ended has nothing to do any more."""
 
-    def do() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(work)
-
-    return do
+    return partial(in_loop, loop, work)
 
 
 async def first_of(context: Context) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from holdfast.wire.limits import (
 )
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.rpc import Contact
+from holdfast.wire.tasks import ENDS_SOON, WAITED, ends_process, start_task, start_thread
 
 log = logs.get(__name__)
 
@@ -68,13 +68,13 @@ class Watching:
         self._news = news
         self._contact: Contact | None = None
         self._moved = asyncio.Event()
-        self._going = calls.Going(self._watch())
+        self._going = calls.Going(self._watch(), ends_process("watching the leader"))
         self._follow = Config(session, rpc.CONTACT_PATH).watch(self._contact_is)
 
     def close(self) -> None:
         """Watch no more. May be called twice."""
         # It may be in a call that waits for a server; its later words are not listened to.
-        threading.Thread(target=self._follow.close, daemon=True).start()
+        start_thread(self._follow.close, "unfollow the leader", lasts=ENDS_SOON)
         self._going.end()
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class Watching:
             # Without serializers a call takes bytes; the stubs do not know that.
             opened = cast("Any", channel).unary_stream(rpc.OBSERVE)
             call = opened(request, metadata=((rpc.TOKEN_KEY, papers.token),))
-            moved = asyncio.create_task(self._moved.wait())
+            moved = start_task(self._moved.wait(), "moved", WAITED)
             try:
                 while (raw := await self._next(call, moved)) is not None:
                     observation = Observation.parsed(raw)
@@ -145,7 +145,7 @@ class Watching:
 
     async def _next(self, call: Any, moved: asyncio.Task[Any]) -> bytes | None:
         """The next observation; None: there is another leader, or the stream is over."""
-        reading = asyncio.ensure_future(call.read())
+        reading = start_task(call.read(), "reading", WAITED)
         reading.add_done_callback(_forget)
         try:
             done, _ = await asyncio.wait(

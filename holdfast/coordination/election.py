@@ -26,6 +26,7 @@ from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import Conflict, Fenced, RetryError, SessionLost
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+from holdfast.wire.tasks import ENDS_SOON, start_thread
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
@@ -59,8 +60,7 @@ class Leadership:
         self.holder = name
         self.term = term
         place.life.on_end(self._wake.set)
-        self._thread = threading.Thread(target=self._run, name=f"term {term}", daemon=True)
-        self._thread.start()
+        start_thread(self._run, f"term {term}", self._died, lasts=ENDS_SOON)
 
     @property
     def acting(self) -> bool:
@@ -180,6 +180,11 @@ class Leadership:
         with self._callbacks_lock:
             self._over.set()
         self._wake.set()
+
+    def _died(self, error: BaseException) -> None:
+        """Nobody watches our node any more, so nobody acts for this term any more."""
+        self._end()
+        self._session.failed(f"the watch over term {self.term}", error)
 
     def _run(self) -> None:
         """Watches our own node, and tells those who asked when the term is over."""

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from holdfast.coordination.waits import Wake
 from holdfast.wire.errors import HoldfastError, RetryError
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
+from holdfast.wire.tasks import start_thread
 
 _log = logging.getLogger("holdfast.coordination")
 
@@ -53,16 +54,14 @@ class Follow(Generic[T]):
         self._pause_s = pause_s
         self._wake = threading.Event()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"follow {what}", daemon=True)
         session.on_change(self._wake.set)
-        self._thread.start()
+        self._thread = start_thread(self._run, f"follow {what}")
 
     def close(self) -> None:
         """No call of the callback begins after this, unless one is stuck for seconds."""
         self._closed = True
         self._wake.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(THREAD_END_S)
+        self._thread.join(THREAD_END_S)
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -35,6 +36,7 @@ from holdfast.wire.limits import (
     RECONNECT_DELAY_S_MAX,
     VALUE_BYTES_MAX,
 )
+from holdfast.wire.tasks import ENDS_SOON, start_thread
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
@@ -80,8 +82,8 @@ class Member:
         self.name = name
         self._join(take_over=True)
         session.on_change(self._wake.set)
-        self._thread = threading.Thread(target=self._run, name=f"member {name}", daemon=True)
-        self._thread.start()
+        died = partial(session.failed, f"the membership of {name}")
+        start_thread(self._run, f"member {name}", died, lasts=ENDS_SOON)
 
     @property
     def joined(self) -> bool:

@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -32,6 +33,7 @@ from holdfast.wire.limits import (
     RECONNECT_DELAY_S_MAX,
     THREAD_END_S,
 )
+from holdfast.wire.tasks import OwnedThread, ends_process, start_thread, unexpected
 
 _log = logging.getLogger("holdfast.coordination")
 _log.addHandler(logging.NullHandler())  # a program that set up no logs sees none of ours
@@ -83,14 +85,15 @@ class Session:
         self._client.add_listener(self._on_kazoo)
         self.nodes = Nodes(self, self._client, self.chroot, self.access)
         self._keeper_wake = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="holdfast-keeper", daemon=True)
+        self._keeper: OwnedThread | None = None
 
     # --- the beginning and the end --------------------------------------------------------
 
     def open(self, timeout_s: float = CONNECT_TIMEOUT_S) -> Self:
         """Connect; `Unavailable` with each server's own reason if none answers in time."""
         self._client.start_async()
-        self._keeper.start()
+        died = partial(self.failed, "the keeper of the session")
+        self._keeper = start_thread(self._keep, "holdfast-keeper", died)
         try:
             self.await_connected(Deadline(timeout_s))
             if self.chroot:
@@ -114,7 +117,7 @@ class Session:
                 self._client.close()
         except (KazooException, OSError) as error:
             _log.warning("the connection to %s did not close cleanly: %s", self.address, error)
-        if self._keeper.ident is not None and self._keeper is not threading.current_thread():
+        if self._keeper is not None:
             self._keeper.join(THREAD_END_S)
         self._listeners.close()
 
@@ -252,6 +255,15 @@ class Session:
                 return
         self._chores.append((chore, life))
         self._keeper_wake.set()
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """A thread of the session, or of a recipe, has died: nothing of it holds any more. Whoever
+        uses it is told, and a process of ours ends. What ends with the session has not died."""
+        if self.over:
+            _log.debug("%s ended with its session: %r", what, error)
+            return
+        self._ended(unexpected(what, error))
+        ends_process(what)(error)
 
     # --- kazoo's side: never blocks ---------------------------------------------------------
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.coordination.election import Election, Leadership
 from holdfast.coordination.session import Session
 from holdfast.wire import logs
 from holdfast.wire.errors import Fenced, RetryError, SessionLost
 from holdfast.wire.limits import CAMPAIGN_AGAIN_S
+from holdfast.wire.tasks import start_thread
 
 _log = logs.get(__name__)
 
@@ -36,8 +38,7 @@ class Standing:
         Raises what a new campaign cannot mend: the session was closed, or a bug of ours.
         """
         self._ended.clear()
-        caller = threading.Thread(target=self._call_off, args=(stop,), name="stop", daemon=True)
-        caller.start()
+        caller = start_thread(partial(self._call_off, stop), "stop")
         try:
             while not stop.is_set():
                 self._stand(stop, lead)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.wire.limits import STATE_CHANGES_MAX, THREAD_END_S
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 _log = logging.getLogger("holdfast.coordination")
 
@@ -40,16 +41,14 @@ class Listeners:
         self._lock = threading.Condition()
         self._listeners: list[Listener] = []
         self._states: deque[State] = deque(maxlen=STATE_CHANGES_MAX)
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self._closed = False
 
     def add(self, listener: Listener) -> None:
         with self._lock:
             self._listeners.append(listener)
             if self._thread is None:
-                name = "holdfast-listeners"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._run, "holdfast-listeners")
 
     def remove(self, listener: Listener) -> None:
         with self._lock:
@@ -66,7 +65,7 @@ class Listeners:
             self._closed = True
             self._lock.notify_all()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None:
             thread.join(THREAD_END_S)
 
     def _run(self) -> None:

@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from holdfast.models.apart import BAD, FAILED, LOADED, MISSING, TENSORS, receive
 from holdfast.models.examples import Example
 from holdfast.models.records import Version
 from holdfast.wire import documents
-from holdfast.wire.errors import HoldfastError, MissingExtra
+from holdfast.wire.errors import BugError, HoldfastError, MissingExtra
+from holdfast.wire.tasks import start_thread
 
 
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
-    threading.Thread(target=_watch, args=(line.fileno(),), daemon=True).start()
+    # Whatever ends it: nobody would end this process.
+    watch, gone = partial(_watch, line.fileno()), lambda _error: os._exit(BugError.exit_code)
+    start_thread(watch, "watch", gone, lasts="it ends the process")
     try:
         _, task = receive(line)
         servable = _loaded(line, json.loads(task))

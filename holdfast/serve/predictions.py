@@ -11,7 +11,6 @@ the first elements are written; the digest is of all inputs.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -35,6 +34,8 @@ from holdfast.wire.limits import (
     PREDICTIONS_WAITING_BYTES_MAX,
     PREDICTIONS_WAITING_MAX,
 )
+from holdfast.wire.retries import Retries
+from holdfast.wire.tasks import start_thread
 
 FILE: Final = "predictions.jsonl"
 _DIGEST_BYTES: Final = 16
@@ -68,8 +69,8 @@ class PredictionLog:
         # Counted by whoever notes, and by the thread: what waits is the difference.
         self._taken_bytes = 0
         self._done_bytes = 0
-        self._thread = threading.Thread(target=self._run, name="predictions", daemon=True)
-        self._thread.start()
+        self._retries = Retries("writing down predictions")
+        self._thread = start_thread(self._run, "predictions")
 
     def note(self, request: Request, answer: Answer, ms: float) -> None:
         """Write this down, soon. The arrays must not change any more."""
@@ -123,6 +124,11 @@ class PredictionLog:
         except (TypeError, ValueError) as error:  # an array of what JSON does not know
             self.dropped += 1
             log.debug("a prediction cannot be written down", error=str(error))
+        except Exception as error:  # a bug of ours: it costs this line, and no answer
+            self.dropped += 1
+            self._retries.failed(error)
+        else:
+            self._retries.well()
 
     def _write(self, lines: list[bytes]) -> None:
         if not lines:

@@ -24,7 +24,6 @@ import os
 import platform
 import signal
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,6 +39,7 @@ from holdfast.wire.limits import (
     NICE_MAX,
     TRIAL_NICE,
 )
+from holdfast.wire.tasks import WAITED, start_thread
 
 log = logs.get(__name__)
 
@@ -140,9 +140,8 @@ def may_return() -> bool:
             return
         found.append(True)
 
-    thread = threading.Thread(target=tries)  # it takes what it has lost with it
-    thread.start()
-    thread.join()
+    # A thread of its own takes what it has lost with it.
+    start_thread(tries, "priority", WAITED).result()
     return bool(found)
 
 

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from typing import Any, Self
 from holdfast.wire import disk, documents
 from holdfast.wire.errors import Full, Occupied
 from holdfast.wire.process import PART_VARIABLE
+from holdfast.wire.retries import show_retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,12 @@ class Registration:
     def __init__(self, path: Path, lock: int, process: Process) -> None:
         self._path = path
         self._lock = lock
+        self._closed = False
         self._before: list[Callable[[], None]] = []
+        self._noting = threading.Lock()
         self.process = process
         write(path, process)
+        show_retries(lambda found: self.note(retried=found))
 
     def before_close(self, end: Callable[[], None]) -> None:
         """Call this when we end, while we still hold our place."""
@@ -114,17 +119,18 @@ class Registration:
     def note(self, **facts: Any) -> None:
         """Say something of ourselves, in place of what was said under these names. While the disk
         is full the record stays as it was: say it again, and it is written when there is room."""
-        noted = replace(self.process, facts={**self.process.facts, **facts})
-        if noted == self.process:
-            return
-        with suppress(Full):
-            write(self._path, noted)
-            self.process = noted
+        with self._noting, suppress(Full):
+            noted = replace(self.process, facts={**self.process.facts, **facts})
+            if noted != self.process and not self._closed:
+                write(self._path, noted)
+                self.process = noted
 
     def close(self) -> None:
         """We end: the record goes."""
         while self._before:
             self._before.pop()()
+        with self._noting:
+            self._closed = True
         self._path.unlink(missing_ok=True)
         os.close(self._lock)
 

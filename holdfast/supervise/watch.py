@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import threading
 from pathlib import Path
 
 from holdfast.supervise import records, supervisor, wanted
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import KEEP_AGAIN_S, KEEP_TURN_S
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 log = logs.get(__name__)
 
@@ -28,15 +28,15 @@ class Watch:
         self._folder = folder
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._children: list[subprocess.Popen[bytes]] = []
-        self._thread = threading.Thread(target=self._run, name="supervisor-watch", daemon=True)
+        self._thread: OwnedThread | None = None
 
     def start(self) -> None:
         """A child of this thread has the priority that this process has now."""
-        self._thread.start()
+        self._thread = start_thread(self._run, "supervisor-watch")
 
     def close(self) -> None:
         os.eventfd_write(self._stop, 1)
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
         os.close(self._stop)
 

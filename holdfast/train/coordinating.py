@@ -19,9 +19,10 @@ from typing import Any, Final, NoReturn, Protocol, Self
 from holdfast.train.asking import Asking, held_already
 from holdfast.train.link import Link
 from holdfast.wire import logs
-from holdfast.wire.errors import BugError, Conflict, HoldfastError, SessionLost, TimedOut, Usage
+from holdfast.wire.errors import Conflict, HoldfastError, SessionLost, TimedOut, Usage
 from holdfast.wire.limits import THREAD_END_S
 from holdfast.wire.sharing import LOCK, SEMAPHORE, check_count, check_name
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"  # without a cluster: a JSON file with values by name
 _ABSENT: Final = -1
@@ -134,20 +135,18 @@ class InCluster:
     """Through the agent of this worker."""
 
     def __init__(self, link: Link, leave: Callable[[], NoReturn]) -> None:
+        self._link = link
         self._asking = Asking(link, leave)
         self._news = threading.Event()
         self._calls: list[tuple[Config, OnChange, list[Any]]] = []
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self._closed = False
-        self._failure: BaseException | None = None
         self._asking.on_value = self._news.set
 
     def hold(self, kind: str, name: str, count: int, timeout_s: float | None) -> Grip:
-        self._check()
         return self._asking.acquire(kind, name, count, timeout_s)
 
     def config(self, name: str, default: Any, on_change: OnChange | None) -> Config:
-        self._check()
         self._asking.follow(check_name("value", name))
 
         def read() -> tuple[Any, int]:
@@ -158,10 +157,7 @@ class InCluster:
         if on_change is not None:
             self._calls.append((config, on_change, [(config.value, config.version)]))
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="holdfast-config", daemon=True
-                )
-                self._thread.start()
+                self._thread = start_thread(self._run, "holdfast-config", self._link.fail)
             self._news.set()
         return config
 
@@ -169,26 +165,18 @@ class InCluster:
         """No callback begins after this, unless one is stuck for seconds."""
         self._closed = True
         self._news.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join(THREAD_END_S)
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise BugError(f"the thread of the callbacks has ended: {self._failure!r}")
-
     def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._news.clear()
-                for config, on_change, told in list(self._calls):
-                    present = (config.value, config.version)
-                    if told != [present] and not self._closed:
-                        told[:] = [present]
-                        _call(config, on_change)
-                self._news.wait()
-        except BaseException as error:
-            self._failure = error
-            raise
+        while not self._closed:
+            self._news.clear()
+            for config, on_change, told in list(self._calls):
+                present = (config.value, config.version)
+                if told != [present] and not self._closed:
+                    told[:] = [present]
+                    _call(config, on_change)
+            self._news.wait()
 
 
 def _call(config: Config, on_change: OnChange) -> None:

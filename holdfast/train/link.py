@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.train.dialing import connect
 from holdfast.wire import logs, talk
-from holdfast.wire.errors import Refused, Usage
+from holdfast.wire.errors import BugError, Refused, Usage
 from holdfast.wire.limits import (
     ATTEMPTS_KEPT,
     CHANNEL_MESSAGE_BYTES_MAX,
@@ -43,6 +43,7 @@ from holdfast.wire.limits import (
 )
 from holdfast.wire.orders import Attempt, View
 from holdfast.wire.reports import LANE_METRIC, Part
+from holdfast.wire.tasks import WAITED, Died, start_thread, unexpected
 
 log = logs.get(__name__)
 
@@ -62,8 +63,15 @@ class Link:
     """The line of one worker. Its methods may be called from any thread of the process."""
 
     def __init__(
-        self, folder: Path, job: str, worker: int, ports: tuple[int, ...] = (), host: str = ""
+        self,
+        folder: Path,
+        job: str,
+        worker: int,
+        ports: tuple[int, ...] = (),
+        host: str = "",
+        died: Died = WAITED,
     ) -> None:
+        """`died` is called in its thread when that has died, beside what every caller is told."""
         self.job = job
         self.worker = worker
         self.ports = ports
@@ -91,11 +99,12 @@ class Link:
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="holdfast-link", daemon=True)
-        self._thread.start()
+        self._died = died
+        self._failure: BugError | None = None
+        self._thread = start_thread(self._run, "holdfast-link", self.fail)
 
     @classmethod
-    def from_environment(cls) -> Link | None:
+    def from_environment(cls, died: Died = WAITED) -> Link | None:
         """The line of this process; None: no agent has started it.
 
         In the main thread it also takes SIGTERM, unless the script has its own handler: `leaving`
@@ -104,7 +113,7 @@ class Link:
         found = talk.worker_of(os.environ)
         if found is None:
             return None
-        link = cls(*found)
+        link = cls(*found, died=died)
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, link._asked_to_stop)
@@ -130,6 +139,7 @@ class Link:
     def step(self, number: int, metrics: Mapping[str, float] | None = None) -> None:
         """It has completed this step; `metrics` are for people. Cheap: many are reported as one."""
         with self._changed:
+            self._check()
             self._step = number
             if metrics is not None:
                 self._metrics = {name: float(value) for name, value in metrics.items()}
@@ -199,7 +209,8 @@ class Link:
         """Wait until it is so (that may change with what the agent says), or the worker is to
         leave, or the time is over; whether it is so."""
         with self._changed:
-            self._changed.wait_for(lambda: until() or self.leaving, timeout_s)
+            self._changed.wait_for(lambda: until() or self.leaving or self._failure, timeout_s)
+            self._check()
             return until()
 
     def extend(self, extension: talk.Extension) -> None:
@@ -238,7 +249,26 @@ class Link:
             self.nudge()
         self._thread.join(_SEND_S)
 
+    def fail(self, error: BaseException) -> None:
+        """A thread of this worker has died: whoever says or hears something is told, and ends."""
+        log.error("a thread of this worker has died", exc_info=error)
+        with self._changed:
+            self._failure = self._failure or unexpected("a thread of this worker", error)
+            self._changed.notify_all()
+        self._died(error)
+        with suppress(BugError):  # that may be what it is told when it asks for something
+            self._news()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a thread of this worker has died."""
+        return self._failure is not None
+
     # --- inside --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _newer(self) -> bool:
         return self._given is not None and self._given.number > self._adopted
@@ -250,6 +280,7 @@ class Link:
         self.nudge()
 
     def _say(self) -> None:
+        self._check()
         self._state_waits = True
         self.nudge()
 

@@ -20,6 +20,15 @@ from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 from holdfast.wire.limits import THREAD_END_S
+from holdfast.wire.tasks import (
+    WAITED,
+    Died,
+    OwnedThread,
+    ends_process,
+    owned,
+    start_task,
+    start_thread,
+)
 
 T = TypeVar("T")
 
@@ -27,7 +36,9 @@ T = TypeVar("T")
 class Going(Generic[T]):
     """Work in the loop of calls, from now on. It is begun even if it is ended at once."""
 
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], died: Died = WAITED) -> None:
+        """`died` is called in the loop, if nobody waits for its result."""
+        self._died = died
         self._over = threading.Event()
         self._task: asyncio.Task[T] | None = None
         self.loop = _LOOP.started()
@@ -47,7 +58,7 @@ class Going(Generic[T]):
     # --- in the loop ----------------------------------------------------------------------------
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> None:
-        self._task = self.loop.create_task(work)
+        self._task = start_task(work, "call", self._died)
         self._task.add_done_callback(lambda _task: self._over.set())
 
     def _cancel(self) -> None:
@@ -80,17 +91,14 @@ class _Loop:
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=loop.run_forever, name="holdfast-calls", daemon=True
-                )
-                thread.start()
+                thread = start_thread(loop.run_forever, "holdfast-calls")
                 atexit.register(_end, loop, thread)
             return self._loop
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _end(loop: asyncio.AbstractEventLoop, thread: OwnedThread) -> None:
     """The interpreter shall not end in the middle of gRPC's code, nor find work that waits."""
-    asyncio.run_coroutine_threadsafe(_finish(loop), loop)
+    owned(asyncio.run_coroutine_threadsafe(_finish(loop), loop), ends_process("the last call"))
     thread.join(THREAD_END_S)
 
 

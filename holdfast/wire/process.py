@@ -9,11 +9,11 @@ import os
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.wire import tasks
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import FILES_WANTED
 
@@ -39,11 +39,16 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
     logs.set_up()
     raise_file_limit()
     os.umask(PRIVATE_MASK)
-    try:
-        return serve(sys.argv[1:])
-    except HoldfastError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    # A process of ours that has lost a part of itself ends as if it were told to, and says why.
+    with tasks.main_ended_by(lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        try:
+            code, error = serve(sys.argv[1:]), tasks.death()
+        except HoldfastError as raised:
+            error = tasks.death() or raised
+    if error is None:
+        return code
+    sys.stderr.write(f"{error}\n")
+    return error.exit_code
 
 
 def when_told_to_end(end: Callable[[], None]) -> None:
@@ -63,7 +68,9 @@ def when_told_to_end(end: Callable[[], None]) -> None:
         while os.read(heard, 1):
             end()
 
-    threading.Thread(target=hear, name="signals", daemon=True).start()
+    tasks.start_thread(
+        hear, "signals", lasts="a process can be told to end for as long as it lives"
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, tell)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from holdfast.coordination.embedded.connection import Connection, Host
 from holdfast.wire import limits, logs
-from holdfast.wire.tasks import owned
+from holdfast.wire.tasks import end, start_task
 
 log = logs.get(__name__)
 
@@ -50,15 +50,11 @@ class Greeter:
             made.setblocking(False)
             self.sockets.append(made)
         for listener in self.sockets:
-            task = loop.create_task(self._accept(listener))
-            self._accepting.append(owned(task, self._died))
+            self._accepting.append(start_task(self._accept(listener), "accept", self._died))
 
     async def close(self) -> None:
         """Listen no more, and end all handshakes that are not done."""
-        tasks = [*self._accepting, *self._pending]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._accepting, *self._pending)
         for listener in self.sockets:
             listener.close()
 
@@ -76,7 +72,7 @@ class Greeter:
     def _begin(self, link: socket.socket, host: str) -> None:
         if len(self._pending) >= limits.HANDSHAKES_MAX:
             self._cut_one()
-        task = owned(self._server.loop.create_task(self._greet(link, host)), self._broke)
+        task = start_task(self._greet(link, host), "greet", self._broke)
         self._pending[task], self._hosts[task] = link, host
         task.add_done_callback(self._forget)
 

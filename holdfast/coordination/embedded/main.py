@@ -24,6 +24,7 @@ from holdfast.coordination.embedded.store import Store
 from holdfast.wire import limits, logs, process
 from holdfast.wire.clock import SystemClock
 from holdfast.wire.errors import HoldfastError, Occupied, Refused, Usage
+from holdfast.wire.tasks import end, start_task
 
 log = logs.get(__name__)
 
@@ -165,6 +166,10 @@ async def _serve(
         log.critical("the server stops: it accepts no connections any more", error=repr(error))
         finish(70)
 
+    def stiff(error: BaseException) -> None:
+        log.critical("the server stops: sessions do not end any more", error=repr(error))
+        finish(70)
+
     greeter = None if context is None else Greeter(server, context, deaf)
     listener = await _listen(server, options.data, host, port, greeter)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -179,9 +184,9 @@ async def _serve(
         zxid=hex(server.tree.last_zxid),
         recovery=str(store.recovery),
     )
-    sweeper = loop.create_task(_sweep(server, options.linger_s, finish))
+    sweeper = start_task(_sweep(server, options.linger_s, finish), "sweeper", stiff)
     code = await stop
-    sweeper.cancel()
+    await end(sweeper)
     if isinstance(listener, Greeter):
         await listener.close()
     else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,6 +19,7 @@ from holdfast.coordination.embedded.transactions import Transaction
 from holdfast.wire import limits
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import Full
+from holdfast.wire.tasks import in_loop, start_thread
 
 
 class Entry:
@@ -93,10 +93,9 @@ class Pipeline:
         self._work: queue.SimpleQueue[tuple[list[Entry], list[bytes], int, int] | None] = (
             queue.SimpleQueue()
         )
-        self._thread = threading.Thread(target=self._write, name="coord-writer", daemon=True)
         self._idle = asyncio.Event()
         self._idle.set()
-        self._thread.start()
+        self._thread = start_thread(self._write, "coord-writer", self._died)
 
     @property
     def waiting(self) -> int:
@@ -173,11 +172,7 @@ class Pipeline:
                 error = failure
             self._loop.call_soon_threadsafe(self._finish, batch, time_ms, error)
             if error is None:
-                try:
-                    self._store.maintain()
-                except BaseException as failure:
-                    self._loop.call_soon_threadsafe(self._break, failure)
-                    return
+                self._store.maintain()
 
     def _finish(self, batch: list[Entry], time_ms: int, error: BaseException | None) -> None:
         self._in_flight = 0
@@ -194,6 +189,9 @@ class Pipeline:
             self._start_batch()
         if not self._line and not self._in_flight:
             self._idle.set()
+
+    def _died(self, error: BaseException) -> None:
+        in_loop(self._loop, self._break, error)
 
     def _break(self, error: BaseException) -> None:
         if not self._broken:

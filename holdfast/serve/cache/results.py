@@ -21,6 +21,7 @@ from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt, MissingExtra, Usage
 from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import CACHE_BYTES_MAX
+from holdfast.wire.tasks import Tasks
 
 log = logs.get(__name__)
 
@@ -33,7 +34,7 @@ class Results:
         self._shared: Shared | None = None
         self._url = ""
         self._computing: dict[bytes, asyncio.Future[Outputs | None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = Tasks()
         self._hits = 0
         self._shared_hits = 0
         self._joined = 0
@@ -54,17 +55,14 @@ class Results:
         self._url = service.redis
         if self._shared is not None:
             self._errors += self._shared.errors
-            closing = asyncio.create_task(self._shared.close(), name="cache-redis-end")
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._closing.start(self._shared.close(), "cache-redis-end")
         self._shared = _connected(service.redis) if service.redis else None
 
     async def close(self) -> None:
         if self._shared is not None:
             await self._shared.close()
             self._shared = None
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.wait()
 
     # --- answers ---------------------------------------------------------------------------------
 

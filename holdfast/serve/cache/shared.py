@@ -29,6 +29,7 @@ from holdfast.wire.limits import (
     REDIS_WAITING_BYTES_MAX,
     REDIS_WAITING_MAX,
 )
+from holdfast.wire.tasks import end, start_task
 
 PREFIX: Final = b"holdfast:answer:"
 
@@ -68,14 +69,12 @@ class Shared:
         self._ending = False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="cache-redis")
+        self._task = start_task(self._run(), "cache-redis")
 
     async def close(self) -> None:
         self._ending = True  # the client may swallow a cancellation
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
         self._give_up()
         with contextlib.suppress(Exception):  # whatever it says: nobody talks to it any more
             await self._client.aclose()

@@ -28,6 +28,7 @@ from holdfast.wire.limits import (
     STATS_POLLERS,
     STATS_TIMEOUT_S,
 )
+from holdfast.wire.tasks import ends_process, owned
 
 _log = logs.get(__name__)
 
@@ -93,7 +94,8 @@ class Poller:
             round_ = Round(service, tuple(sorted(replicas)), arms, waiting=len(replicas))
             self._rounds[service] = round_
         for replica in replicas.values():
-            self._threads.submit(self._ask, round_, replica, secret)
+            asked = self._threads.submit(self._ask, round_, replica, secret)
+            owned(asked, ends_process("asking replicas"))
 
     def collect(self) -> list[Round]:
         """The rounds that are over since the last call."""

@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,8 +35,10 @@ from holdfast.wire.limits import (
     GATEWAY_DRAIN_S,
     GATEWAY_LOG_BYTES_MAX,
     GATEWAY_LOG_FLUSH_S,
+    THREAD_END_S,
 )
 from holdfast.wire.process import PART_VARIABLE
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 KIND: Final = "envoy"
 BOOTSTRAP: Final = "bootstrap.json"
@@ -86,6 +87,7 @@ class Envoy:
         self._concurrency = concurrency
         self._ended = ended
         self._child: subprocess.Popen[bytes] | None = None
+        self._watching: OwnedThread | None = None
         self._stopping = False
         self.process: Process | None = None
         self.admin = Admin(folder)
@@ -217,6 +219,8 @@ class Envoy:
                 process.send(signal.SIGKILL)
                 process.wait(ENVOY_END_S)
         self._reap()
+        if self._watching is not None:
+            self._watching.join(THREAD_END_S)
         forget(self._cluster, process)
 
     def _reap(self) -> None:
@@ -262,7 +266,7 @@ class Envoy:
                 log.warning("Envoy has ended", pid=process.pid)
                 self._ended()
 
-        threading.Thread(target=wait, name="envoy-watch", daemon=True).start()
+        self._watching = start_thread(wait, "envoy-watch")
 
 
 def check_free(front: Front, *, shared: bool = False) -> None:

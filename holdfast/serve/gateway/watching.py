@@ -31,6 +31,7 @@ from holdfast.serve.records import (
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import Corrupt, HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 T = TypeVar("T")
 
@@ -62,26 +63,28 @@ class Watching:
         self._gateway: Gateway | None = None
         self._shown: Gateway | None = None
         self.found: Mapping[str, Found] | None = None
-        self._thread = threading.Thread(target=self._run, name="watching", daemon=True)
-        self._telling = threading.Thread(target=self._tell, name="telling", daemon=True)
+        self._thread: OwnedThread | None = None
+        self._telling: OwnedThread | None = None
         self._to_tell = threading.Event()
 
     def start(self) -> None:
-        self._thread.start()
-        self._telling.start()
+        self._thread = start_thread(self._run, "watching")
+        self._telling = start_thread(self._tell, "telling")
 
     def close(self) -> None:
         """Leave the plane: nobody waits for this gateway any more."""
         self._closed.set()
         self._wake.set()
         self._to_tell.set()
-        self._telling.join(THREAD_END_S)
+        if self._telling is not None:
+            self._telling.join(THREAD_END_S)
         member, session = self._member, self._session
         if member is not None and session is not None and session.connected:
             member.leave()
         if session is not None:
             session.close()
-        self._thread.join(THREAD_END_S)
+        if self._thread is not None:
+            self._thread.join(THREAD_END_S)
 
     @property
     def present(self) -> bool:

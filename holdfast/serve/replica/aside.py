@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.serve.replica.batching import first_line
+from holdfast.wire.tasks import in_loop, start_thread
 
 T = TypeVar("T")
 
@@ -22,7 +21,7 @@ class Aside:
         self._at_first = at_first
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
-        threading.Thread(target=self._run, name="aside", daemon=True).start()
+        start_thread(self._run, "aside", lasts="what it calls may never come to an end")
 
     async def call(self, function: Callable[[], T]) -> T:
         """What the function returns or raises, later. A call that is cancelled is still made."""
@@ -36,8 +35,7 @@ class Aside:
         while True:
             function, future = self._calls.get()
             settle = _called(function, future)
-            with suppress(RuntimeError):  # the loop has ended: nobody waits for it
-                self._loop.call_soon_threadsafe(settle)
+            in_loop(self._loop, settle)
             del function, future, settle  # what is unloaded must not live on here
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -40,6 +39,7 @@ from holdfast.wire.limits import (
     LOAD_REASON_CHARACTERS_MAX,
     MODEL_ERROR_LOG_S,
 )
+from holdfast.wire.tasks import in_loop, start_thread
 
 Outputs = dict[str, Array]
 Predict = Callable[[Inputs], Outputs]
@@ -328,7 +328,7 @@ class Batcher:
 
     def _call(self, what: Callable[[], None]) -> None:
         if self.pace is Pace.LONG:
-            self._loop.call_soon_threadsafe(what)
+            in_loop(self._loop, what)
         else:
             what()
 
@@ -363,7 +363,8 @@ class Batcher:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _start_thread(self) -> None:
-        threading.Thread(target=self._run, name=f"compute {self.name}", daemon=True).start()
+        ends = "`close` ends it by its queue; a computation that hangs is the replica's end"
+        start_thread(self._run, f"compute {self.name}", lasts=ends)
 
     def _run(self) -> None:
         with changing_often():
@@ -389,7 +390,7 @@ class Batcher:
         own_s, took_s = time.thread_time() - own_s, time.monotonic() - now_s
         each_s = took_s / len(batch)
         self._cost_s += (each_s - self._cost_s) * (COST_WEIGHT if self._cost_s else 1.0)
-        self._loop.call_soon_threadsafe(self._deliver_from_thread, batch, results, own_s, took_s)
+        in_loop(self._loop, self._deliver_from_thread, batch, results, own_s, took_s)
 
     def _gather(self) -> bool:
         """Wait until there is something to do, and take all that has come. False: it is over."""

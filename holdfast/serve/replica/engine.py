@@ -7,7 +7,6 @@ coordination plane: others tell it the service, the stable version, and what is 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
@@ -35,6 +34,7 @@ from holdfast.wire.limits import (
     UNLOAD_LOOK_S,
     UNLOAD_WAIT_S,
 )
+from holdfast.wire.tasks import WAITED, Tasks
 
 Done = Callable[[Answer | BaseException], None]
 T = TypeVar("T")
@@ -90,7 +90,8 @@ class Engine:
         self._refused_before = 0  # by versions that are gone
         self._elsewhere = RetryBudget()
         self._rollout: RolloutWatch | None = None  # while a version is rolled out
-        self._tasks: set[asyncio.Future[Answer]] = set()  # somebody must hold them
+        self._asking = Tasks(WAITED)
+        self._logs_ending = Tasks()
 
     def configure(self, service: Service) -> None:
         """Take what the service's users have changed."""
@@ -118,11 +119,12 @@ class Engine:
         """Write down what waits to be; versions are removed one by one."""
         await self._results.close()
         self._end_log()
+        await self._logs_ending.wait()
 
     def _end_log(self) -> None:
         log, self._predictions = self._predictions, None
         if log is not None:  # a slow disk must not stop the loop
-            threading.Thread(target=log.close, name="predictions-end").start()
+            self._logs_ending.start(asyncio.to_thread(log.close), "predictions-end")
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -223,13 +225,11 @@ class Engine:
             self.last_s = began_s
             self._give(request, held, outputs, began_s, done, cached=True)
             return None
-        task = asyncio.ensure_future(self.infer(request, held))
-        self._tasks.add(task)
+        task = self._asking.start(self.infer(request, held), "infer")
         task.add_done_callback(partial(self._inferred, done))
         return task
 
     def _inferred(self, done: Done, task: asyncio.Future[Answer]) -> None:
-        self._tasks.discard(task)
         found = _outcome(task)
         done(found)
 

@@ -18,6 +18,7 @@ from holdfast.serve.protocol.grpc_server import Answering, serve_grpc
 from holdfast.wire import logs
 from holdfast.wire.errors import Occupied
 from holdfast.wire.limits import GRPC_AGAIN_S, GRPC_PORT_S, HTTP_STOP_S
+from holdfast.wire.tasks import Tasks
 
 log = logs.get(__name__)
 
@@ -38,7 +39,7 @@ class GrpcListener:
         self._server: grpc.aio.Server | None = None
         self._most = 0
         self._changed = asyncio.Event()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = Tasks()
 
     async def start(self) -> None:
         """Listen; `Occupied`: somebody else has the port."""
@@ -62,15 +63,12 @@ class GrpcListener:
     async def stop(self) -> None:
         """Take no more calls, and end those that have begun."""
         self._end(HTTP_STOP_S)
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._ending.wait()
 
     def _end(self, wait_s: float) -> None:
         server, self._server = self._server, None
         if server is not None:
-            task = asyncio.create_task(server.stop(wait_s))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._ending.start(server.stop(wait_s), "grpc-end")
 
     async def _start_again(self) -> None:
         """The former server lets go of the port in a moment."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from contextlib import suppress
 from typing import Final
@@ -41,6 +40,7 @@ from holdfast.wire.limits import (
     STUCK_LOOKS,
     STUCK_SLACK_S,
 )
+from holdfast.wire.tasks import WAITED, death, end, ends_process, start_task, start_thread
 
 __all__ = ["parsed", "serve"]
 
@@ -52,7 +52,7 @@ _FROZEN_EXIT: Final = BugError.exit_code
 def serve(options: Options) -> int:
     """Run a replica until it is told to leave. 0 if it left as it should."""
     nest = Nest.fork(options.blobs)  # before any thread
-    link = Link.from_environment()
+    link = Link.from_environment(ends_process("the line to the agent"))
     try:
         return uvloop.run(_Main(options, nest, link).run())
     finally:
@@ -98,25 +98,23 @@ class _Main:
         log.info("a replica listens", http=f"{options.host}:{options.http_port}")
         self._following.changed()
         tasks = [
-            asyncio.create_task(self._following.run(self._wish, self._shown), name="following"),
-            asyncio.create_task(self._versions.run(), name="versions"),
-            asyncio.create_task(self._look(), name="look"),
-            asyncio.create_task(self._grpc.run(), name="grpc"),
-            asyncio.create_task(_give_memory_back(), name="memory"),
+            start_task(self._following.run(self._wish, self._shown), "following", WAITED),
+            start_task(self._versions.run(), "versions", WAITED),
+            start_task(self._look(), "look", WAITED),
+            start_task(self._grpc.run(), "grpc", WAITED),
+            start_task(_give_memory_back(), "memory", WAITED),
         ]
-        threading.Thread(target=self._guard, name="guard", daemon=True).start()
+        start_thread(self._guard, "guard", lasts="the loop may be stuck to the very end")
         try:
             await self._until_stopped(tasks)
             await self._drain()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end(*tasks)
             await self._following.leave()
             await self._grpc.stop()
             await listener.stop()
             await self._engine.close()
-        if self._link is not None and not self._code:
+        if self._link is not None and not self._code and death() is None:
             self._link.left()
         return self._code
 
@@ -184,9 +182,9 @@ class _Main:
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         """Raises what ended one of our tasks, if one has."""
-        stopped = asyncio.create_task(self._stop.wait())
+        stopped = start_task(self._stop.wait(), "stop", WAITED)
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        await end(stopped)
         for task in done - {stopped}:
             error = task.exception()
             if error is not None:

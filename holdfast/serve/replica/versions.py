@@ -47,6 +47,7 @@ from holdfast.wire.limits import (
     LOAD_RETRY_S_MAX,
     TRIAL_S,
 )
+from holdfast.wire.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Versions:
         self._cold: Version | None = None  # what the nest is not warm for
         self._warm: set[Kind] = set()
         self._servables: dict[int, tuple[Version, Servable]] = {}
-        self._unloading: set[asyncio.Task[None]] = set()
+        self._unloading = Tasks()
         self._wake = asyncio.Event()
         self.states: dict[int, Loaded] = {}
 
@@ -121,6 +122,12 @@ class Versions:
 
     async def run(self) -> None:
         """Load what is wanted, until it is cancelled."""
+        try:
+            await self._run()
+        finally:
+            await self._unloading.close()
+
+    async def _run(self) -> None:
         while True:
             self._wake.clear()
             number, wait_s = self._next(time.monotonic())
@@ -321,9 +328,7 @@ class Versions:
     def _unload(self, number: int) -> None:
         held = self._servables.pop(number, None)
         if held is not None:
-            task = asyncio.create_task(self._close(number, *held))
-            self._unloading.add(task)
-            task.add_done_callback(self._unloading.discard)
+            self._unloading.start(self._close(number, *held), f"unload {number}")
 
     async def _close(self, number: int, record: Version, servable: Servable) -> None:
         if not await self._engine.remove(number):

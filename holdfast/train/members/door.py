@@ -29,6 +29,7 @@ from holdfast.wire.errors import PeerLost, Refused
 from holdfast.wire.handshake import Purpose, stranger
 from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import CALLERS_MAX, DOOR_BEAT_S, HELLO_S
+from holdfast.wire.tasks import WAITED, Died, start_thread
 
 log = logs.get(__name__)
 _NOWHERE: Final = Epoch(0, 0)
@@ -52,7 +53,13 @@ class Door:
     of the present view is known; then also `moved` is called, in the door's thread."""
 
     def __init__(
-        self, credentials: Credentials, worker: int, host: str, port: int, bell: Bell
+        self,
+        credentials: Credentials,
+        worker: int,
+        host: str,
+        port: int,
+        bell: Bell,
+        died: Died = WAITED,
     ) -> None:
         self.job = job = credentials.job
         self.worker = worker
@@ -69,8 +76,7 @@ class Door:
         self._wake = Bell()
         self._listener = listening(host, port)
         self._listener.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="holdfast-door", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "holdfast-door", died)
         _open.add(self)
 
     @property

@@ -89,8 +89,9 @@ class Member(Keeper):
         self._bell = Bell()
         super().__init__(link, holder, blobs, self._bell.ring)
         credentials = Credentials.read(link.folder, link.job)
-        self._door = Door(credentials, link.worker, link.host, link.ports[0], self._bell)
-        self._watch = Watch(credentials, link.worker, self._peers_keep_us)
+        where = (link.host, link.ports[0])
+        self._door = Door(credentials, link.worker, *where, self._bell, link.fail)
+        self._watch = Watch(credentials, link.worker, self._peers_keep_us, link.fail)
         self._waits = {"meeting": False, "mesh": False}
         self.lanes = ()
         self._met_at = 0  # the step that was agreed in the last meeting
@@ -290,6 +291,9 @@ class Member(Keeper):
     def _heard(self) -> None:
         """Something came from the agent; also called in the link's thread."""
         self._bell.ring()
+        if self._link.failed:
+            self.mesh.close(PeerLost("a thread of this worker has died"))
+            return
         view, mesh = self._link.view(timeout_s=0), self.mesh
         if view is None:
             return

@@ -18,15 +18,18 @@ from holdfast.train.members.mesh import Mesh
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import KNOCK_AFTER_S, PEER_SILENCE_S
+from holdfast.wire.tasks import Died, start_thread
 
 _ASKED_MIN: Final = 3
 
 
 class Watch:
     """The watch of one worker, for one mesh at a time. `told(True)` is called when somebody has
-    waited for peers for a while, `told(False)` when that is over."""
+    waited for peers for a while, `told(False)` when that is over; `died` when nobody watches."""
 
-    def __init__(self, credentials: Credentials, worker: int, told: Callable[[bool], None]) -> None:
+    def __init__(
+        self, credentials: Credentials, worker: int, told: Callable[[bool], None], died: Died
+    ) -> None:
         self._credentials = credentials
         self._job = credentials.job
         self._worker = worker
@@ -35,8 +38,7 @@ class Watch:
         self._addresses: Mapping[int, str] = {}
         self._silent: dict[int, tuple[float, int]] = {}  # peer -> unanswered since, how often
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "holdfast-watch", died)
 
     def over(self, mesh: Mesh, addresses: Mapping[int, str]) -> None:
         """Watch this mesh from now on."""

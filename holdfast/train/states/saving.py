@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from holdfast.storage import Blobs, Part, put_part
 from holdfast.train.states.sharing import share_buffers
@@ -19,7 +20,7 @@ from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE, SAVE_SURPRISES_MAX
-from holdfast.wire.tasks import unexpected
+from holdfast.wire.tasks import WAITED, OwnedThread, start_thread, unexpected
 
 log = logs.get(__name__)
 Done = Callable[[int, tuple[Part, ...]], None]
@@ -34,7 +35,7 @@ class Saver:
         self._done = done
         self._free = free
         self._room = bytearray()  # kept: fresh memory costs more than the copy
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self._unwanted = threading.Event()
         self._failure: BaseException | None = None
         self.busy = False
@@ -59,15 +60,10 @@ class Saver:
                 at += view.nbytes
         self.attempt = attempt
         self._unwanted = threading.Event()
-        self._thread = threading.Thread(
-            target=self._write,
-            args=(attempt, copies, self._unwanted),
-            name="holdfast-save",
-            daemon=True,
-        )
+        write = partial(self._write, attempt, copies, self._unwanted)
         self.busy = True
         stall_s = time.perf_counter() - begun_s
-        self._thread.start()
+        self._thread = start_thread(write, "holdfast-save", WAITED)  # by the next `take`
         return stall_s
 
     def drop(self) -> None:

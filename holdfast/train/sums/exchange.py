@@ -24,6 +24,7 @@ from holdfast.train.sums.compression import Code
 from holdfast.train.sums.gradients import Flat, Layout, Sums
 from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import BugError
+from holdfast.wire.tasks import WAITED, start_thread
 
 # Tags of the mesh's messages.
 _BULK: Final = 21
@@ -114,8 +115,7 @@ class MeshExchange:
         self._heard: dict[int, bytes] | None = None
         self._failed: BaseException | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="holdfast-exchange", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._serve, "holdfast-exchange", WAITED)  # by `finish`
 
     # --- what the loop calls -------------------------------------------------------------------
 

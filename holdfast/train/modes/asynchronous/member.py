@@ -29,6 +29,7 @@ from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost, Usag
 from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import ASYNC_ASK_AGAIN_S, ASYNC_LEAVE_S, ASYNC_STALENESS, SAVE_AGAIN_S
 from holdfast.wire.orders import View
+from holdfast.wire.tasks import OwnedThread, start_thread
 
 log = logs.get(__name__)
 
@@ -63,7 +64,7 @@ class AsyncMember:
         self._closed = self._holds = self._ends = False
         self._server: Server | None = None
         self._next_ledger: str | None = None  # where it is in the view without this worker
-        self._thread = threading.Thread(target=self._tend, name="holdfast-tend", daemon=True)
+        self._thread: OwnedThread | None = None
         self.tickets = tickets.Tickets(self._ask_ledger)
         self.lanes = tuple(range(lanes))  # any lane may come to any worker
         self.mesh = Mesh(link.worker, 0, 0, {})
@@ -114,7 +115,7 @@ class AsyncMember:
         self._server = Server(self._credentials, link.worker, where, answers, self._fail)
         link.listen(self._news.set)
         link.ready()
-        self._thread.start()
+        self._thread = start_thread(self._tend, "holdfast-tend", self._fail)
         self.until(lambda: home.view.number > 0 and self.traffic.pull(home.homes()))
         self.until(self._asked)
         self._holds = True
@@ -192,7 +193,7 @@ class AsyncMember:
     def close(self) -> None:
         self._closed = True
         self._news.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(ASYNC_LEAVE_S)
         if self._server is not None:
             self._server.close()
@@ -259,7 +260,7 @@ class AsyncMember:
     # --- the tending thread --------------------------------------------------------------------
 
     def _tend(self) -> None:
-        shares = Shares(self._link, self._blobs, self._home, self._others)
+        shares = Shares(self._link, self._blobs, self._home, self._others, self._fail)
         complete, restored = True, None
         try:
             while not self._closed:
@@ -275,13 +276,12 @@ class AsyncMember:
                 shares.tend(self.step)
                 if self._home.copy_due():
                     self._home.send_copy(self._others)
-        except BaseException as error:  # the worker's own thread raises it
-            log.exception("tending has failed", worker=self._link.worker)
-            self._fail(error)
         finally:
             shares.close()
 
     def _fail(self, error: BaseException) -> None:
+        """A thread of this member has died: the worker's own thread raises it."""
+        log.error("a thread has died", worker=self._link.worker, exc_info=error)
         self.failure = self.failure or error
 
     def _enter(self, view: View) -> None:

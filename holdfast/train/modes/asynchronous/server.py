@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from holdfast.train.members.wires import listening
@@ -21,7 +21,8 @@ from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import Refused
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import ASYNC_CALLERS_MAX
+from holdfast.wire.limits import ASYNC_CALLERS_MAX, THREAD_END_S
+from holdfast.wire.tasks import start_thread
 
 log = logs.get(__name__)
 Answer = Callable[[State], State]
@@ -49,8 +50,7 @@ class Server:
         self._lines: set[socket.socket] = set()
         self._unproven: dict[socket.socket, None] = {}  # of `_lines`, the oldest first
         self._listener = listening(*address)
-        self._thread = threading.Thread(target=self._run, name="holdfast-serve", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "holdfast-serve", failed)
         _open.add(self)
 
     @property
@@ -65,13 +65,18 @@ class Server:
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
         with suppress(OSError):
             self._listener.close()
+        self._thread.join(THREAD_END_S)
 
     def _run(self) -> None:
         while not self._closed:
             try:
                 line, _ = self._listener.accept()
+            except ConnectionError:
+                continue  # it has hung up already
             except OSError:
-                return  # it is closed
+                if self._closed:
+                    return
+                raise  # nobody can reach this worker any more
             if len(self._lines) >= ASYNC_CALLERS_MAX:
                 line.close()
                 self._cut_unproven()
@@ -79,9 +84,8 @@ class Server:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._lines.add(line)
             self._unproven[line] = None
-            threading.Thread(
-                target=self._serve, args=(line,), name="holdfast-answer", daemon=True
-            ).start()
+            answer = partial(self._serve, line)
+            start_thread(answer, "holdfast-answer", self._failed, lasts="its connection ends it")
 
     def _cut_unproven(self) -> None:
         """Make room: strangers cannot keep members out, who come again."""
@@ -110,9 +114,6 @@ class Server:
             pass  # the other side has gone: its next call is on a new connection
         except Refused as error:
             log.warning("a caller was sent away", job=self._job, why=error.why)
-        except Exception as error:  # a bug: the worker's own thread raises it
-            log.exception("a request could not be answered", job=self._job)
-            self._failed(error)
         finally:
             self._lines.discard(line)
             line.close()

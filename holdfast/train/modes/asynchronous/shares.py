@@ -9,6 +9,7 @@ missed: the checkpoint of step s holds what there was when the job had reached s
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 from holdfast.storage import Blobs, Part, put_part
@@ -19,7 +20,8 @@ from holdfast.train.states.sharing import part_buffers, parts_of
 from holdfast.train.states.state import State, spell
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, PeerLost
-from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX
+from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, THREAD_END_S
+from holdfast.wire.tasks import Died, OwnedThread, start_thread
 
 log = logs.get(__name__)
 
@@ -27,13 +29,18 @@ log = logs.get(__name__)
 class Shares:
     """What this member writes of checkpoints. For the tending thread."""
 
-    def __init__(self, link: Link, blobs: Blobs | None, household: Household, peers: Peers) -> None:
+    def __init__(
+        self, link: Link, blobs: Blobs | None, household: Household, peers: Peers, died: Died
+    ) -> None:
+        """`died`: a thread that wrote a share has died, and with it the share."""
         self._link = link
         self._blobs = blobs
         self._household = household
         self._peers = peers
         self._written = 0  # the attempt that is written, or being written
         self._unwanted = threading.Event()
+        self._died = died
+        self._thread: OwnedThread | None = None
 
     def tend(self, step: int) -> None:
         """Answer what a checkpoint wants, if it can be answered now."""
@@ -48,6 +55,8 @@ class Shares:
 
     def close(self) -> None:
         self._unwanted.set()
+        if self._thread is not None:
+            self._thread.join(THREAD_END_S)
 
     def _take(self, blobs: Blobs, share: Share) -> None:
         home, number = self._household, share.attempt.number
@@ -65,9 +74,8 @@ class Shares:
         self._written = number
         self._unwanted.set()
         self._unwanted = threading.Event()
-        threading.Thread(
-            target=self._write, args=(blobs, number, parts, self._unwanted), daemon=True
-        ).start()
+        write = partial(self._write, blobs, number, parts, self._unwanted)
+        self._thread = start_thread(write, "holdfast-save", self._died)
 
     def _notes(self, share: Share) -> bytes | None:
         """The part that says what the whole state consists of."""

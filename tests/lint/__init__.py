@@ -1,0 +1,1 @@
+"""Checks of the code that no linter has; `make lint` runs them."""
