@@ -23,7 +23,7 @@ from holdfast.coordination.follow import Follow
 from holdfast.coordination.line import Contender
 from holdfast.coordination.locks import Held, Lock, Semaphore, SharedLock
 from holdfast.coordination.membership import Member, MemberInfo, Membership
-from holdfast.coordination.mirror import Mirror, Mirrored, single
+from holdfast.coordination.mirror import Mirror, Mirrored, document, single
 from holdfast.coordination.queue import Item, Queue
 from holdfast.coordination.session import Session, connect
 from holdfast.coordination.standing import Standing
@@ -60,5 +60,6 @@ __all__ = [
     "Transaction",
     "Versioned",
     "connect",
+    "document",
     "single",
 ]

@@ -31,6 +31,7 @@ from holdfast.coordination.nodes import Znode
 from holdfast.coordination.session import Session
 from holdfast.coordination.waits import Wake
 from holdfast.wire import logs
+from holdfast.wire.documents import from_bytes
 from holdfast.wire.errors import Corrupt, TerminalError
 
 _log = logs.get(__name__)
@@ -48,9 +49,14 @@ NODES_MAX: Final = 500_000
 BYTES_MAX: Final = 512 * 1024 * 1024
 
 
-def single(decode: Callable[[str, bytes], T]) -> Decode[T]:
+def single(decode: Callable[[str, bytes], T | None]) -> Decode[T]:
     """For a value that lies in one node."""
     return lambda path, found: decode(path, found[path].data)
+
+
+def document(kind: type[T]) -> Decode[T]:
+    """For a document of this kind. An empty node, made for what is below it, is none."""
+    return single(lambda path, data: from_bytes(path, kind, data) if data else None)
 
 
 class Mirrored(Generic[T]):

@@ -46,6 +46,7 @@ SURFACE = {
     "Transaction",
     "Versioned",
     "connect",
+    "document",
     "single",
 }
 
