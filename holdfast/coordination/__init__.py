@@ -10,6 +10,7 @@ this package makes a raw znode call. It may import `holdfast.wire` only.
 - `shared`            where what the workers of a queue share lies, and who holds it
 - `barriers`, `membership`, `config`, `queue`  the other recipes
 - `facts`, `doubts`   versioned facts of a domain with a layout of its own; what to read again
+- `mirror`            a typed copy of a part of the plane, kept true by watches
 - `standing`          a candidate's life: campaign, lead, stand again
 """
 
@@ -22,6 +23,7 @@ from holdfast.coordination.follow import Follow
 from holdfast.coordination.line import Contender
 from holdfast.coordination.locks import Held, Lock, Semaphore, SharedLock
 from holdfast.coordination.membership import Member, MemberInfo, Membership
+from holdfast.coordination.mirror import Mirror, Mirrored, document, single
 from holdfast.coordination.queue import Item, Queue
 from holdfast.coordination.session import Session, connect
 from holdfast.coordination.standing import Standing
@@ -47,6 +49,8 @@ __all__ = [
     "Member",
     "MemberInfo",
     "Membership",
+    "Mirror",
+    "Mirrored",
     "Queue",
     "Semaphore",
     "Session",
@@ -56,4 +60,6 @@ __all__ = [
     "Transaction",
     "Versioned",
     "connect",
+    "document",
+    "single",
 ]

@@ -8,7 +8,7 @@ fenced; `Facts.transaction` is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kazoo import exceptions as kz
 
@@ -20,6 +20,9 @@ from holdfast.wire.limits import READS_IN_FLIGHT
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
+
+
+T = TypeVar("T")
 
 
 class Fact(NamedTuple):
@@ -55,7 +58,7 @@ class Facts:
         """Those of `paths` that are there, in a few round trips. A missing one wakes nobody."""
         wakes = wakes or {}
         found: dict[str, Fact] = {}
-        for some in _batches(paths):
+        for some in batches(paths):
             read = self._session.nodes.read_all([(path, wakes.get(path)) for path in some])
             found.update((node.path, Fact(node.data, node.version)) for node in read if node)
         return found
@@ -101,6 +104,7 @@ def _fact(node: Znode | None) -> Fact | None:
     return None if node is None else Fact(node.data, node.version)
 
 
-def _batches(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(paths), READS_IN_FLIGHT):
-        yield paths[start : start + READS_IN_FLIGHT]
+def batches(many: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as are asked for together."""
+    for start in range(0, len(many), READS_IN_FLIGHT):
+        yield many[start : start + READS_IN_FLIGHT]

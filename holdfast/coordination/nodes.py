@@ -43,8 +43,8 @@ class Nodes:
         self._bells = Bells()
         self.fences = Fences(gate, client, root)
 
-    def forget(self, wake: Wake) -> None:
-        self._bells.forget(wake)
+    def forget(self, *wakes: Wake) -> None:
+        self._bells.forget(*wakes)
 
     @property
     def waiting(self) -> int:
@@ -135,23 +135,60 @@ class Nodes:
                 else:
                     return znode_of(path, data, stat)
 
-    def read_all(self, wanted: Sequence[tuple[str, Wake | None]]) -> list[Znode | None]:
+    def read_all(
+        self, wanted: Sequence[tuple[str, Wake | None]], *, fresh: bool = False
+    ) -> list[Znode | None]:
         """Several nodes in one round trip. Nobody is woken for one that is not there."""
-        full = [self._root + path for path, _ in wanted]
-        hang, get = self._bells.hang, self.client.get_async
-        bells = [hang(("data", at), wake) for at, (_, wake) in zip(full, wanted, strict=True)]
-        watched = list(zip(full, bells, strict=True))
-        answers: list[Any] = [None] * len(wanted)
-        try:
-            answers = self.persist(
-                lambda: Together([get(at, watch=bell) for at, bell in watched]),
-                f"read {len(wanted)} nodes",
-            )
-        finally:
-            for bell, (_, wake), answer in zip(bells, wanted, answers, strict=True):
-                self._bells.tell(bell, wake, placed=answer is not None)
+        answers = self._ask_all("data", self.client.get_async, wanted, fresh=fresh)
         found = zip(wanted, answers, strict=True)
         return [znode_of(path, *answer) if answer else None for (path, _), answer in found]
+
+    def await_all(self, wanted: Sequence[tuple[str, Wake]]) -> list[bool]:
+        """Which of several nodes are there, in one round trip. Each wake is called when that
+        changes."""
+        exists = self.client.exists_async
+        return [bool(stat) for stat in self._ask_all("data", exists, wanted, awaits=True)]
+
+    def children_all(
+        self, wanted: Sequence[tuple[str, Wake | None]], *, fresh: bool = False
+    ) -> list[list[str]]:
+        """The names of the children of several nodes, as `children` does, in one round trip."""
+        names = self._ask_all("children", self.client.get_children_async, wanted, fresh=fresh)
+        for at, (path, wake) in enumerate(wanted):
+            if names[at] is None and wake is not None and self.read(path, wake) is not None:
+                names[at] = self.children(path, wake)
+        return [found or [] for found in names]
+
+    def _ask_all(
+        self,
+        kind: str,
+        ask: Callable[..., Any],
+        wanted: Sequence[tuple[str, Wake | None]],
+        *,
+        fresh: bool = False,
+        awaits: bool = False,
+    ) -> list[Any]:
+        """The answers, None for a node that is not there. Only a question that `awaits` it places
+        its watch then."""
+        full = [self._root + path for path, _ in wanted]
+        hang, wakes = self._bells.hang, [wake for _, wake in wanted]
+        bells = [hang((kind, at), wake) for at, wake in zip(full, wakes, strict=True)]
+        watched = list(zip(full, bells, strict=True))
+        answers: list[Any] = [None] * len(wanted)
+        placed = [False] * len(wanted)
+
+        def send() -> Together:
+            return Together([ask(at, watch=bell) for at, bell in watched])
+
+        try:
+            if wanted:
+                behind = self.fences.before(full[0], send) if fresh else send
+                answers = self.persist(behind, f"read {len(wanted)} nodes")
+                placed = [awaits or answer is not None for answer in answers]
+        finally:
+            for bell, wake, there in zip(bells, wakes, placed, strict=True):
+                self._bells.tell(bell, wake, placed=there)
+        return answers
 
     def still(self, paths: Sequence[str], wake: Wake) -> list[bool]:
         """For each node: no watch of `wake` has rung since it was read, and no link was lost."""

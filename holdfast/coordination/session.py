@@ -232,11 +232,12 @@ class Session:
         with self._changed:
             self._watchers.add(wake)
 
-    def forget(self, wake: Wake) -> None:
-        """Nobody waits behind `wake` any more."""
+    def forget(self, *wakes: Wake) -> None:
+        """Nobody waits behind these any more."""
         with self._changed:
-            self._watchers.discard(wake)
-        self.nodes.forget(wake)
+            self._watchers.difference_update(wakes)
+        if wakes:
+            self.nodes.forget(*wakes)
 
     def soon(self, chore: Chore, life: Life) -> None:
         """Do `chore` now, or as soon as a server answers; never, once `life` is over.

@@ -13,18 +13,22 @@ from holdfast.coordination.waits import Deadline
 class Together:
     """The answers to several reads, in order; None for a node that is not there.
 
-    Has the one method of kazoo's own answers that is used. The first other error is raised.
+    Has those methods of kazoo's own answers that are used. The first other error is raised.
     """
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self._answers = answers
 
-    def get(self, timeout: float | None) -> list[Any]:
+    def wait(self, timeout: float | None) -> bool:
+        deadline = Deadline(timeout)
+        return all(answer.wait(deadline.left_s()) for answer in self._answers)
+
+    def get(self, timeout: float | None = None, *, block: bool = True) -> list[Any]:
         deadline = Deadline(timeout)
         found = []
         for answer in self._answers:
             try:
-                found.append(answer.get(timeout=deadline.left_s()))
+                found.append(answer.get(block=block, timeout=deadline.left_s()))
             except kz.NoNodeError:
                 found.append(None)
         return found

@@ -100,11 +100,11 @@ class Bells:
                 if not bell.wakes and self._bells.get(bell.key) is bell:
                     del self._bells[bell.key]
 
-    def forget(self, wake: Wake) -> None:
-        """Nobody waits behind `wake` any more."""
+    def forget(self, *wakes: Wake) -> None:
+        """Nobody waits behind these any more."""
         with self._lock:
             for bell in self._bells.values():
-                bell.wakes.discard(wake)
+                bell.wakes.difference_update(wakes)
 
     def still(self, keys: Iterable[Hashable], wake: Wake) -> list[bool]:
         """For each key, whether `wake` hangs there and no watch has rung since."""

@@ -10,7 +10,6 @@ import pytest
 from holdfast.coordination import Facts, Session
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.records import (
-    SERVICES,
     Course,
     Replica,
     Service,
@@ -48,7 +47,6 @@ def test_a_look_at_a_node_that_is_gone_leaves_no_bell_behind(session: Session, h
 def test_a_gateway_keeps_no_watch_for_a_replica_that_is_gone_and_sees_it_come_back(
     session: Session,
 ) -> None:
-    """Its node is read before the list is, in which it was: in one of both orders it may happen."""
     facts = Facts(session)
     watching = Watching(lambda: session, lambda: None)
     above = replicas_path(NAME)
@@ -58,18 +56,36 @@ def test_a_gateway_keeps_no_watch_for_a_replica_that_is_gone_and_sees_it_come_ba
     made.create(service_path(NAME), documents.to_bytes(Service(NAME, "m", "prod")))
     made.create(course_path(NAME), documents.to_bytes(Course(1, Stage.STEADY)))
     made.create(above, b"").create(replica, data).commit()
-    watching._touch(SERVICES)
-    watching._read(facts)
+    assert watching._read(session)
     assert set(_found(watching)) == {"7"}
-    facts.transaction(never).remove(replica).commit()
-    eventually(lambda: replica in watching._dirty, "its watch has rung")
-    watching._read_one(facts, replica)
-    eventually(lambda: not _watched(session, replica), "nobody waits for what is gone", 20)
-    assert _found(watching) == {}
-    facts.transaction(never).create(replica, data).commit()
-    watching._read_one(facts, above)
-    watching._read(facts)
-    assert set(_found(watching)) == {"7"}
+    for _ in range(3):
+        facts.transaction(never).remove(replica).commit()
+        eventually(lambda: watching._read(session), "its watch has rung")
+        assert _found(watching) == {}
+        eventually(lambda: not _watched(session, replica), "nobody waits for what is gone", 20)
+        facts.transaction(never).create(replica, data).commit()
+        eventually(lambda: watching._read(session), "the list says that it is back")
+        assert set(_found(watching)) == {"7"}
+
+
+def test_a_service_of_a_gateway_that_cannot_be_read_stays_as_it_was_and_the_others_change(
+    session: Session,
+) -> None:
+    facts = Facts(session)
+    watching = Watching(lambda: session, lambda: None)
+    made = facts.transaction(never)
+    for name in ("a", "b"):
+        made.create(service_path(name), documents.to_bytes(Service(name, "m", "prod")))
+    made.commit()
+    assert watching._read(session)
+    changed = facts.transaction(never).replace(service_path("a"), b"what")
+    changed.replace(service_path("b"), documents.to_bytes(Service("b", "m", "other"))).commit()
+
+    def targets() -> list[str]:
+        watching._read(session)
+        return [found.service.target for _, found in sorted(watching._picture().items())]
+
+    eventually(lambda: targets() == ["prod", "other"], "the last of one, the new one of the other")
 
 
 def _watched(session: Session, path: str) -> bool:

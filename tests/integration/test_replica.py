@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from holdfast.coordination.nodes import Znode
 from holdfast.coordination.waits import Wake
 from holdfast.serve.records import Load
 from holdfast.serve.replica.following import Wanted
-from holdfast.wire import documents
 from tests.contract.expiring import expire
 from tests.contract.waiting import eventually
 from tests.integration.replica_stage import ReplicaStage
@@ -75,30 +74,31 @@ def test_what_a_replica_is_to_hold_is_read_once_for_each_change(
     stage: ReplicaStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(stage.plane.address()) as session:
-        asked: list[tuple[str, bool]] = []
-        read = session.nodes.read
+        asked: list[tuple[list[str], bool]] = []
+        read_all = session.nodes.read_all
 
-        def counted(path: str, wake: Wake, *, fresh: bool) -> Znode | None:
-            asked.append((path.rpartition("/")[2], fresh))
-            return read(path, wake, fresh=fresh)
+        def counted(
+            wanted: Sequence[tuple[str, Wake | None]], *, fresh: bool
+        ) -> list[Znode | None]:
+            asked.append(([path.rpartition("/")[2] for path, _ in wanted], fresh))
+            return read_all(wanted, fresh=fresh)
 
-        monkeypatch.setattr(session.nodes, "read", counted)
+        monkeypatch.setattr(session.nodes, "read_all", counted)
         rung = threading.Event()
         wanted = Wanted(session, "digits")
-        assert wanted.read(rung.set) == (documents.to_bytes(stage.service), b"")
-        assert asked == [("digits", True), ("course", True)]
+        assert wanted.read(rung.set) == (stage.service, None)
+        assert asked == [(["digits", "course"], True)]
         course = stage.hold(1)
         assert rung.wait(60)
         asked.clear()
-        assert wanted.read(rung.set)[1] == documents.to_bytes(course)
-        assert wanted.read(rung.set)[1] == documents.to_bytes(course)
-        assert asked == [("course", False)]
+        assert wanted.read(rung.set).course == course
+        assert wanted.read(rung.set).course == course
+        assert asked == [(["course"], False)]
         asked.clear()
         expire(session)
         stage.change(target="other")
-        found = wanted.read(rung.set)
-        assert found == (documents.to_bytes(stage.service), documents.to_bytes(course))
-        assert asked == [("digits", True), ("course", True)]
+        assert wanted.read(rung.set) == (stage.service, course)
+        assert asked == [(["digits", "course"], True)]
 
 
 def test_the_threads_of_the_plane_let_those_go_first_that_answer(stage: ReplicaStage) -> None:

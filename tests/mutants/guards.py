@@ -16,6 +16,8 @@ _NODES: Final = "holdfast/coordination/nodes.py"
 _ELECTION: Final = "holdfast/coordination/election.py"
 _REGISTRY: Final = "holdfast/models/registry.py"
 _LEDGER: Final = "holdfast/control/ledger.py"
+_MIRROR: Final = "holdfast/coordination/mirror.py"
+_MIRRORING: Final = "tests/contract/test_mirror.py -k embedded"
 
 _GARBAGE: Final = (
     Mutant(
@@ -180,11 +182,12 @@ _WATCHES: Final = (
     Mutant(
         "watch-of-several-after-the-read",
         _NODES,
-        """lambda: Together([get(at, watch=bell) for at, bell in watched]),""",
-        """lambda: (
-                Together([get(at) for at, _ in watched]),
-                [get(at, watch=bell) for at, bell in watched],
-            )[0],""",
+        "            return Together([ask(at, watch=bell) for at, bell in watched])\n",
+        """            answers = Together([ask(at) for at, _ in watched])
+            for at, bell in watched:
+                ask(at, watch=bell)
+            return answers
+""",
         _ORDER,
     ),
     Mutant(
@@ -220,6 +223,34 @@ _WATCHES: Final = (
                 self._wake.clear()
 """,
         "tests/unit/coordination/test_follow.py",
+    ),
+    Mutant(
+        "mirror-without-the-watch-of-a-value",
+        _MIRROR,
+        "            (one, self._watch(_VALUE, path) if one in watched[path] else None)\n",
+        "            (one, None)\n",
+        _MIRRORING,
+    ),
+    Mutant(
+        "mirror-forgets-what-rang-while-it-read",
+        _MIRROR,
+        "                self._read(todo)\n",
+        "                self._read(todo)\n                self._dirty.clear()\n",
+        _MIRRORING,
+    ),
+    Mutant(
+        "mirror-keeps-the-watches-of-what-is-gone",
+        _MIRROR,
+        "        self._forget(gone)\n",
+        "",
+        _MIRRORING,
+    ),
+    Mutant(
+        "mirror-of-an-old-session",
+        _MIRROR,
+        "        if not session or session != self._read_in:\n",
+        "        if not self._read_in:\n",
+        _MIRRORING,
     ),
 )
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
 
-from holdfast.coordination import Facts, Member, Membership, Session
+from holdfast.coordination import (
+    Member,
+    Membership,
+    Mirror,
+    Mirrored,
+    Session,
+    document,
+    single,
+)
 from holdfast.serve.gateway.keeping import Found
 from holdfast.serve.gateway.places import address_of
 from holdfast.serve.records import (
     GATEWAYS,
-    SERVICES,
     Course,
     Gateway,
     Replica,
@@ -29,11 +34,9 @@ from holdfast.serve.records import (
     service_path,
 )
 from holdfast.wire import documents, logs
-from holdfast.wire.errors import Corrupt, HoldfastError, RetryError, SessionLost
+from holdfast.wire.errors import HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
 from holdfast.wire.tasks import OwnedThread, start_thread
-
-T = TypeVar("T")
 
 log = logs.get(__name__)
 
@@ -54,10 +57,10 @@ class Watching:
         self._at_first = at_first
         self._wake = threading.Event()
         self._closed = threading.Event()
-        self._lock = threading.Lock()
-        self._dirty: set[str] = set()
-        self._names: dict[str, list[str]] = {}
-        self._values: dict[str, Any] = {}
+        self._services = Mirrored(service_path("*"), document(Service), keeps_last=True)
+        self._courses = Mirrored(course_path("*"), document(Course), keeps_last=True)
+        self._replicas = Mirrored(f"{replicas_path('*')}/*", single(_located), keeps_last=True)
+        self._mirror: Mirror | None = None
         self._session: Session | None = None
         self._member: Member | None = None
         self._gateway: Gateway | None = None
@@ -105,7 +108,7 @@ class Watching:
         if session is None:
             return
         session.on_change(self._changed)
-        self._touch(SERVICES)
+        self._wake.set()
         self._to_tell.set()
         while not self._closed.is_set() and not session.over:
             self._wake.wait()
@@ -113,7 +116,7 @@ class Watching:
             if self._closed.is_set():
                 return
             try:
-                changed = self._read(Facts(session))
+                changed = self._read(session)
             except (RetryError, SessionLost) as error:
                 log.debug("the plane is away", reason=str(error))
                 self._news()
@@ -149,109 +152,28 @@ class Watching:
         self._to_tell.set()
         self._wake.set()
 
-    def _touch(self, path: str) -> None:
-        with self._lock:
-            self._dirty.add(path)
-        self._wake.set()
-
-    def _read(self, facts: Facts) -> bool:
-        """Read what is dirty, and what that brings to light; whether there was anything."""
-        changed = False
-        while True:
-            with self._lock:
-                path = min(self._dirty, default=None)
-                self._dirty.discard(path or "")
-            if path is None:
-                return changed
-            try:
-                self._read_one(facts, path)
-            except BaseException:
-                self._touch(path)
-                raise
-            changed = True
-
-    def _read_one(self, facts: Facts, path: str) -> None:
-        words = path.removeprefix(SERVICES).strip("/").split("/")
-        wake = partial(self._touch, path)
-        if path == SERVICES:
-            self._list(facts, path, wake, service_path)
-        elif len(words) == 1:
-            self._keep(path, self._value(facts, path, wake, Service))
-            self._also(course_path(words[0]))
-            self._also(replicas_path(words[0]))
-        elif len(words) == 2 and words[1] == "course":
-            self._keep(path, self._value(facts, path, wake, Course))
-        elif len(words) == 2:
-            self._list(facts, path, wake, lambda name: f"{path}/{name}")
-        else:
-            self._read_replica(facts, path, wake)
-
-    def _read_replica(self, facts: Facts, path: str, wake: Callable[[], None]) -> None:
-        """One that is gone is waited for by nobody: it may never come back, and a watch for that
-        would stay at the server for ever. The list above says so if it does."""
-        fact = facts.read_all([path], {path: wake}).get(path)
-        if fact is not None:
-            self._keep(path, self._understood(path, Replica, fact.data))
-            return
-        self._values.pop(path, None)
-        above, _, name = path.rpartition("/")
-        if name in self._names.get(above, []):
-            self._names[above].remove(name)
-
-    def _list(
-        self, facts: Facts, path: str, wake: Callable[[], None], below: Callable[[str], str]
-    ) -> None:
-        names = facts.names(path, wake)
-        before = self._names.get(path, [])
-        self._names[path] = names
-        for name in names:
-            if name not in before:
-                self._touch(below(name))
-        for name in set(before) - set(names):
-            self._forget(below(name))
-
-    def _also(self, path: str) -> None:
-        if path not in self._values and path not in self._names:
-            self._touch(path)
-
-    def _keep(self, path: str, value: Any) -> None:
-        self._values[path] = value
-
-    def _forget(self, path: str) -> None:
-        """It is gone, with all below it; what comes back is read anew."""
-        with self._lock:
-            self._dirty -= {one for one in self._dirty if one == path or one.startswith(f"{path}/")}
-        for held in (self._values, self._names):
-            for one in [one for one in held if one == path or one.startswith(f"{path}/")]:
-                del held[one]
-
-    def _value(self, facts: Facts, path: str, wake: Callable[[], None], kind: type[T]) -> T | None:
-        fact = facts.read(path, wake)
-        return None if fact is None else self._understood(path, kind, fact.data)
-
-    def _understood(self, path: str, kind: type[T], data: bytes) -> T | None:
-        try:
-            if kind is Replica:
-                return cast("T", _located(member_of(path, Replica, data)))
-            return documents.from_bytes(path, kind, data)
-        except Corrupt as error:
-            log.warning("a fact cannot be read; the last one stays", path=path, reason=str(error))
-            last: T | None = self._values.get(path)
-            return last
+    def _read(self, session: Session) -> bool:
+        """Read what has changed; whether there was anything."""
+        if self._mirror is None:
+            every = (self._services, self._courses, self._replicas)
+            self._mirror = Mirror(session, *every, wake=self._wake.set)
+        return bool(self._mirror.refresh())
 
     def _picture(self) -> Mapping[str, Found]:
-        found = {}
-        for name in self._names.get(SERVICES, []):
-            service = self._values.get(service_path(name))
-            if service is None:
-                continue
-            below = replicas_path(name)
-            workers = {
-                each: self._values.get(f"{below}/{each}") for each in self._names.get(below, [])
+        replicas: dict[str, dict[str, Replica]] = {}
+        for path, replica in self._replicas.values.items():
+            above, _, name = path.rpartition("/")
+            replicas.setdefault(above, {})[name] = replica
+        return MappingProxyType(
+            {
+                (name := path.rpartition("/")[2]): Found(
+                    service,
+                    self._courses.values.get(course_path(name)),
+                    replicas.get(replicas_path(name), {}),
+                )
+                for path, service in self._services.values.items()
             }
-            there = {each: one for each, one in workers.items() if one is not None}
-            found[name] = Found(service, self._values.get(course_path(name)), there)
-        return MappingProxyType(found)
+        )
 
     # --- being seen: a thread of its own, because it waits for answers ---------------------------
 
@@ -290,8 +212,9 @@ class Watching:
             self._shown = gateway
 
 
-def _located(replica: Replica) -> Replica:
+def _located(path: str, data: bytes) -> Replica:
     """Envoy wants addresses, and a machine may be known by its name."""
+    replica = member_of(path, Replica, data)
     try:
         return replace(replica, host=address_of(replica.host))
     except OSError as error:

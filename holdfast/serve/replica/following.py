@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from holdfast.coordination import Doubts, Facts, Follow, Member, Membership, Session
+from holdfast.coordination import Follow, Member, Membership, Mirror, Mirrored, Session, document
 from holdfast.coordination.waits import Wake
 from holdfast.models.catalogue import Catalogue
 from holdfast.models.records import Version
@@ -50,35 +50,20 @@ class Wish(NamedTuple):
 
 
 class Wanted:
-    """What the plane holds of a service: the bytes of its service and its course, none if there is
-    nothing. Only what has changed is read, and without a round through all servers: the watch that
-    rang came by the same line. But for the first time in a session: no older than the call."""
+    """What the plane holds of a service: only what has changed is read, and without a round through
+    all servers, but for the first time in a session."""
 
     def __init__(self, session: Session, service: str) -> None:
-        self._session = session
-        self._facts = Facts(session)
-        self._paths = service_path(service), course_path(service)
-        self._found: dict[str, bytes] = {}
-        self._doubts: Doubts | None = None
-        self._read_in = 0  # the session in which all was read; 0: none
+        self._service = Mirrored(service_path(service), document(Service))
+        self._course = Mirrored(course_path(service), document(Course))
+        self._mirror = Mirror(session, self._service, self._course)
 
-    def read(self, wake: Wake) -> tuple[bytes, bytes]:
-        """`wake` is called when that changes: the same one each time."""
-        doubts = self._doubts = self._doubts or Doubts(self._facts, wake)
-        session = self._session.session_id
-        fresh = not session or session != self._read_in
-        if fresh:
-            doubts.begin(self._paths)
-        for path in sorted(doubts.take()):
-            try:
-                fact = self._facts.read(path, doubts.watch(path), fresh=fresh)
-            except BaseException:
-                doubts.add(*self._paths)
-                raise
-            self._found[path] = fact.data if fact is not None else b""
-        self._read_in = session
-        service, course = (self._found[path] for path in self._paths)
-        return service, course
+    def read(self, wake: Wake) -> Wish:
+        """`wake` is called when that changes."""
+        self._mirror.wake = wake
+        self._mirror.refresh()
+        service, course = self._service.values, self._course.values
+        return Wish(next(iter(service.values()), None), next(iter(course.values()), None))
 
 
 class Following:
@@ -90,7 +75,7 @@ class Following:
         self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
         self._member: Member | None = None
-        self._follow: Follow[tuple[bytes, bytes]] | None = None
+        self._follow: Follow[Wish] | None = None
         # Whoever answers goes first, also before the threads of the session, which start there.
         self._aside = Aside(step_back_alone)
         self._changed = asyncio.Event()
@@ -202,22 +187,10 @@ class Following:
                     told = error.what
                 await asyncio.sleep(RECONNECT_DELAY_S_MAX)
 
-    def _read(self, found: tuple[bytes, bytes]) -> None:
+    def _read(self, wish: Wish) -> None:
         """On the thread that follows."""
-        service = self._parsed(service_path(self._service), Service, found[0])
-        course = self._parsed(course_path(self._service), Course, found[1])
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, Wish(service, course))
-
-    @staticmethod
-    def _parsed(path: str, kind: type[T], data: bytes) -> T | None:
-        if not data:
-            return None
-        try:
-            return documents.from_bytes(path, kind, data)
-        except HoldfastError as error:
-            log.warning("what this replica is to do cannot be read", path=path, reason=str(error))
-            return None
+            self._loop.call_soon_threadsafe(self._tell, wish)
 
 
 def _pause_s() -> float:

@@ -35,6 +35,8 @@ SURFACE = {
     "Member",
     "MemberInfo",
     "Membership",
+    "Mirror",
+    "Mirrored",
     "Queue",
     "Semaphore",
     "Session",
@@ -44,6 +46,8 @@ SURFACE = {
     "Transaction",
     "Versioned",
     "connect",
+    "document",
+    "single",
 }
 
 
