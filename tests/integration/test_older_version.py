@@ -1,0 +1,152 @@
+"""A folder and an ensemble of the version before values had one spelling are opened by this one."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.events import Accepted, Held, Key, Started
+from holdfast.agent.journal import Journal
+from holdfast.cluster import Cluster, opened
+from holdfast.control.facts import Checkpoint, Job, Phase, Queue, Recovery, Setting, View
+from holdfast.control.plane import ControlPlane
+from holdfast.coordination import Session, connect
+from holdfast.models.catalogue import Catalogue
+from holdfast.serve.gateway import memory
+from holdfast.serve.records import Stage
+from holdfast.serve.services import Services
+from holdfast.storage import manifests
+from holdfast.wire.probes import Probe, ProbeKind
+from holdfast.wire.room import Resources
+from tests.conftest import require_service
+from tests.contract.planes import Plane
+from tests.contract.waiting import eventually
+from tests.integration.clusters import Home
+from tests.servers import free_port
+from tests.servers.envoy import envoy_missing
+
+OLDER = Path(__file__).parents[1] / "golden" / "older"
+SAVED = (262, 310, 359)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "cluster"
+    with tarfile.open(OLDER / "cluster.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    home = object.__new__(Home)
+    home.cluster = opened(folder)
+    yield home.cluster
+    home.end()
+
+
+def test_a_folder_is_opened_with_its_jobs_checkpoints_models_and_services(
+    cluster: Cluster,
+) -> None:
+    with cluster.session() as session:
+        control = ControlPlane(session)
+        is_what_was_written(session)
+        blobs = cluster.blobs()
+        for checkpoint in control.job("going").checkpoints:
+            manifest = manifests.read_manifest(blobs, checkpoint.manifest)
+            assert manifest.step == checkpoint.step
+            manifests.verify(blobs, manifest)
+    journal, found = Journal.open(cluster.folder / "nodes" / "node-1")
+    journal.close()
+    assert not found.cut_bytes
+    held = [entry for entry in found.entries if isinstance(entry, Held)]
+    assert {entry.key for entry in found.entries if isinstance(entry, Started)} == {
+        Key("web", 1),
+        *(Key(job, worker) for job in ("done", "going") for worker in (1, 2)),
+        Key("serve.rings", 1),
+    }
+    assert Held(Key("going", 1), 3, None) in [
+        Held(entry.key, entry.view, None, entry.ready, entry.linked) for entry in held
+    ]
+    orders = {
+        entry.order.job: entry.order for entry in found.entries if isinstance(entry, Accepted)
+    }
+    assert orders["web"].ready == Probe(ProbeKind.HTTP, "http", "/index.html")
+    assert orders["going"].references == {"WORD": "word"} and not orders["going"].secrets
+    known = memory.recall(cluster.folder / "gateways" / "gateway-1")
+    assert known is not None and "rings" in str(known)
+
+
+def test_a_plane_is_opened_with_all_that_it_holds(plane: Plane) -> None:
+    with connect(plane.address()) as session:
+        client = vars(session)["_client"]
+        for path, (text, ephemeral) in json.loads((OLDER / "znodes.json").read_text()).items():
+            if path != "/" and not ephemeral:
+                client.ensure_path(f"{session.chroot}{path}")
+                client.set(f"{session.chroot}{path}", text.encode())
+        is_what_was_written(session)
+
+
+def is_what_was_written(session: Session) -> None:
+    control, catalogue, services = ControlPlane(session), Catalogue(session), Services(session)
+    jobs = control.jobs()
+    phases = {name: job.status.phase for name, job in jobs.items()}
+    assert phases == {
+        "done": Phase.SUCCEEDED,
+        "going": Phase.RUNNING,
+        "serve.rings": Phase.RUNNING,
+        "web": Phase.RUNNING,
+    }
+    going = jobs["going"]
+    assert going.view == View(
+        3,
+        {1: (0, 1), 2: (2, 3)},
+        addresses={1: "127.0.0.1:20403", 2: "127.0.0.1:20405"},
+        settings=2,
+    )
+    assert tuple(saved.step for saved in going.checkpoints) == SAVED
+    assert all(isinstance(saved, Checkpoint) and saved.term == 1 for saved in going.checkpoints)
+    assert going.settings == (Setting("lr", "0.02", 0),)
+    assert [(each.worker, each.node) for each in going.placements] == [(1, "node-1"), (2, "node-1")]
+    assert going.spec.checkpoint.every_s == 5.0 and going.spec.secrets == {"WORD": "word"}
+    assert going.recovery is Recovery.NONE
+    assert jobs["done"].finished_step == 6
+    assert jobs["web"].spec.ports == {"http": 0}
+    assert jobs["web"].spec.live == Probe(ProbeKind.HTTP, "http", "/index.html", every_s=10.0)
+    assert control.queues()["people"] == Queue("people", Resources(cpu=4.0))
+    assert any("WriteView" in entry.what for entry in control.history("going"))
+    (version,) = catalogue.versions("rings")
+    assert version.number == 1 and version.job == "done"
+    assert catalogue.resolve("rings@prod").version == version
+    assert set(services.services()) == {"rings"}
+    course = services.course("rings")
+    assert course is not None and course.stage is Stage.STEADY
+    assert any("version 1" in entry.reason for entry in services.history("rings"))
+
+
+@pytest.mark.engines
+def test_the_whole_cluster_goes_on_where_it_was_killed(cluster: Cluster) -> None:
+    require_service(envoy_missing())
+    listen = f"127.0.0.1:{free_port()}"
+    places = cluster.folder / "serving.json"
+    places.write_text(places.read_text().replace("127.0.0.1:8080", listen))
+    home = object.__new__(Home)
+    home.cluster = cluster
+    home.up()
+
+    def going() -> Job | None:
+        with home.control() as control:
+            job = control.job("going")
+        return job if job.checkpoints[-1].step > SAVED[-1] else None
+
+    assert eventually(going, "it saves a step after those that it had", 180.0)
+
+    def answered() -> bytes | None:
+        asked = urllib.request.Request(f"http://{listen}/predict/rings", b'{"x": [[0.1, 0.2]]}')
+        try:
+            with urllib.request.urlopen(asked, timeout=10.0) as answer:
+                return bytes(answer.read())
+        except OSError:
+            return None
+
+    assert eventually(answered, "the service answers", 120.0)
