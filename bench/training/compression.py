@@ -69,7 +69,9 @@ def sent(way: str, me: int, sockets: dict[int, socket.socket]) -> int:
             sums.take(number, code.shrink(lane, number, gradient) if code else gradient)
         sums.end()
     mesh = Counted(me, 1, 0, sockets)
-    exchange = MeshExchange(mesh, Conversation(mesh), share, LANES, layout, layout.room(), code)
+    exchange = MeshExchange(
+        mesh, Conversation(mesh), share, LANES, layout, lambda _: layout.room(), code
+    )
     exchange.begin(1, sums, b"")
     exchange.finish(b"")
     exchange.close()

@@ -1,11 +1,12 @@
-"""How long the sum over all workers takes: ours over the mesh, plain as within a machine and over
-TLS as between machines, and Gloo's all-reduce.
+"""How long the sum over all workers takes: ours over shared memory as within a machine, over the
+mesh's connections plain and with TLS as between machines, and Gloo's all-reduce.
 
     python -m bench.training.exchange [--floats 1000000 10000000] [--workers 2 4] [--rounds 15]
 
 Each worker is a process of its own with one thread for arithmetic; all are on this machine, over
 loopback. Ours starts from pieces that are ready (nothing overlaps with a backward pass) and ends
-when the sum is everywhere. All take turns; the median of all rounds is shown.
+when the sum is everywhere. All take turns; the medians of all rounds are shown: the time of the
+slowest worker, and behind the slash the processor's time of all workers together.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.train.members.wires import tune
 from holdfast.train.sums.exchange import MeshExchange
 from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.shared_memory import HostMemory, Memory
 from holdfast.wire.job_certificates import equip
 from holdfast.wire.job_credentials import Credentials
 
@@ -77,11 +79,14 @@ def layout_of(floats: int) -> Layout:
 
 
 class Ours:
-    """One worker of the exchange over the mesh."""
+    """One worker of our exchange; with memory: of the one over shared memory."""
 
-    def __init__(self, me: int, sockets: dict[int, Connection], floats: int) -> None:
+    def __init__(
+        self, me: int, sockets: dict[int, Connection], floats: int, memory: Memory | None = None
+    ) -> None:
         count = len(sockets) + 1
         layout = layout_of(floats)
+        layout.memory = memory
         held = {
             worker: range(worker * LANES // count, (worker + 1) * LANES // count)
             for worker in range(count)
@@ -93,7 +98,10 @@ class Ours:
                 self._sums.take(number, torch.full_like(parameter, lane + 1.0))
             self._sums.end()
         mesh = Mesh(me, 1, 0, sockets)
-        self._exchange = MeshExchange(mesh, Conversation(mesh), held, LANES, layout, layout.room())
+        total = layout.room()
+        self._exchange = MeshExchange(
+            mesh, Conversation(mesh), held, LANES, layout, lambda _: total, memory=memory
+        )
         self._layout, self._step = layout, 0
 
     def round(self) -> None:
@@ -127,65 +135,71 @@ class Gloo:
         self._group.barrier().wait()
 
 
-def worker(
-    me: int,
-    plain: dict[int, Connection],
-    tls: dict[int, Connection],
-    floats: int,
-    rounds: int,
-    folder: str,
-) -> dict[str, float]:
+WAYS = ("memory", "tcp", "tls")
+Ends = dict[str, dict[int, Connection]]  # of one worker: for each way its connections
+
+
+def worker(me: int, ends: Ends, floats: int, rounds: int, folder: str) -> dict[str, list[float]]:
+    """For each contestant the time of a round, and the processor's, in ms."""
     torch.set_num_threads(1)
-    gloo = Gloo(me, len(plain) + 1, floats, folder)
-    ours, encrypted = Ours(me, plain, floats), Ours(me, tls, floats)
-    turns: dict[str, Callable[[], None]] = {
-        "ours": ours.round,
-        "tls": encrypted.round,
-        "gloo": gloo.round,
+    gloo = Gloo(me, len(ends["tcp"]) + 1, floats, folder)
+    ours = {
+        way: Ours(me, ends[way], floats, HostMemory() if way == "memory" else None) for way in WAYS
     }
-    times: dict[str, list[float]] = {name: [] for name in turns}
+    turns: dict[str, Callable[[], None]] = {way: each.round for way, each in ours.items()}
+    turns["gloo"] = gloo.round
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
     for number in range(rounds + 3):
         for name, turn in turns.items():
             gloo.barrier()
-            begun_s = time.perf_counter()
+            begun_s, used_s = time.perf_counter(), time.process_time()
             turn()
             if number >= 3:  # the first ones warm up
-                times[name].append(time.perf_counter() - begun_s)
-    ours.check()
-    encrypted.check()
-    return {name: statistics.median(found) * 1000 for name, found in times.items()}
+                took = time.perf_counter() - begun_s, time.process_time() - used_s
+                times[name].append(took)
+    for each in ours.values():
+        each.check()
+    return {
+        name: [statistics.median(column) * 1000 for column in zip(*found, strict=True)]
+        for name, found in times.items()
+    }
 
 
-def measure(count: int, floats: int, rounds: int) -> dict[str, float]:
-    """The slowest worker's medians, in milliseconds."""
-    plain = connected(count)
+def measure(count: int, floats: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """The slowest worker's medians, and the processor's time of all, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         secret = secrets.token_hex(32)
         equip(Path(folder), secret)
-        tls = connected(count, Credentials("bench", bytes.fromhex(secret), Path(folder)))
+        credentials = Credentials("bench", bytes.fromhex(secret), Path(folder))
+        made = {way: connected(count, credentials if way == "tls" else None) for way in WAYS}
         pids = []
         for me in range(count):
             if (pid := os.fork()) == 0:
                 status = 1
                 try:
-                    for other in range(count):
-                        if other != me:
-                            for each in (*plain[other].values(), *tls[other].values()):
+                    for found in made.values():
+                        for other in range(count):
+                            for each in found[other].values() if other != me else ():
                                 each.close()
-                    found = worker(me, plain[me], tls[me], floats, rounds, folder)
-                    Path(folder, str(me)).write_text(json.dumps(found))
+                    ends = {way: found[me] for way, found in made.items()}
+                    row = worker(me, ends, floats, rounds, folder)
+                    Path(folder, str(me)).write_text(json.dumps(row))
                     status = 0
                 finally:
                     sys.stderr.flush()
                     os._exit(status)
             pids.append(pid)
-        for each in (sock for found in (*plain, *tls) for sock in found.values()):
-            each.close()
+        for found in made.values():
+            for each in (sock for sockets in found for sock in sockets.values()):
+                each.close()
         for pid in pids:
             if os.waitpid(pid, 0)[1]:
                 raise SystemExit(f"a worker of {count} with {floats} floats has failed")
         rows = [json.loads(Path(folder, str(me)).read_text()) for me in range(count)]
-    return {name: max(row[name] for row in rows) for name in rows[0]}
+    return {
+        name: (max(row[name][0] for row in rows), sum(row[name][1] for row in rows))
+        for name in rows[0]
+    }
 
 
 def main() -> None:
@@ -195,19 +209,16 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=15)
     given = options.parse_args()
     print(f"torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"{'floats':>12} {'workers':>8} {'ours ms':>10} {'tls ms':>10} {'gloo ms':>10} "
-        f"{'ours/gloo':>10} {'tls/ours':>10}"
-    )
+    names = (*WAYS, "gloo")
+    columns = " ".join(f"{name + ' ms / CPU':>18}" for name in names)
+    print(f"{'floats':>12} {'workers':>8} {columns} {'memory/tcp':>11} {'memory/gloo':>12}")
     for floats in given.floats:
         for count in given.workers:
             found = measure(count, floats, given.rounds)
-            ratio, cost = found["ours"] / found["gloo"], found["tls"] / found["ours"]
-            print(
-                f"{floats:>12} {count:>8} {found['ours']:>10.2f} {found['tls']:>10.2f} "
-                f"{found['gloo']:>10.2f} {ratio:>10.2f} {cost:>10.2f}",
-                flush=True,
-            )
+            columns = " ".join(f"{found[name][0]:>9.2f} /{found[name][1]:>7.2f}" for name in names)
+            one = found["memory"][0]
+            ratios = f"{one / found['tcp'][0]:>11.2f} {one / found['gloo'][0]:>12.2f}"
+            print(f"{floats:>12} {count:>8} {columns} {ratios}", flush=True)
 
 
 if __name__ == "__main__":

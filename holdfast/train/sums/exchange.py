@@ -1,39 +1,37 @@
-"""How everyone's pieces of a step become the one sum, over the mesh of a view.
+"""How everyone's pieces of a step become the one sum, between the members of a meeting.
 
-Each member owns a chunk of every bucket. Stage by stage it sends the others its pieces of their
-chunks, combines what it gets for its own chunk in tree order, and sends the result around with the
-next stage. With aligned lanes a member has one piece, and the traffic is that of an all-reduce. The
-stages run in a thread of their own while the backward pass still works on the buckets to come.
+Each member owns a chunk of every bucket, which it combines in tree order. What bytes travel over is
+chosen at the first step of a meeting, by where the members are (`exchange_plan`): memory that they
+share (`over_memory`), or the mesh's connections (`over_tcp`). The stages of a step run in a thread
+of their own while the backward pass still works on the buckets to come.
 
 The pieces themselves are only read. When the mesh breaks in the middle they are as valid as before.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from holdfast.train.members.conversation import STEP, Conversation
 from holdfast.train.members.mesh import Mesh
-from holdfast.train.states.memory import view_bytes
-from holdfast.train.sums import tree
+from holdfast.train.sums import exchange_plan, tree
 from holdfast.train.sums.compression import Code
+from holdfast.train.sums.exchange_plan import Choice, Place, Way
 from holdfast.train.sums.gradients import Flat, Layout, Sums
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.over_memory import OverMemory, lease_number, opened_leases
+from holdfast.train.sums.over_tcp import OverTcp
+from holdfast.train.sums.shared_memory import Lease, Memory, Unshared, machine
+from holdfast.train.sums.transport import Transport, say
+from holdfast.wire import logs
 from holdfast.wire.errors import BugError
 from holdfast.wire.tasks import WAITED, start_thread
 
-# Tags of the mesh's messages.
-_BULK: Final = 21
-_SMALL: Final = 22
-Messages = dict[int, list[memoryview]]  # to or from each peer
-# What members say of a step travels with its last sum: its length, and so many bytes of it.
-_SIZE: Final = 8
-_SHORT: Final = 1016
-_ALIGN: Final = 16  # elements: chunks begin where vector instructions like it
+log = logs.get(__name__)
 
 
 class Exchange(Protocol):
@@ -79,7 +77,11 @@ class Alone:
 
 
 class MeshExchange:
-    """Over TCP, between the members of one meeting."""
+    """Between the members of one meeting.
+
+    `totals(way)`: where the sum is to be, by the way that it takes. `memory`: what can be shared
+    with members on the same machine; None: nothing.
+    """
 
     def __init__(
         self,
@@ -88,25 +90,20 @@ class MeshExchange:
         held: Mapping[int, Sequence[int]],
         lanes: int,
         layout: Layout,
-        total: Flat,
+        totals: Callable[[Way], Flat],
         code: Code | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        self.total = total
-        self._lanes, self._code = lanes, None if code is None or code.exact else code
-        self._mesh, self._talk, self._layout = mesh, talk, layout
-        self._members = sorted(held)
-        self._peers = [worker for worker in self._members if worker != mesh.worker]
-        self._brought = {worker: tree.pieces(sorted(has), lanes) for worker, has in held.items()}
-        every = [piece for brought in self._brought.values() for piece in brought]
-        self._plan = tree.plan(every, lanes)
-        self._first = min(every)
-        self._chunks = [_chunks(size, self._members, self._block) for size in layout.sizes]
-        self._staging = self._stage_room()
-        self._arriving: list[tuple[torch.Tensor, int, torch.Tensor]] = []  # bytes, lanes, room
-        self._mirrors: dict[Piece, Flat] = {}
-        if layout.device.type != "cpu":
-            own = self._brought[mesh.worker]
-            self._mirrors = {piece: layout.room(torch.device("cpu"), pinned=True) for piece in own}
+        self.total: Flat = []
+        self.choice: Choice | None = None
+        self._mesh, self._talk, self._layout, self._code = mesh, talk, layout, code
+        self._totals, self._memory = totals, memory
+        self._plan = exchange_plan.plan(held, lanes)
+        self._transport: Transport | None = None
+        # On a device a bucket is final when what was launched until then is done.
+        self._events: list[torch.cuda.Event] = []
+        for _ in layout.sizes if layout.device.type == "cuda" else ():
+            self._events.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
         self._sums: Sums | None = None
         self._changed = threading.Condition()
         self._job: tuple[int, bytes] | None = None
@@ -127,14 +124,12 @@ class MeshExchange:
             self._changed.notify_all()
 
     def ready(self, bucket: int) -> None:
-        with self._changed:
-            self._ready.add(bucket)
-            self._changed.notify_all()
+        self._mark([bucket])
 
     def finish(self, words: bytes) -> dict[int, bytes]:
+        self._mark(sorted(set(range(len(self._layout.sizes))) - self._ready))
         with self._changed:
             self._words = words
-            self._ready.update(range(len(self._layout.sizes)))
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._heard is not None or self._failed is not None)
             if self._failed is not None:
@@ -148,6 +143,15 @@ class MeshExchange:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _mark(self, buckets: Sequence[int]) -> None:
+        for bucket in buckets if self._events else ():
+            self._events[bucket].record(torch.cuda.current_stream(self._layout.device))
+        with self._changed:
+            self._ready.update(buckets)
+            self._changed.notify_all()
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -172,169 +176,71 @@ class MeshExchange:
     def _step(self, step: int, notes: bytes) -> dict[int, bytes]:
         if not self._talk.level:
             self._talk.lead((step, STEP), notes)
-        buckets = len(self._layout.sizes)
-        for bucket in range(buckets):
-            self._await(bucket)
-            self._stage(bucket)
-            self._combine(bucket)
-        return self._say(buckets - 1)
-
-    def _await(self, bucket: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: bucket in self._ready or self._closed)
-            if self._closed:
-                raise BugError("an exchange was closed in the middle of a step")
-        for piece, mirror in self._mirrors.items():
-            mirror[bucket].copy_(self._final(piece, bucket))
-
-    def _stage(self, bucket: int) -> None:
-        """Send the pieces of this bucket and the sum of the one before; receive the same.
-
-        One thread does both: a second one for what goes out was measured, and was slower.
-        """
-        me, chunks = self._mesh.worker, self._chunks[bucket]
-        sends: Messages = {}
-        receives: Messages = {}
-        for peer in self._peers:
-            width = chunks[me].stop - chunks[me].start
-            sends[peer] = [
-                self._out(self._own(piece, bucket)[chunks[peer]], piece)
-                for piece in self._brought[me]
-            ]
-            receives[peer] = [
-                self._in(room[bucket][:width], piece) for piece, room in self._staging[peer].items()
-            ]
-        if bucket:
-            self._pass_on(bucket - 1, sends, receives)
-        self._mesh.exchange(sends, receives, tag=_BULK)
-        self._decode()
-
-    def _pass_on(self, bucket: int, sends: Messages, receives: Messages) -> None:
-        """Everybody's chunk of the sum, to everybody."""
-        total, chunks, root = self.total[bucket], self._chunks[bucket], tree.root(self._lanes)
-        mine = self._out(total[chunks[self._mesh.worker]], root)
-        for peer in self._peers:
-            sends[peer].append(mine)
-            receives[peer].append(self._in(total[chunks[peer]], root))
-
-    def _combine(self, bucket: int) -> None:
-        """My chunk of this bucket, from everyone's pieces of it, in tree order."""
-        me, chunk = self._mesh.worker, self._chunks[bucket][self._mesh.worker]
-        width, into = chunk.stop - chunk.start, self.total[bucket][chunk]
-        values = {piece: self._own(piece, bucket)[chunk] for piece in self._brought[me]}
-        written: set[Piece] = set()  # those whose memory is ours to write
-        for rooms in self._staging.values():
-            for piece, room in rooms.items():
-                values[piece] = room[bucket][:width]
-                written.add(piece)
-        if not self._plan:
-            into.copy_(values[self._first])
-        for number, step in enumerate(self._plan, 1):
-            left, right = values.pop(step.left), values.pop(step.right)
-            # Adding commutes, so it does not matter whose memory takes the sum.
-            out = left if step.left in written else right
-            if number == len(self._plan) or not {step.left, step.right} & written:
-                out = into
-            values[step.into] = torch.add(left, right, out=out)
-            if self._code is not None:
-                self._code.snap(out)
-            written.add(step.into)
-
-    def _say(self, last: int) -> dict[int, bytes]:
-        """The sum of the last bucket, and what each member has to say of the step."""
+        if self._transport is None:
+            self._transport = self._chosen()
+            self.total = self._transport.total
+        assert self._sums is not None
+        for number, buckets in enumerate(self._transport.stages):
+            self._await(buckets)
+            self._transport.stage(number, self._sums)
         with self._changed:
             self._changed.wait_for(lambda: self._words is not None or self._closed)
             words = self._words
         if words is None:
             raise BugError("an exchange was closed in the middle of a step")
-        mine = len(words).to_bytes(_SIZE, "little") + words[:_SHORT].ljust(_SHORT, b"\0")
-        begun = {peer: bytearray(_SIZE + _SHORT) for peer in self._peers}
-        sends: Messages = {}
-        receives: Messages = {}
-        for peer in self._peers:
-            sends[peer], receives[peer] = [memoryview(mine)], [memoryview(begun[peer])]
-        if last >= 0:
-            self._pass_on(last, sends, receives)
-        self._mesh.exchange(sends, receives, tag=_BULK)
-        self._decode()
-        return self._rest(words[_SHORT:], begun)
+        return self._transport.end(words)
 
-    def _rest(self, mine: bytes, begun: Mapping[int, bytearray]) -> dict[int, bytes]:
-        """All that each peer has said, from how it begins. Words are mostly short: only the rest of
-        long ones takes a message more."""
-        heard, receives = {}, dict[int, list[bytearray]]()
-        for peer, room in begun.items():
-            size = int.from_bytes(room[:_SIZE], "little")
-            heard[peer] = room[_SIZE : _SIZE + size]
-            if size > _SHORT:
-                receives[peer] = [bytearray(size - _SHORT)]
-        if mine or receives:
-            sends = {peer: [mine] for peer in self._peers} if mine else {}
-            self._mesh.exchange(sends, receives, tag=_SMALL)
-        for peer, (rest,) in receives.items():
-            heard[peer] += rest
-        return {peer: bytes(said) for peer, said in heard.items()}
+    def _await(self, buckets: Sequence[int]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready.issuperset(buckets) or self._closed)
+            if self._closed:
+                raise BugError("an exchange was closed in the middle of a step")
+        for bucket in buckets if self._events else ():
+            self._events[bucket].synchronize()
 
-    # --- on the wire ---------------------------------------------------------------------------
+    # --- the way -------------------------------------------------------------------------------
 
-    @property
-    def _block(self) -> int:
-        return _ALIGN if self._code is None else self._code.block
+    def _chosen(self) -> Transport:
+        """All say where they are, and those of one machine try to open what the others share: all
+        do it, or nobody takes this way."""
+        peers, place, lease = self._mesh.peers, self._place(), None
+        if not place.refuses:
+            try:
+                lease = Lease()
+            except Unshared as error:
+                place = place._replace(refuses=f"{error}: {error.why}")
+        said = {"place": place.body(), "lease": lease.holder if lease is not None else None}
+        heard = self._say(said)
+        places = {peer: Place.of(each["place"]) for peer, each in heard.items()}
+        places[self._mesh.worker] = place
+        choice, leases = exchange_plan.may_share(places), {}
+        if choice.way is Way.SHARED:
+            assert lease is not None
+            failure = ""
+            try:
+                leases = opened_leases({peer: heard[peer]["lease"] for peer in peers})
+            except Unshared as error:
+                failure = f"{error}: {error.why}"
+            lease.grant(lease_number(self._mesh))
+            answers = self._say({"failure": failure}).items()
+            failures = {peer: str(each["failure"]) for peer, each in answers}
+            choice = exchange_plan.choose(places, {**failures, self._mesh.worker: failure})
+        self.choice = choice
+        log.info("exchange", worker=self._mesh.worker, over=choice.way.value, why=choice.why)
+        plan, layout, total = self._plan, self._layout, self._totals(choice.way)
+        if self._events:
+            torch.cuda.current_stream(layout.device).synchronize()  # its zeros are there
+        if choice.way is Way.TCP or self._memory is None or lease is None:
+            return OverTcp(self._mesh, plan, layout, total, self._code)
+        return OverMemory(self._mesh, plan, layout, total, self._memory, lease, leases)
 
-    def _out(self, value: torch.Tensor, piece: Piece) -> memoryview:
-        if self._code is None:
-            return view_bytes(value)
-        return view_bytes(self._code.encode(value, self._width(piece)))
+    def _place(self) -> Place:
+        if self._code is not None and not self._code.exact:
+            return Place(machine(), "", "gradients are compressed")
+        if self._memory is None:
+            return Place(machine(), "", "it was told so")
+        return self._memory.place()
 
-    def _in(self, room: torch.Tensor, piece: Piece) -> memoryview:
-        if self._code is None:
-            return view_bytes(room)
-        width = self._width(piece)
-        raw = torch.empty(self._code.bytes_of(room.numel(), width), dtype=torch.uint8)
-        self._arriving.append((raw, width, room))
-        return view_bytes(raw)
-
-    def _decode(self) -> None:
-        """What has arrived, to where it belongs."""
-        for raw, width, room in self._arriving:
-            assert self._code is not None
-            self._code.decode(raw, width, room)
-        self._arriving.clear()
-
-    def _width(self, piece: Piece) -> int:
-        """The lanes in it."""
-        return min(sum(piece), self._lanes) - piece.first
-
-    # --- memory --------------------------------------------------------------------------------
-
-    def _final(self, piece: Piece, bucket: int) -> torch.Tensor:
-        assert self._sums is not None
-        return self._sums.final(piece, bucket)
-
-    def _own(self, piece: Piece, bucket: int) -> torch.Tensor:
-        if self._mirrors:
-            return self._mirrors[piece][bucket]
-        return self._final(piece, bucket)
-
-    def _stage_room(self) -> dict[int, dict[Piece, list[torch.Tensor]]]:
-        """For each piece of each peer, room for my chunk; buckets of one type share it."""
-        me, widest = self._mesh.worker, dict[torch.dtype, int]()
-        for dtype, chunks in zip(self._layout.dtypes, self._chunks, strict=True):
-            width = chunks[me].stop - chunks[me].start
-            widest[dtype] = max(width, widest.get(dtype, 0))
-        made: dict[int, dict[Piece, list[torch.Tensor]]] = {}
-        for peer in self._peers:
-            made[peer] = {}
-            for piece in self._brought[peer]:
-                rooms = {dtype: torch.empty(width, dtype=dtype) for dtype, width in widest.items()}
-                made[peer][piece] = [rooms[dtype] for dtype in self._layout.dtypes]
-        return made
-
-
-def _chunks(size: int, members: Sequence[int], block: int) -> dict[int, slice]:
-    """Each member's part of a bucket: equal ones, as far as whole blocks of elements go."""
-    groups, count = size // block, len(members)
-    bounds = [number * groups // count * block for number in range(count)] + [size]
-    return {
-        worker: slice(bounds[number], bounds[number + 1]) for number, worker in enumerate(members)
-    }
+    def _say(self, mine: Mapping[str, Any]) -> dict[int, Any]:
+        heard = say(self._mesh, self._mesh.peers, json.dumps(mine).encode())
+        return {peer: json.loads(said) for peer, said in heard.items()}

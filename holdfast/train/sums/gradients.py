@@ -16,6 +16,7 @@ import torch
 
 from holdfast.train.sums import tree
 from holdfast.train.sums.compression import Code
+from holdfast.train.sums.shared_memory import Memory
 from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import BUCKET_BYTES, FOLDED_BYTES
@@ -44,6 +45,7 @@ class Layout:
         block: int = _ALIGN,
     ) -> None:
         self.parameters = tuple(parameters)
+        self.memory: Memory | None = None  # what `room` is made of; None: any
         self.slots: list[Slot] = [Slot(0, 0, 0)] * len(self.parameters)
         self.sizes: list[int] = []
         self.dtypes: list[torch.dtype] = []
@@ -78,6 +80,8 @@ class Layout:
 
     def room(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
         """Buffers for one gradient. Zeros: what lies between parameters is sent too."""
+        if device is None and self.memory is not None:
+            return self.memory.room(self.sizes, self.dtypes)
         return [
             torch.zeros(size, dtype=dtype, device=device or self.device, pin_memory=pinned)
             for size, dtype in zip(self.sizes, self.dtypes, strict=True)

@@ -18,11 +18,12 @@ from holdfast.train.members.membership import Membership
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.rehearsal import Print, printed
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.sums import words
+from holdfast.train.sums import sharing, words
 from holdfast.train.sums.buckets import bucket_bytes
 from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.compression import Code
 from holdfast.train.sums.exchange import Alone, Exchange, MeshExchange
+from holdfast.train.sums.exchange_plan import Way
 from holdfast.train.sums.gradients import Flat, Layout, Sums
 from holdfast.wire.errors import Usage
 
@@ -41,6 +42,7 @@ class Stepping:
             self.layout = Layout(self.parameters, bucket_bytes(lanes))
         else:
             self.layout = Layout(code.summed(), block=code.block)
+        self.layout.memory = None if member.is_alone else sharing.memory_of(self.layout.device)
         self.sums = Sums(self.layout, lanes, code)
         self.buffers = Buffers(tracked.models)
         self.records: dict[int, words.Lane] = {}
@@ -87,14 +89,24 @@ class Stepping:
         if len(member.view.lanes) <= 1:
             self._exchange = Alone(self._lanes)
             return
-        if not self._host:
-            on_host = self.layout.device.type == "cpu"
-            self._host = self.layout.room(torch.device("cpu"), pinned=not on_host)
-            self._device = self._host if on_host else self.layout.room()
-        held = member.view.lanes
         self._exchange = MeshExchange(
-            member.mesh, talk, held, self._lanes, self.layout, self._host, self._code
+            member.mesh,
+            talk,
+            member.view.lanes,
+            self._lanes,
+            self.layout,
+            self._total,
+            self._code,
+            self.layout.memory,
         )
+
+    def _total(self, way: Way) -> Flat:
+        """Where the sum is to be: over TCP it comes to the host."""
+        if way is Way.TCP and self.layout.device.type != "cpu":
+            self._host = self._host or self.layout.room(torch.device("cpu"), pinned=True)
+            return self._host
+        self._device = self._device or self.layout.room()
+        return self._device
 
     def disconnect(self) -> None:
         """The mesh is of no use any more; it is closed already."""
@@ -212,10 +224,10 @@ class Stepping:
         """The mean gradient of each parameter. Valid until the next step is summed."""
         assert self._exchange is not None
         total = self._exchange.total
-        if total is self._host and self._device is not self._host:
-            for device, host in zip(self._device, self._host, strict=True):
+        if self._host and total is self._host:
+            total = self._total(Way.SHARED)
+            for device, host in zip(total, self._host, strict=True):
                 device.copy_(host, non_blocking=True)
-            total = self._device
         if divisor != 1:  # a whole step: dividing would pass over memory and change nothing
             for bucket in total:
                 bucket.div_(divisor)

@@ -30,6 +30,7 @@ class Seat:
         self.lanes: tuple[int, ...] = (mesh.worker,)
         self.view = View(1, {worker: (worker,) for worker in range(LANES)})
         self.digest: str | None = None
+        self.is_alone = False
 
 
 class Worker:

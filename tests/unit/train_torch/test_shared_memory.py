@@ -1,0 +1,387 @@
+"""Sums over memory that processes share: their bits, deaths in the middle, and what is left."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.train.members.conversation import Conversation
+from holdfast.train.members.mesh import Mesh
+from holdfast.train.sums import exchange_plan, over_memory, tree
+from holdfast.train.sums.exchange import MeshExchange
+from holdfast.train.sums.exchange_plan import Way
+from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.over_memory import OverMemory
+from holdfast.train.sums.shared_memory import HostMemory, Lease, Memory, Region, Unshared, opened
+from holdfast.wire.errors import PeerLost
+from tests.unit.train.meshes import Thread, meshes
+from tests.unit.train.test_exchange_plan import dealt
+
+CLONE_NEWPID = 0x20000000
+SIZES = (40, 3, 64, 17, 30)
+Held = Mapping[int, Sequence[int]]
+
+
+class Small(HostMemory):
+    """Two buckets are a stage."""
+
+    stage_bytes = 256
+
+
+class Worker:
+    """One member, with lanes whose gradients depend on the lane alone."""
+
+    def __init__(self, lanes: int, memory: Memory | None) -> None:
+        self.lanes = lanes
+        self.layout = Layout([nn.Parameter(torch.zeros(size)) for size in SIZES], bucket_bytes=128)
+        self.layout.memory = memory
+        self.sums, self.total = Sums(self.layout, lanes), self.layout.room()
+        self.exchange: MeshExchange | None = None
+
+    def connect(self, mesh: Mesh, held: Held) -> None:
+        self.exchange = MeshExchange(
+            mesh,
+            Conversation(mesh),
+            held,
+            self.lanes,
+            self.layout,
+            lambda _: self.total,
+            memory=self.layout.memory,
+        )
+        self.sums.keep(held[mesh.worker])
+        self.held = held[mesh.worker]
+
+    def compute(self, held: Sequence[int], step: int) -> None:
+        for lane in self.sums.missing(held):
+            self.sums.begin(lane)
+            for number, gradient in enumerate(gradients(step, lane)):
+                self.sums.take(number, gradient)
+            self.sums.end()
+
+    def step(self, number: int) -> bytes:
+        """The bytes of the sum."""
+        assert self.exchange is not None
+        self.compute(self.held, number)
+        self.exchange.begin(number, self.sums, b"")
+        heard = self.exchange.finish(b"words" * 300)
+        assert set(heard.values()) <= {b"words" * 300}
+        self.sums.clear()
+        return bits(self.exchange.total)
+
+    @property
+    def way(self) -> Way:
+        assert self.exchange is not None
+        assert self.exchange.choice is not None
+        return self.exchange.choice.way
+
+    def close(self) -> None:
+        if self.exchange is not None:
+            self.exchange.close()
+
+
+@cache
+def gradients(step: int, lane: int) -> list[torch.Tensor]:
+    chance = torch.Generator().manual_seed(1_000 * step + lane)
+    return [torch.randn(size, generator=chance) for size in SIZES]
+
+
+def bits(flat: Sequence[torch.Tensor]) -> bytes:
+    return b"".join(each.numpy().tobytes() for each in flat)
+
+
+def right(lanes: int, step: int) -> bytes:
+    """What the sum has to be: each lane by itself, in the order of the tree."""
+    layout, values = Worker(lanes, None).layout, {}
+    for lane in range(lanes):
+        flat = layout.room()
+        for number, gradient in enumerate(gradients(step, lane)):
+            layout.view(flat, number).copy_(gradient)
+        values[tree.Piece(lane, 1)] = flat
+    return bits(tree.fold(values, lanes, lambda a, b: [x + y for x, y in zip(a, b, strict=True)]))
+
+
+def together(workers: Sequence[Worker], step: int) -> list[bytes]:
+    running = [Thread(lambda one=each: one.step(step)) for each in workers]
+    return [one.result() for one in running]
+
+
+# --- in one process ----------------------------------------------------------------------------
+
+
+def test_the_sum_has_the_same_bits_for_every_number_of_members_and_lanes() -> None:
+    for lanes in range(1, 17):
+        expected = right(lanes, 0)
+        for members in range(1, min(lanes, 8) + 1):
+            held = dealt(members, lanes, seed=lanes * members)
+            plan = exchange_plan.plan(held, lanes)
+            workers = [Worker(lanes, None) for _ in held]
+            total, pieces = workers[0].total, {}
+            for me, worker in enumerate(workers):
+                worker.compute(held[me], 0)
+                for piece, flat in worker.sums.pieces.items():
+                    pieces |= {(piece, bucket): each for bucket, each in enumerate(flat)}
+            for me in held:  # each owner's chunks, into one total
+                mesh, memory, layout = Mesh(me, 1, 0, {}), Small(), workers[0].layout
+                transport = OverMemory(mesh, plan, layout, total, memory, Lease(), {})
+                for bucket in range(len(total)):
+                    transport._combine(bucket, pieces)
+            assert bits(total) == expected, (lanes, members)
+
+
+@pytest.mark.parametrize(("members", "lanes"), [(2, 2), (3, 7), (8, 16)])
+def test_members_that_share_memory_have_the_same_sum_step_after_step(
+    members: int, lanes: int
+) -> None:
+    held = dealt(members, lanes, seed=lanes * members)
+    with meshes(members) as made:
+        workers = [Worker(lanes, Small()) for _ in made]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        for step in range(3):
+            assert together(workers, step) == [right(lanes, step)] * members
+        assert {worker.way for worker in workers} == {Way.SHARED}
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
+def test_one_member_that_shares_nothing_takes_all_of_them_over_tcp() -> None:
+    held = dealt(3, 6, seed=1)
+    with meshes(3) as made:
+        workers = [Worker(6, None if number == 1 else Small()) for number in range(3)]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        assert together(workers, 0) == [right(6, 0)] * 3
+        assert {worker.way for worker in workers} == {Way.TCP}
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
+def test_memory_that_cannot_be_opened_later_on_is_given_up_for_tcp_in_the_next_meeting() -> None:
+    held = dealt(2, 4, seed=1)
+    workers = [Worker(4, Small()) for _ in range(2)]
+    workers[0].sums._free.append([torch.zeros_like(each) for each in workers[0].total])  # private
+    with meshes(2) as made:
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        running = [Thread(lambda one=each: one.step(0)) for each in workers]
+        for one in running:
+            with pytest.raises(PeerLost):
+                one.result()
+    with meshes(2) as made:
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.close()
+            worker.connect(mesh, held)
+        assert together(workers, 0) == [right(4, 0)] * 2
+        assert {worker.way for worker in workers} == {Way.TCP}
+        for mesh in made:
+            mesh.close()
+    for worker in workers:
+        worker.close()
+
+
+def test_a_member_that_was_left_behind_in_the_middle_does_not_believe_what_it_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All messages of the step are here. But the peer has lost its connections meanwhile, and may
+    have written to its memory before this member had read it."""
+    held = dealt(2, 4, seed=1)
+    with meshes(2) as made:
+        workers = [Worker(4, Small()) for _ in range(2)]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        assert together(workers, 0) == [right(4, 0)] * 2
+        copy = OverMemory._copy
+
+        def left_behind(self: OverMemory, buckets: range) -> None:
+            if self is workers[0].exchange._transport and buckets == self.stages[-1]:  # type: ignore[union-attr]
+                workers[1].exchange._transport.close()  # type: ignore[union-attr]
+            copy(self, buckets)
+
+        monkeypatch.setattr(OverMemory, "_copy", left_behind)
+        running = [Thread(lambda one=each: one.step(1)) for each in workers]
+        with pytest.raises(PeerLost, match="worker 1 has gone on without this one"):
+            running[0].result()
+        with pytest.raises(PeerLost):
+            running[1].result()
+        for worker in workers:
+            worker.close()
+
+
+def test_only_the_memory_that_was_meant_is_opened() -> None:
+    region = Region(100)
+    pid, fd, name, size = region.holder
+    region.memory[:5] = b"right"
+    assert opened(region.holder)[:5] == b"right"
+    for wrong in (
+        [pid, fd, "holdfast-another", size],
+        [pid, 0, name, size],
+        [1, fd, name, size],
+        [2**22 - 1, fd, name, size],
+        [pid, fd, name, size + 4096],
+    ):
+        with pytest.raises(Unshared):
+            opened(wrong)
+    with pytest.raises(OSError, match="not permitted"):  # so that no reader runs beyond its end
+        os.ftruncate(fd, 0)
+
+
+def test_shared_memory_is_given_back_with_the_last_tensor() -> None:
+    memory = HostMemory()
+    flat = memory.room([1_000, 5_000], [torch.float32, torch.bfloat16])
+    held = memory.open(memory.offer(flat[1]).holder)
+    name = memory.offer(flat[1]).holder[2]
+    assert mapped(name) == 2
+    del held, flat
+    assert mapped(name) == 0
+
+
+def mapped(name: str) -> int:
+    """How often this process has it mapped."""
+    return Path("/proc/self/maps").read_text().count(name)
+
+
+# --- in processes of their own -----------------------------------------------------------------
+
+
+class Child:
+    """A call in a forked process."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                call()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def killed_at_bucket(victim: int, bucket: int, step: int) -> None:
+    """This process is to be killed where it combines that bucket of that step."""
+    combine, calls = OverMemory._combine, [0]
+
+    def fatal(self: OverMemory, number: int, found: Any) -> None:
+        if number == bucket:
+            if calls[0] == step and self._mesh.worker == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            calls[0] += 1
+        combine(self, number, found)
+
+    over_memory.OverMemory._combine = fatal  # type: ignore[method-assign]
+
+
+def let_go(mesh: Mesh) -> None:
+    """Its connections are another process's."""
+    for wire in mesh._wires.values():
+        wire.sock.close()
+
+
+def only(made: Sequence[Mesh], me: int) -> Mesh:
+    """A forked process has one end of each connection, not both."""
+    for mesh in made:
+        if mesh.worker != me:
+            let_go(mesh)
+    return made[me]
+
+
+@pytest.mark.parametrize("bucket", [0, 2, 4])
+def test_a_member_killed_in_the_middle_of_a_sum_costs_the_others_neither_bits_nor_memory(
+    bucket: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes, victim = 8, 2
+    held, later = dealt(3, lanes, seed=4), dealt(2, lanes, seed=5)
+    before = sorted(os.listdir("/dev/shm"))  # noqa: PTH208
+    # Meshes are closed in whatever is forked: these processes are members themselves.
+    monkeypatch.setattr(Mesh, "_forked", lambda _: None)
+    with meshes(3) as first, meshes(2) as second:
+
+        def member(me: int) -> None:
+            torch.set_num_threads(1)
+            mesh, next_mesh = only(first, me), only(second, me) if me < 2 else None
+            for each in second if me == victim else ():
+                let_go(each)
+            killed_at_bucket(victim, bucket, step=1)
+            worker = Worker(lanes, Small())
+            worker.connect(mesh, held)
+            assert worker.step(0) == right(lanes, 0)
+            try:
+                worker.step(1)
+                raise AssertionError("a step is complete without a member")
+            except PeerLost:
+                pass
+            assert next_mesh is not None
+            worker.close()
+            computed = worker.sums.computed
+            worker.connect(next_mesh, later)
+            kept = set(held[me]) & set(later[me])
+            assert worker.step(1) == right(lanes, 1)
+            assert worker.sums.computed - computed <= lanes - len(kept)
+            assert worker.step(2) == right(lanes, 2)
+            assert worker.way is Way.SHARED
+            next_mesh.close()
+            worker.close()
+
+        children = [Child(lambda number=each: member(number)) for each in range(3)]
+        for mesh in (*first, *second):
+            let_go(mesh)
+        assert [child.wait() for child in children] == [0, 0, -signal.SIGKILL]
+    assert sorted(os.listdir("/dev/shm")) == before  # noqa: PTH208
+
+
+def test_members_that_see_different_processes_sum_over_tcp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lanes, libc = 4, ctypes.CDLL(None, use_errno=True)
+    held = dealt(2, lanes, seed=1)
+    monkeypatch.setattr(Mesh, "_forked", lambda _: None)
+    if (pid := os.fork()) == 0:
+        os._exit(bool(libc.unshare(CLONE_NEWPID)))
+    if os.waitpid(pid, 0)[1]:
+        pytest.skip("this user may not make namespaces")
+    with meshes(2) as made:
+
+        def member(me: int) -> None:
+            mesh = only(made, me)
+            worker = Worker(lanes, Small())
+            worker.connect(mesh, held)
+            assert worker.step(0) == right(lanes, 0)
+            assert worker.way is Way.TCP
+            assert worker.exchange is not None
+            assert worker.exchange.choice is not None
+            assert "cannot open what the others share" in worker.exchange.choice.why
+            mesh.close()
+            worker.close()
+
+        def apart() -> None:
+            assert libc.unshare(CLONE_NEWPID) == 0
+            inner = Child(lambda: member(1))
+            for mesh in made:
+                let_go(mesh)
+            assert inner.wait() == 0
+
+        children = [Child(lambda: member(0)), Child(apart)]
+        for mesh in made:
+            let_go(mesh)
+        assert [child.wait() for child in children] == [0, 0]
