@@ -77,7 +77,7 @@ CHUNK_BYTES_MIN: Final = 64 * 1024
 # Up to this: buckets take memory, and what is not yet computed cannot travel.
 BUCKET_BYTES_MAX: Final = 64 * 1024 * 1024
 # Between members that share memory nothing travels: they wait for one another once in so many bytes
-# of gradients, on the host and on a device (where a wait costs as much as a hundred of them copied).
+# of gradients, on the host and on a device (where a wait costs as much as copying a hundred MB).
 SHARED_STAGE_BYTES: Final = 8 * 1024 * 1024
 DEVICE_STAGE_BYTES: Final = 128 * 1024 * 1024
 # On a device, gradients of a lane for which nobody waits yet are folded in when there are so many:
