@@ -17,7 +17,6 @@ from holdfast.wire.limits import (
     CLIENT_HEAD_S,
     CLIENT_IDLE_S,
     CLIENT_STREAMS_MAX,
-    ENVOY_CACHE_BYTES_MAX,
     ENVOY_HELD_BYTES_MAX,
     ENVOY_RELEASE_BYTES,
     ENVOY_RELEASE_S,
@@ -49,7 +48,6 @@ def bootstrap(name: str, region: str) -> Json:
         # was not needed for minutes, as the allocator counts them.
         "memory_allocator_manager": {
             "soft_memory_limit_bytes": ENVOY_HELD_BYTES_MAX,
-            "max_per_cpu_cache_size_bytes": ENVOY_CACHE_BYTES_MAX,
             "bytes_to_release": ENVOY_RELEASE_BYTES,
             "memory_release_interval": seconds(ENVOY_RELEASE_S),
         },

@@ -319,9 +319,6 @@ GATEWAYS_TOGETHER_MAX: Final = 8
 ENVOY_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 ENVOY_RELEASE_BYTES: Final = 32 * 1024 * 1024
 ENVOY_RELEASE_S: Final = 1.0
-# What Envoy keeps of freed memory for each core, at hand for the next request. Unbounded, large
-# bodies left it with thirteen megabytes that small requests never need.
-ENVOY_CACHE_BYTES_MAX: Final = 1024 * 1024
 # Envoy ends soon after it was asked to.
 ENVOY_END_S: Final = 5.0
 # A log that has grown to this is set aside, and the one set aside before goes.
