@@ -1,4 +1,4 @@
-"""The process that forks workers for scripts: `{"script", "folder"}`."""
+"""Workers for scripts, forked from `training_host`: `{"script", "folder"}`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import runpy
 import sys
 from pathlib import Path
 from typing import Any
-
-from tests.faults.training_host import main
 
 
 def scenario(options: dict[str, Any]) -> None:
@@ -19,7 +17,3 @@ def scenario(options: dict[str, Any]) -> None:
     sys.argv = [script]
     sys.path.insert(0, str(Path(script).parent))
     runpy.run_path(script, run_name="__main__")
-
-
-if __name__ == "__main__":
-    main(scenario)

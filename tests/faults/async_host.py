@@ -1,4 +1,4 @@
-"""The process that forks workers of asynchronous trainings: handwritten digits, as in the demo.
+"""Workers of asynchronous trainings, forked from `training_host`: handwritten digits, as in the demo.
 
     {"epochs", "slow": [worker, seconds], "pace": seconds}
 
@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from examples.digits import network, pictures
 from holdfast import train
-from tests.faults.training_host import main
 
 
 def scenario(options: dict[str, Any]) -> None:
@@ -59,7 +58,3 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
         "lr": optimizer.param_groups[0]["lr"],
     }
     print("answer", json.dumps(row), flush=True)
-
-
-if __name__ == "__main__":
-    main(scenario)

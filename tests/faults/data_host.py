@@ -18,7 +18,6 @@ from torch.nn import functional
 from torch.utils.data import IterableDataset
 
 from holdfast import train
-from tests.faults import training_host
 from tests.faults.training_scenarios import Points, _answer
 from tests.servers.s3 import ACCESS_KEY, BUCKET, SECRET_KEY
 
@@ -159,7 +158,3 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
     if multiprocessing.active_children():
         raise AssertionError("loader processes are left over")
     _answer(run)
-
-
-if __name__ == "__main__":
-    training_host.main(scenario)

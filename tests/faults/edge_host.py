@@ -25,7 +25,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader
 
 from holdfast import train
-from tests.faults.training_host import main
 from tests.faults.training_scenarios import Points, _say
 
 Scenario = Callable[[train.Run, "Body"], dict[str, nn.Module]]
@@ -209,7 +208,3 @@ def _main(run: train.Run, options: dict[str, Any]) -> None:
     digests = {name: train.digest_of(copy.deepcopy(model)) for name, model in models.items()}
     metrics = {name: value.hex() for name, value in run.metrics.items()}
     _say("answer", {"step": run.completed, "digests": digests, "metrics": metrics})
-
-
-if __name__ == "__main__":
-    main(scenario)

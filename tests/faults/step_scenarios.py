@@ -2,7 +2,7 @@
 
     {"script": name, "samples": ..., "kills": [[worker, step, lane], ...]}
 
-It is also the process that forks their workers, as `training_host` is.
+Their workers are forked from `training_host`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from holdfast import train
-from tests.faults.training_host import main
 from tests.faults.training_scenarios import Points, _answer
 
 # Eight lanes of four: two whole steps and one with two samples, so that some workers have none.
@@ -283,7 +282,3 @@ def scenario(options: dict[str, Any]) -> None:
         _answer(run)
 
     train.launch(script)
-
-
-if __name__ == "__main__":
-    main(scenario)

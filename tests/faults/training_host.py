@@ -1,37 +1,37 @@
-"""A process that has imported torch and forks workers: a test must not wait for every import.
+"""What a worker with torch is forked from: a test must not wait for every import.
 
-It reads commands, one JSON object a line: {"environment", "output", "options"}; it answers with
-the pid, and says when one has ended: {"pid", "status"}.
+{"scenario": module, "options": {...}}      the module's `scenario(options)` is carried out
 """
 
 from __future__ import annotations
 
-import json
+import importlib
 import os
-import select
+import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any
 
-import torch
-import torch._dynamo
 
-from tests.faults import training_scenarios
+def prepare() -> None:
+    """torch, with what it imports only when an optimizer is made, and all of ours that trains."""
+    import torch
+    import torch._dynamo
 
-Scenario = Callable[[dict[str, Any]], None]
+    import holdfast.train
+
+    for found in pkgutil.walk_packages(holdfast.train.__path__, "holdfast.train."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    importlib.import_module("holdfast.models.importing")
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 
 
-def _become(order: dict[str, Any], scenario: Scenario) -> None:
+def become(order: dict[str, Any]) -> None:
     """In the forked process: a worker, until it ends."""
     status = 1
     try:
-        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ.update(order["environment"])
-        scenario(order["options"])
+        importlib.import_module(order["scenario"]).scenario(order["options"])
         status = 0
     except SystemExit as error:
         status = int(error.code or 0)
@@ -40,30 +40,3 @@ def _become(order: dict[str, Any], scenario: Scenario) -> None:
     finally:
         sys.stdout.flush()
         os._exit(status)
-
-
-def main(scenario: Scenario = training_scenarios.scenario) -> None:
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    living: set[int] = set()
-    pending = b""
-    print(json.dumps({"ready": True}), flush=True)
-    while True:
-        if select.select([0], [], [], 0.01)[0]:
-            if not (data := os.read(0, 65536)):
-                return
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                if (pid := os.fork()) == 0:
-                    _become(json.loads(line), scenario)
-                living.add(pid)
-                print(json.dumps({"started": pid}), flush=True)
-        for pid in list(living):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                living.discard(pid)
-                code = os.waitstatus_to_exitcode(status)
-                print(json.dumps({"pid": pid, "status": code}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,11 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,83 +12,38 @@ from typing import Any
 from holdfast.storage import Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
 from tests.faults.members_stage import JOB, ROOT, Stage
+from tests.servers import forking
+from tests.servers.forking import Forked
 
 WAIT_S = 600.0  # eight workers with torch on two busy cores
 
-# Importing torch takes seconds of a core, and minutes where twenty processes share one.
-IMPORT_S = 600.0
-
-
-class Forked:
-    """A worker's process, with what a test needs of a `Popen`."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self.ended = threading.Event()
-
-    def poll(self) -> int | None:
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        assert self.ended.wait(timeout), f"process {self.pid} does not end"
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
 
 class Host:
-    """The process that has imported torch."""
+    """Forks workers that carry out the `scenario` of a module. All hosts of a test process share
+    the process that has imported torch."""
 
-    def __init__(self, module: str = "tests.faults.training_host") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
-        )
-        self._started: queue.Queue[Forked] = queue.Queue()
-        self._living: dict[int, Forked] = {}
-        self._ready = threading.Event()
-        threading.Thread(target=self._listen, daemon=True).start()
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._forked: list[Forked] = []
 
     def fork(
         self, environment: Mapping[str, str], output: Path, options: Mapping[str, Any]
     ) -> Forked:
-        order = {"environment": environment, "output": str(output), "options": options}
-        assert self._process.stdin is not None
-        assert self._ready.wait(IMPORT_S), "the host does not come to its feet"
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        return self._started.get(timeout=WAIT_S)
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for raw in self._process.stdout:
-            said = json.loads(raw)
-            if "ready" in said:
-                self._ready.set()
-            elif "started" in said:
-                self._living[said["started"]] = forked = Forked(said["started"])
-                self._started.put(forked)
-            elif "pid" in said:
-                ended = self._living.pop(said["pid"])
-                ended.returncode = said["status"]
-                ended.ended.set()
+        with output.open("ab") as file:
+            forked = forking.shared("tests.faults.training_host").fork(
+                {"scenario": self._module, "options": dict(options)},
+                env={**os.environ, **environment},
+                cwd=ROOT,
+                outputs=(file.fileno(), file.fileno()),
+                imports=[self._module],
+            )
+        self._forked.append(forked)
+        return forked
 
     def close(self) -> None:
-        for forked in list(self._living.values()):
+        for forked in self._forked:
             forked.kill()
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(WAIT_S)
-        self._process.stdout.close()
+            forked.wait(WAIT_S)
 
 
 class TrainingStage(Stage):
@@ -158,7 +108,7 @@ def consumed(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def hosted(module: str = "tests.faults.training_host") -> Iterator[Host]:
+def hosted(module: str = "tests.faults.training_scenarios") -> Iterator[Host]:
     host = Host(module)
     try:
         yield host

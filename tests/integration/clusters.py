@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from holdfast.control.spec import JobSpec, Resources
 from holdfast.launch import local
 from holdfast.launch.ending import down
 from tests.contract.waiting import eventually
+from tests.servers import commands
 
 # Sessions end soon, so that a test need not wait long for a death to be noticed.
 PLANE = "embedded:coordination?timeout_s=6&tick_ms=500"
@@ -128,15 +127,12 @@ def running(folder: Path) -> dict[int, str]:
     return found
 
 
-def holdfast(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+def holdfast(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    given: str = "",
+) -> commands.Result:
     """The command, as a person gives it; with no cluster but the one that it names."""
-    environment = {key: text for key, text in os.environ.items() if key != "HOLDFAST_CLUSTER"}
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env={**environment, **more.pop("env", {})},
-        **more,
-    )
+    known = {key: text for key, text in os.environ.items() if key != "HOLDFAST_CLUSTER"}
+    return commands.run(*words, timeout=180, cwd=cwd, given=given, env={**known, **(env or {})})

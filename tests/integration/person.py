@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.control.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
+from tests.servers import commands
 from tests.unit.cli.running import environment
 
 WAITING = """
@@ -29,7 +30,6 @@ print("before it fails", flush=True)
 raise ValueError("the loss is not a number")
 """
 
-Said = subprocess.CompletedProcess[str]
 # A limit, not an expectation: every command is a process, and the machine may be busy.
 WAIT_S = 240.0
 
@@ -46,18 +46,9 @@ class Person:
         (folder / "code" / "waiting.py").write_text(WAITING)
         (folder / "code" / "failing.py").write_text(FAILING)
 
-    def says(self, *words: str) -> Said:
+    def says(self, *words: str) -> commands.Result:
         """Whatever comes of it."""
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_S,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            env=self.environment,
-        )
+        return commands.run(*words, timeout=WAIT_S, cwd=self.folder, env=self.environment)
 
     def does(self, *words: str) -> str:
         """It must succeed; what went to stdout."""

@@ -28,7 +28,7 @@ def nodes(home: Home) -> set[str]:
 def test_a_machine_joins_with_a_token_runs_a_job_and_leaves(home: Home, there: Path) -> None:
     home.up(agents=0)
     text = holdfast("token", "--cluster", str(home.cluster.folder), "--valid", "10m").stdout
-    joined = holdfast("join", "-", "--node", "other", "--cluster", str(there), input=text)
+    joined = holdfast("join", "-", "--node", "other", "--cluster", str(there), given=text)
     assert joined.returncode == 0, joined.stderr
     assert "node other has joined cluster local" in joined.stdout
     assert nodes(home) == {"other"}

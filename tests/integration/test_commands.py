@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -309,6 +310,9 @@ def _commands() -> list[str]:
 # --- a job with state -----------------------------------------------------------------------------
 
 
+_numbers = itertools.count(1)
+
+
 @pytest.fixture
 def counting(person: Person) -> Iterator[str]:
     """A job that counts until it is stopped, with a state that can be saved."""
@@ -319,11 +323,13 @@ def counting(person: Person) -> Iterator[str]:
         "workers": "2",
         "checkpoint": "{every: never, keep: 5}",
     }
-    person.does("submit", person.file("counting", **more))
-    person.until_logged("counting", "step ", times=2)
-    yield "counting"
-    person.says("stop", "counting", "--now", "--wait")
-    person.says("remove", "counting")
+    # Each has a name of its own: what workers of an earlier one wrote stays after it is removed.
+    name = f"counting-{next(_numbers)}"
+    person.does("submit", person.file(name, **more))
+    person.until_logged(name, "step ", times=2)
+    yield name
+    person.says("stop", name, "--now", "--wait")
+    person.says("remove", name)
 
 
 def test_a_checkpoint_is_asked_for_verified_and_exported_as_safetensors(

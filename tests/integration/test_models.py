@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from holdfast.launch import seen
 from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.registry import Registry
 from tests.integration.person import WAIT_S
+from tests.servers import commands
 from tests.unit.cli.running import environment
 from tests.unit.models.stage import code, onnx_file
 
@@ -100,17 +99,9 @@ class Stage:
         self.marks.mkdir()
         self.home = folder / "home"
 
-    def says(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_S,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            env=environment(HOLDFAST_CLUSTER=str(self.home)),
-        )
+    def says(self, *words: str) -> commands.Result:
+        env = environment(HOLDFAST_CLUSTER=str(self.home))
+        return commands.run(*words, timeout=WAIT_S, cwd=self.folder, env=env)
 
     def does(self, *words: str) -> str:
         done = self.says(*words)

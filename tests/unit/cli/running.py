@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.servers import commands
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,16 +20,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def holdfast(*words: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
     """Run `holdfast WORDS…`."""
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        env=environment(**more),
-    )
+    return commands.run(*words, timeout=120, cwd=cwd, env=environment(**more))
 
 
 def told(done: subprocess.CompletedProcess[str]) -> Any:
