@@ -31,7 +31,7 @@ from holdfast.wire.limits import ENVOY_HELD_BYTES_MAX
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.large import CODE, MODEL, SIGNATURE, Answered, Array, Client, Refusal
 from tests.proofs.serving.large import PATIENCE_S as ANSWER_S
-from tests.proofs.serving.memory import MIB, Memory, Watched
+from tests.proofs.serving.memory import MIB, Memory, Watched, allocated_bytes
 from tests.proofs.serving.models import publish_function
 from tests.proofs.serving.stage import Theatre, Violation
 
@@ -48,6 +48,8 @@ BACK_S: Final = 60.0
 # still in use.
 ENVOY_BACK_S: Final = 600.0
 ENVOY_MORE_BYTES: Final = 48 * MIB
+# What Envoy itself has in use may be more by connections that are kept, and what it counts.
+ENVOY_USED_MORE_BYTES: Final = 4 * MIB
 
 Ask = Callable[[Array], Answered | Refusal]
 
@@ -71,6 +73,7 @@ class Bodies:
     times: int = 3
     rate: float = 50.0
     patient: bool = True
+    used: int = 0  # by Envoy itself
     told: list[str] = field(default_factory=list)
     total: Result = field(default_factory=Result)
 
@@ -95,6 +98,7 @@ class Bodies:
         x: Array = np.random.default_rng(17).integers(0, 256, self.size, dtype=np.uint8)
         self._answered("first, small ones", [client.by_http, client.by_grpc], x[:1000])
         others, envoy = _memory(theatre)
+        (self.used,) = _used(self.folder)
         for memory in (others, envoy):
             memory.begin()
         self._refused(client, x)
@@ -160,6 +164,11 @@ class Bodies:
         if self.patient:
             took_s = envoy.await_back(ENVOY_MORE_BYTES, ENVOY_BACK_S)
             self._say(f"after {took_s:.0f} s more: {envoy.told()}")
+        before = self.used
+        (self.used,) = _used(self.folder)
+        self._say(f"of it in use by Envoy: {before / MIB:.1f} -> {self.used / MIB:.1f} MiB")
+        if self.used > before + ENVOY_USED_MORE_BYTES:
+            raise Violation("Envoy still uses what it needed for the bodies")
 
     def _tell_refused(self, others: Memory, envoy: Memory) -> None:
         """Nobody has kept what was refused."""
@@ -179,6 +188,11 @@ class Bodies:
         small = f"{total.sent:,} small requests beside them, {total.failed} failed"
         times = ", ".join(f"p{part:g} {total.p_ms(part):.0f} ms" for part in (50, 99, 100))
         return "\n".join([*self.told, f"{small}; {times}"])
+
+
+def _used(folder: Path) -> list[int]:
+    """What each Envoy below has in use."""
+    return [allocated_bytes(admin) for admin in sorted(folder.rglob("admin.sock"))]
 
 
 def _memory(theatre: Theatre) -> tuple[Memory, Memory]:
