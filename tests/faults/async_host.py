@@ -1,4 +1,4 @@
-"""Workers of asynchronous trainings, forked from `training_host`: handwritten digits, as in the demo.
+"""Workers of asynchronous trainings, forked from `training_host`: digits, as in the demo.
 
     {"epochs", "slow": [worker, seconds], "pace": seconds}
 
