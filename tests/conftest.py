@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.contract.planes import EmbeddedPlane, EnsemblePlane, Plane
+from tests import minutes
+from tests.contract.planes import TICK_MS, EmbeddedPlane, EnsemblePlane, Plane, ZooKeeperPlane
 from tests.order import Scheduling, place_of
-from tests.servers import ZooKeeperEnsemble, zookeeper_missing
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_missing
+from tests.servers.zookeeper import SESSION_MAX_MS
 
 # A busy machine is no bug: no example fails for the time that it took. The same examples in every
 # run, so that a change is judged by itself; HOLDFAST_EXPLORE=1 looks for new ones.
@@ -21,6 +23,9 @@ settings.register_profile("holdfast", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("HOLDFAST_EXPLORE") else "holdfast")
 
+
+# Reports of a whole run: three a test.
+MINUTES_SHOWN_FROM = 500
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would whatever tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -34,6 +39,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The minutes of each group, where so much ran that somebody may ask where they went."""
+    reports = [
+        report
+        for found in terminalreporter.stats.values()
+        for report in found
+        if isinstance(report, pytest.TestReport)
+    ]
+    if len(reports) < MINUTES_SHOWN_FROM:
+        return
+    terminalreporter.section("minutes, of all workers together")
+    for line in minutes.table((report.nodeid, report.duration) for report in reports):
+        terminalreporter.write_line(line)
 
 
 def require_service(missing: str) -> None:
@@ -63,12 +83,25 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
         servers.stop()
 
 
-@pytest.fixture(params=["embedded", "ensemble"])
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One real ZooKeeper server, started for the first test that wants it."""
+    require_service(zookeeper_missing())
+    options = {"tickTime": TICK_MS, "maxSessionTimeout": SESSION_MAX_MS}
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), options=options) as server:
+        yield server
+
+
+@pytest.fixture(
+    params=["embedded", "zookeeper", pytest.param("ensemble", marks=pytest.mark.engines)]
+)
 def plane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Plane]:
     """A coordination plane with nothing in it, that can be disturbed."""
     made: Plane
     if request.param == "embedded":
         made = EmbeddedPlane(tmp_path / "plane")
+    elif request.param == "zookeeper":
+        made = ZooKeeperPlane([request.getfixturevalue("zookeeper")])
     else:
         made = EnsemblePlane(request.getfixturevalue("ensemble"))
     try:

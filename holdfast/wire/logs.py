@@ -9,6 +9,9 @@ set-up decides. Our commands call `set_up` once; then every line, also kazoo's, 
 lines with `HOLDFAST_LOG=json`. The level is `HOLDFAST_LOG_LEVEL` or the command's option.
 
 The text of a key that is named like a secret is masked. A number is not: a fencing token is one.
+
+structlog is imported when the first line is written: it loads rich and what rich loads, a tenth of
+a second at the start of every command and worker, most of which never write one.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, TextIO, cast
-
-import structlog
-from structlog.types import EventDict, Processor
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from holdfast.wire.errors import Usage
+
+if TYPE_CHECKING:
+    import structlog
+    from structlog.types import EventDict, Processor
 
 FORM_VARIABLE: Final = "HOLDFAST_LOG"
 LEVEL_VARIABLE: Final = "HOLDFAST_LOG_LEVEL"
@@ -50,8 +54,42 @@ class _Line:
         return " ".join([str(self.fields.get("event", "")), *rest])
 
 
+class _Logger:
+    """A logger that is made when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("__"):  # what `copy` and the like look for
+            raise AttributeError(method)
+        found = getattr(_bound(self._name), method)
+        setattr(self, method, found)
+        return found
+
+
+class _Formatter(logging.Formatter):
+    """Ours, made for the first line."""
+
+    def __init__(self, form: str, *, colours: bool) -> None:
+        super().__init__()
+        self._form, self._colours = form, colours
+        self._made: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._made is None:
+            self._made = _formatter(self._form, colours=self._colours)
+        return self._made.format(record)
+
+
 def get(name: str) -> structlog.stdlib.BoundLogger:
     """The logger of a module: `log.info("what happened", key=value)`. Costs nothing until used."""
+    return cast("structlog.stdlib.BoundLogger", _Logger(name))
+
+
+def _bound(name: str) -> structlog.stdlib.BoundLogger:
+    import structlog  # noqa: PLC0415
+
     logger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
@@ -77,7 +115,7 @@ def set_up(
     level = _chosen("log level", level or os.environ.get(LEVEL_VARIABLE) or "info", LEVELS)
     form = _chosen("log form", form or os.environ.get(FORM_VARIABLE) or "auto", FORMS)
     handler = logging.StreamHandler(out)
-    handler.setFormatter(_formatter(form, colours=_is_terminal(out)))
+    handler.setFormatter(_Formatter(form, colours=_is_terminal(out)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -88,6 +126,8 @@ def set_up(
 
 
 def _formatter(form: str, *, colours: bool) -> logging.Formatter:
+    import structlog  # noqa: PLC0415
+
     render: list[Processor]
     if form == "json":
         render = [

@@ -34,6 +34,9 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
     # process. What is None here cannot be imported.
     modules: dict[str, Any] = sys.modules
     modules.setdefault("rich", None)
+    # At once: what lives long may have no file left to read it from when it has a line to write.
+    import structlog  # noqa: F401, PLC0415
+
     from holdfast.wire import logs  # noqa: PLC0415
 
     logs.set_up()

@@ -1,4 +1,4 @@
-"""The two coordination planes of the suite, and how each is disturbed."""
+"""The coordination planes of the suite, and how each is disturbed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from holdfast.coordination import access
 from tests.contract.waiting import eventually
-from tests.servers import ZooKeeperEnsemble
+from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.servers.process import four_letter_word
 
 TICK_MS = 500
@@ -96,26 +96,57 @@ class EmbeddedPlane:
         return found
 
 
-class EnsemblePlane:
-    """Three ZooKeeper servers; each test has a root of its own."""
+class ZooKeeperPlane:
+    """One ZooKeeper server; each test has a root of its own."""
 
-    kind = "ensemble"
-    disturbances: tuple[str, ...] = ("kill the leader", "pause the leader", "pause a follower")
+    kind = "zookeeper"
+    disturbances: tuple[str, ...] = ("kill the server", "pause the server")
 
-    def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
-        self._ensemble = ensemble.whole()
+    def __init__(self, servers: Sequence[ZooKeeperServer]) -> None:
+        self._servers = servers
+        for server in servers:
+            if server.process is None or server.process.poll() is not None:
+                server.start()
         self._root = f"/test-{uuid.uuid4().hex[:8]}"
-        self._secret = self._ensemble.servers[0].folder / self._root.strip("/")
+        self._secret = servers[0].folder / self._root.strip("/")
         access.kept(self._secret)
 
     def address(self, timeout_s: float = TIMEOUT_S) -> str:
-        return f"zk://{self._ensemble.hosts}{self._root}?{self._query(timeout_s)}"
+        hosts = ",".join(server.hosts for server in self._servers)
+        return f"zk://{hosts}{self._root}?{self._query(timeout_s)}"
 
     def by_port(self, port: int, timeout_s: float = TIMEOUT_S) -> str:
         return f"zk://127.0.0.1:{port}{self._root}?{self._query(timeout_s)}"
 
     def _query(self, timeout_s: float) -> str:
         return f"timeout_s={timeout_s}&secret_file={self._secret}"
+
+    def a_port(self) -> int:
+        return self._servers[0].port
+
+    def disturb(self, how: str) -> None:
+        (server,) = self._servers
+        if how == "kill the server":
+            server.kill()
+            server.start()
+            return
+        server.pause()
+        time.sleep(PAUSE_S)
+        server.resume()
+
+    def end(self) -> None:
+        """The server stays for the next test."""
+
+
+class EnsemblePlane(ZooKeeperPlane):
+    """Three ZooKeeper servers."""
+
+    kind = "ensemble"
+    disturbances = ("kill the leader", "pause the leader", "pause a follower")
+
+    def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
+        self._ensemble = ensemble.whole()
+        super().__init__(ensemble.servers)
 
     def a_port(self) -> int:
         return self._ensemble.followers()[0].port

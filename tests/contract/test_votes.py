@@ -14,6 +14,8 @@ from tests.contract.planes import EnsemblePlane
 from tests.contract.waiting import eventually
 from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 
+pytestmark = pytest.mark.engines
+
 
 class TurnedClock(SystemClock):
     """The machine's clock, and what it was turned on by."""

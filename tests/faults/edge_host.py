@@ -1,4 +1,4 @@
-"""The process that forks workers of trainings at the edges of what is promised: one scenario each.
+"""Workers of trainings at the edges of what is promised, forked from `training_host`.
 
     {"scenario", "kills": [[worker, step, lane], ...], "hold": [step, file]}
 

@@ -37,7 +37,8 @@ class Host:
                 outputs=(file.fileno(), file.fileno()),
                 imports=[self._module],
             )
-        self._forked.append(forked)
+        # Those that have ended are let go of, with the line on which they said so.
+        self._forked = [one for one in self._forked if one.poll() is None] + [forked]
         return forked
 
     def close(self) -> None:

@@ -83,6 +83,7 @@ def test_an_embedded_one_is_closed_by_up_once_and_goes_on(folder: Path, tmp_path
         assert control.jobs() == {}
 
 
+@pytest.mark.engines
 def test_one_on_an_ensemble_is_closed_by_up_and_nothing_beside_it(
     folder: Path, ensemble: ZooKeeperEnsemble
 ) -> None:

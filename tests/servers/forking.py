@@ -57,10 +57,15 @@ class Forked:
 
     def _ended(self, within_s: float | None) -> int | None:
         with self._lock:
-            if self.returncode is None and select.select([self._line], [], [], within_s)[0]:
+            if self.returncode is None and self._has_ended(within_s):
                 self.returncode = json.loads(self._line.readline())["status"]
                 self._line.close()
             return self.returncode
+
+    def _has_ended(self, within_s: float | None) -> bool:
+        said = select.poll()  # a process with thousands of files is no place for `select`
+        said.register(self._line, select.POLLIN)
+        return bool(said.poll(None if within_s is None else within_s * 1000))
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
