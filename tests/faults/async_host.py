@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Workers of asynchronous trainings, forked from `training_host`: handwritten digits.
-=======
 """Workers of asynchronous trainings, forked from `training_host`: digits, as in the demo.
->>>>>>> suite
 
     {"epochs", "slow": [worker, seconds], "pace": seconds}
 
