@@ -257,7 +257,7 @@ class Link:
             self._failure = self._failure or unexpected("a thread of this worker", error)
             self._changed.notify_all()
         self._died(error)
-        with suppress(BugError):  # that may be what it is told when it asks for something
+        with suppress(Exception):  # it may be what has died, and is told if it asks for something
             self._news()
 
     @property

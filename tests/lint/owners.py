@@ -41,19 +41,20 @@ class Finding(NamedTuple):
 def findings(path: Path, text: str) -> list[Finding]:
     """What this file starts without an owner."""
     tree = ast.parse(text)
-    raw, pools = _raw_names(tree), _pools(tree)
+    nodes = list(ast.walk(tree))
+    raw, pools = _raw_names(nodes), _pools(nodes)
     found: list[Finding] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         what = _started(node, raw) or _dropped(node, pools)
         if what:
             found.append(Finding(path, getattr(node, "lineno", 0), what))
     return sorted(set(found))
 
 
-def _raw_names(tree: ast.Module) -> set[str]:
+def _raw_names(nodes: list[ast.AST]) -> set[str]:
     """What the modules that start threads, and what of them, are called here."""
     names = {f"{module}.{name}" for module, each in _RAW.items() for name in each}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for one in node.names:
                 names |= {f"{one.asname or one.name}.{name}" for name in _RAW.get(one.name, ())}
@@ -64,8 +65,15 @@ def _raw_names(tree: ast.Module) -> set[str]:
 
 
 def _started(node: ast.AST, raw: set[str]) -> str:
-    if isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in raw:
-        return f"a thread without an owner: {ast.unparse(node)}; {_FIX}"
+    match node:
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            name = f"{module}.{name}"
+        case ast.Name(id=name):
+            pass
+        case _:
+            name = ""
+    if name in raw:
+        return f"a thread without an owner: {name}; {_FIX}"
     if isinstance(node, ast.Call) and _last(node.func) in _TASKS:
         return f"a task without an owner: {_last(node.func)}; {_FIX}"
     return ""
@@ -94,10 +102,10 @@ def _unkept(node: ast.AST) -> Iterator[ast.Call]:
             yield call
 
 
-def _pools(tree: ast.Module) -> set[str]:
+def _pools(nodes: list[ast.AST]) -> set[str]:
     """The names under which this file has executors."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Assign(targets=targets, value=ast.Call(func=made)) if _last(made) in _POOLS:
                 found |= {ast.unparse(target) for target in targets}

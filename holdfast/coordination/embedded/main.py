@@ -162,15 +162,11 @@ async def _serve(
         on_broken=broken,
     )
 
-    def deaf(error: BaseException) -> None:
-        log.critical("the server stops: it accepts no connections any more", error=repr(error))
+    def died(error: BaseException) -> None:
+        log.critical("the server stops: a part of it has died", error=repr(error), exc_info=error)
         finish(70)
 
-    def stiff(error: BaseException) -> None:
-        log.critical("the server stops: sessions do not end any more", error=repr(error))
-        finish(70)
-
-    greeter = None if context is None else Greeter(server, context, deaf)
+    greeter = None if context is None else Greeter(server, context, died)
     listener = await _listen(server, options.data, host, port, greeter)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, finish, 0)
@@ -184,7 +180,7 @@ async def _serve(
         zxid=hex(server.tree.last_zxid),
         recovery=str(store.recovery),
     )
-    sweeper = start_task(_sweep(server, options.linger_s, finish), "sweeper", stiff)
+    sweeper = start_task(_sweep(server, options.linger_s, finish), "sweeper", died)
     code = await stop
     await end(sweeper)
     if isinstance(listener, Greeter):

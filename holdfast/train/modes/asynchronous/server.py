@@ -114,6 +114,8 @@ class Server:
             pass  # the other side has gone: its next call is on a new connection
         except Refused as error:
             log.warning("a caller was sent away", job=self._job, why=error.why)
+        except Exception as error:  # a bug: the worker's own thread raises it
+            self._failed(error)  # before the caller knows
         finally:
             self._lines.discard(line)
             line.close()
