@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.control import codec
 from holdfast.control.facts import Job
 from holdfast.coordination import Fact, Facts, stamps
-from holdfast.coordination.waits import Wake
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
 from holdfast.wire.places import JOBS_PATH, QUEUES_PATH, SECRETS_PATH
@@ -25,12 +24,9 @@ JOBS: Final = JOBS_PATH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-Wakes = Callable[[str], Wake | None]
-"""For a path of the users: who is woken when it changes."""
-
-
-def nobody(_path: str) -> Wake | None:
-    return None
+# The nodes of a job below its own: those of its users, and those that only the leader changes.
+WATCHED: Final = ("settings",)
+PARTS: Final = ("state", "view", "placements/*", "checkpoints/*")
 
 
 def job_path(job: str) -> str:
@@ -103,25 +99,29 @@ class Filed:
     versions: Mapping[str, int]
 
 
-def read_job(facts: Facts, name: str, wakes: Wakes = nobody) -> Filed | None:
-    """The job, or None if there is none (any more).
-
-    Each node is read at some moment since the call began. For the leader that is one moment: the
-    nodes that are not its users' change by its own hand only.
-    """
-    mine = [job_path(name), settings_path(name)]
-    own = [state_path(name), view_path(name)]
-    pages = [page_path(name, int(page)) for page in _numbers(facts, placements_path(name))]
-    steps = [checkpoint_path(name, step) for step in _numbers(facts, checkpoints_path(name))]
-    waking = {path: wake for path in mine if (wake := wakes(path)) is not None}
-    found = facts.read_all([*mine, *own, *pages, *steps], waking)
-    if job_path(name) not in found:
-        return None
-    if state_path(name) not in found or settings_path(name) not in found:
-        if facts.read(job_path(name), fresh=True) is None:
+def read_job(facts: Facts, name: str) -> Filed | None:
+    """The job, or None if there is none (any more). Each node is read at some moment since the call
+    began."""
+    top = job_path(name)
+    paths = [top, *(f"{top}/{part}" for part in (*WATCHED, *PARTS) if not part.endswith("/*"))]
+    for folder in (part.removesuffix("/*") for part in PARTS if part.endswith("/*")):
+        paths += [f"{top}/{folder}/{child}" for child in facts.names(f"{top}/{folder}")]
+    found = facts.read_all(paths)
+    try:
+        return job_from(top, found) if top in found else None
+    except Corrupt:
+        if facts.read(top, fresh=True) is None:
             return None  # it was removed while we read
+        raise
+
+
+def job_from(path: str, found: Mapping[str, Fact]) -> Filed:
+    """The job whose nodes these are. For the leader they are of one moment: those that are not its
+    users' change by its own hand only."""
+    name = path.rpartition("/")[2]
+    if state_path(name) not in found or settings_path(name) not in found:
         raise _half(name)
-    wish = codec.wish_from(job_path(name), plain(job_path(name), found))
+    wish = codec.wish_from(path, plain(path, found))
     view = found.get(view_path(name))
     job = codec.job_of(
         wish,
@@ -129,22 +129,22 @@ def read_job(facts: Facts, name: str, wakes: Wakes = nobody) -> Filed | None:
         view=codec.view_from(view_path(name), view.data) if view else None,
         placements=[
             placement
-            for path in pages
-            if path in found
-            for placement in codec.placements_from(path, found[path].data)
+            for page in _numbers(found, placements_path(name))
+            for placement in codec.placements_from(page, found[page].data)
         ],
         checkpoints=[
-            codec.checkpoint_from(path, found[path].data) for path in steps if path in found
+            codec.checkpoint_from(step, found[step].data)
+            for step in _numbers(found, checkpoints_path(name))
         ],
         settings=codec.settings_from(settings_path(name), plain(settings_path(name), found)),
     )
     if job.name != name:
         raise Corrupt(
-            f"{job_path(name)} holds job {job.name!r}",
+            f"{path} holds job {job.name!r}",
             why="a job lies under its own name",
             fix="restore the node from a backup",
         )
-    return Filed(job, wish.submission, {path: fact.version for path, fact in found.items()})
+    return Filed(job, wish.submission, {one: fact.version for one, fact in found.items()})
 
 
 def plain(path: str, found: Mapping[str, Fact]) -> Any:
@@ -152,16 +152,17 @@ def plain(path: str, found: Mapping[str, Fact]) -> Any:
     return stamps.decoded(path, found[path].data).value
 
 
-def _numbers(facts: Facts, path: str) -> Iterable[int]:
-    names = facts.names(path)
-    strange = [name for name in names if not name.isdecimal()]
+def _numbers(found: Mapping[str, Fact], folder: str) -> list[str]:
+    """The paths of what lies in this folder, by number."""
+    paths = [path for path in found if path.startswith(f"{folder}/")]
+    strange = [path for path in paths if not path.rpartition("/")[2].isdecimal()]
     if strange:
         raise Corrupt(
-            f"{path} has children that are not numbers: {strange[:5]}",
+            f"{folder} has children that are not numbers: {strange[:5]}",
             why="somebody else wrote there",
             fix="remove them",
         )
-    return sorted(int(name) for name in names)
+    return sorted(paths, key=lambda path: int(path.rpartition("/")[2]))
 
 
 def _half(name: str) -> Corrupt:

@@ -13,24 +13,34 @@ Watches only wake. A wake marks what to read again, and carries no news.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from holdfast.control import codec, filing, history
 from holdfast.control.commands import CommitCheckpoint, Decision, Order
-from holdfast.control.facts import Desired, Job, Queue
+from holdfast.control.facts import Desired, Job
 from holdfast.control.filing import Filed
 from holdfast.control.history import Ring
 from holdfast.control.records import apply_record
 from holdfast.control.secret_store import value_from
-from holdfast.coordination import Config, Doubts, Facts, Leadership, Session, Transaction, stamps
+from holdfast.coordination import (
+    Config,
+    Fact,
+    Facts,
+    Leadership,
+    Mirror,
+    Mirrored,
+    Session,
+    Transaction,
+    single,
+    stamps,
+)
 from holdfast.coordination.waits import Wake
-from holdfast.wire import logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import BugError, Conflict, Corrupt, HoldfastError
-from holdfast.wire.limits import JOB_READERS, RECORDS_PER_TRANSACTION, TRANSACTION_BYTES_MAX
+from holdfast.wire.limits import RECORDS_PER_TRANSACTION, TRANSACTION_BYTES_MAX
 
-_log = logs.get(__name__)
+T = TypeVar("T")
 
 
 class Ledger:
@@ -41,129 +51,54 @@ class Ledger:
         self._leadership = leadership
         self._clock: Clock = session.clock
         self._facts = Facts(session)
-        self._doubts = Doubts(self._facts, wake)
-        self._filed: dict[str, Filed] = {}
-        self._queues: dict[str, Queue] = {}
-        self._draining: frozenset[str] = frozenset()
-        self._secrets: dict[str, str] = {}
-        self._rings: dict[str, Ring] = {}
-        self.unreadable: dict[str, HoldfastError] = {}
+        self._jobs = Mirrored(
+            filing.job_path("*"), filing.job_from, watched=filing.WATCHED, parts=filing.PARTS
+        )
+        self._queues = Mirrored(filing.queue_path("*"), _plain(codec.queue_from))
+        self._draining = Mirrored(filing.DRAINING, _plain(codec.names_from))
+        self._secrets = Mirrored(filing.secret_path("*"), _plain(value_from))
+        every = (self._jobs, self._queues, self._draining, self._secrets)
+        self._mirror = Mirror(session, *every, wake=wake)
+        self._rings: dict[str, tuple[str, Ring]] = {}  # with the submission that it is of
 
     @property
     def desired(self) -> Desired:
         """The snapshot, as a value that does not change."""
-        jobs = {name: filed.job for name, filed in sorted(self._filed.items())}
-        return Desired(jobs, dict(self._queues), self._draining, frozenset(self._secrets))
+        jobs = {_name(path): filed.job for path, filed in sorted(self._jobs.values.items())}
+        queues = {_name(path): queue for path, queue in self._queues.values.items()}
+        draining = self._draining.values.get(filing.DRAINING, frozenset())
+        return Desired(jobs, queues, draining, frozenset(map(_name, self._secrets.values)))
+
+    @property
+    def unreadable(self) -> dict[str, Corrupt]:
+        """Jobs that cannot be read: left alone, and no other is kept from its own."""
+        return {_name(path): error for path, error in self._jobs.unreadable.items()}
 
     def secret(self, name: str) -> str | None:
         """The value of a secret, for the order that starts a worker."""
-        return self._secrets.get(name)
+        return self._secrets.values.get(filing.secret_path(name))
 
     # --- reading ----------------------------------------------------------------------------
 
     def read(self) -> Desired:
         """Everything anew."""
-        self._doubts.begin((filing.JOBS, filing.QUEUES, filing.DRAINING, filing.SECRETS))
-        self._filed.clear()
-        self._queues.clear()
-        self._secrets.clear()
         self._rings.clear()
-        self.unreadable.clear()
+        self._mirror.invalidate()
         return self.refresh()
 
     def refresh(self) -> Desired:
         """What watches have told of, or what is in doubt. Nothing to read costs nothing."""
-        dirty = self._doubts.take()
-        try:
-            self._reread(dirty)
-        except BaseException:
-            self._doubts.add(*dirty)
-            raise
+        for path in self._mirror.refresh():
+            if path not in self._jobs.values:
+                self._rings.pop(_name(path), None)
+        for mirrored in (self._queues, self._draining, self._secrets):
+            for error in mirrored.unreadable.values():
+                raise error  # nobody knows who may have what
         return self.desired
 
     def close(self) -> None:
         """Nobody is woken any more."""
-        self._doubts.close()
-
-    def _reread(self, dirty: set[str]) -> None:
-        changed = {path.split("/")[3] for path in dirty if path.startswith(f"{filing.JOBS}/")}
-        if filing.JOBS in dirty:
-            names = set(self._facts.names(filing.JOBS, self._doubts.watch(filing.JOBS), fresh=True))
-            for gone in set(self._filed) - names:
-                self._drop(gone)
-                self._doubts.forget(filing.job_path(gone), filing.settings_path(gone))
-            self.unreadable = {n: e for n, e in self.unreadable.items() if n in names}
-            changed |= names - set(self._filed)
-        jobs = sorted(changed)
-        # Each job takes a few round trips; several are on their way at a time.
-        with ThreadPoolExecutor(JOB_READERS) as readers:
-            for name, filed in zip(jobs, readers.map(self._read_job, jobs), strict=True):
-                self._take(name, filed)
-        queues = {path.split("/")[3] for path in dirty if path.startswith(f"{filing.QUEUES}/")}
-        if filing.QUEUES in dirty:
-            queues |= set(
-                self._facts.names(filing.QUEUES, self._doubts.watch(filing.QUEUES), fresh=True)
-            )
-            queues |= set(self._queues)
-        for name in sorted(queues):
-            self._reread_queue(name)
-        if filing.DRAINING in dirty:
-            fact = self._facts.read(
-                filing.DRAINING, self._doubts.watch(filing.DRAINING), fresh=True
-            )
-            plain = stamps.decoded(filing.DRAINING, fact.data).value if fact else None
-            self._draining = codec.names_from(filing.DRAINING, plain) if fact else frozenset()
-        self._reread_secrets(dirty)
-
-    def _reread_secrets(self, dirty: set[str]) -> None:
-        top = filing.SECRETS
-        names = {path.split("/")[3] for path in dirty if path.startswith(f"{top}/")}
-        if top in dirty:
-            names |= set(self._facts.names(top, self._doubts.watch(top), fresh=True))
-            names |= set(self._secrets)
-        paths = {filing.secret_path(name): name for name in sorted(names)}
-        found = self._facts.read_all(
-            list(paths), {path: self._doubts.watch(path) for path in paths}
-        )
-        for path, name in paths.items():
-            self._secrets.pop(name, None)
-            if path in found:
-                self._secrets[name] = value_from(path, filing.plain(path, found))
-
-    def _read_job(self, name: str) -> Filed | Corrupt | None:
-        try:
-            return filing.read_job(self._facts, name, self._doubts.watch)
-        except Corrupt as error:
-            return error
-
-    def _take(self, name: str, filed: Filed | Corrupt | None) -> None:
-        """A job that cannot be read is left alone, and does not keep the others from theirs."""
-        if isinstance(filed, Corrupt):
-            if str(self.unreadable.get(name)) != str(filed):
-                _log.error("a job cannot be read; it is left as it is", job=name, error=str(filed))
-            self._drop(name)
-            self.unreadable[name] = filed
-            return
-        self.unreadable.pop(name, None)
-        if filed is None:
-            self._drop(name)
-            return
-        known = self._filed.get(name)
-        if known is None or known.submission != filed.submission:
-            self._rings.pop(name, None)
-        self._filed[name] = filed
-
-    def _reread_queue(self, name: str) -> None:
-        path = filing.queue_path(name)
-        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
-        if fact is None:
-            self._queues.pop(name, None)
-        else:
-            self._queues[name] = codec.queue_from(path, stamps.decoded(path, fact.data).value)
-
-    def _drop(self, job: str) -> None:
-        self._filed.pop(job, None)
-        self._rings.pop(job, None)
+        self._mirror.close()
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -197,20 +132,21 @@ class Ledger:
         self._write_note(job, [entry])
 
     def _write_note(self, job: str, entries: list[codec.Entry]) -> None:
-        if job not in self._filed:
+        filed = self._jobs.values.get(filing.job_path(job))
+        if filed is None:
             return
         transaction = self._leadership.transaction()
         try:
-            ring = history.add(transaction, job, self._ring(job), entries)
+            ring = history.add(transaction, job, self._ring(job, filed), entries)
             transaction.commit()
         except HoldfastError:
             self._doubt(job)
             raise
-        self._rings[job] = ring
+        self._rings[job] = (filed.submission, ring)
 
     def _carry_out(self, name: str, decisions: list[Decision], manifest: str) -> bool:
         """False if it is too large, and could be less."""
-        filed = self._filed.get(name)
+        filed = self._jobs.values.get(filing.job_path(name))
         if filed is None:
             raise Conflict(f"there is no job {name} any more", fix="nothing: it is decided again")
         after, done = filed.job, []
@@ -230,12 +166,13 @@ class Ledger:
         transaction = self._leadership.transaction()
         versions = self._write_job(transaction, filed, after)
         entries = history.entries_of(done, self._now_s(), self._leadership.term)
-        ring = history.add(transaction, name, self._ring(name), entries)
+        ring = history.add(transaction, name, self._ring(name, filed), entries)
         if transaction.size_bytes > TRANSACTION_BYTES_MAX and len(decisions) > 1:
             return False
         transaction.commit()
-        self._filed[name] = Filed(after, filed.submission, versions)
-        self._rings[name] = ring
+        written = Filed(after, filed.submission, versions)
+        self._mirror.put(self._jobs, filing.job_path(name), written)
+        self._rings[name] = (filed.submission, ring)
         return True
 
     def _write_job(self, transaction: Transaction, filed: Filed, after: Job) -> dict[str, int]:
@@ -274,18 +211,29 @@ class Ledger:
             versions[path] += 1
         return versions
 
-    def _ring(self, job: str) -> Ring:
-        if job not in self._rings:
-            self._rings[job] = history.read_ring(self._facts, job)
-        return self._rings[job]
+    def _ring(self, job: str, filed: Filed) -> Ring:
+        submission, ring = self._rings.get(job, ("", None))
+        if ring is None or submission != filed.submission:
+            ring = history.read_ring(self._facts, job)
+            self._rings[job] = (filed.submission, ring)
+        return ring
 
     def _doubt(self, job: str) -> None:
         """Read this job again, as a whole, at the next refresh."""
         self._rings.pop(job, None)
-        self._doubts.add(filing.job_path(job))
+        self._mirror.invalidate(filing.job_path(job))
 
     def _now_s(self) -> float:
         return self._clock.wall_ms() / 1000
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _plain(decode: Callable[[str, Any], T]) -> Callable[[str, Mapping[str, Fact]], T | None]:
+    """For what users write, with the marks of its writers."""
+    return single(lambda path, data: decode(path, stamps.decoded(path, data).value))
 
 
 def _put(

@@ -9,14 +9,13 @@ this package makes a raw znode call. It may import `holdfast.wire` only.
 - `line`              a queue of contenders, under `election` and `locks`
 - `shared`            where what the workers of a queue share lies, and who holds it
 - `barriers`, `membership`, `config`, `queue`  the other recipes
-- `facts`, `doubts`   versioned facts of a domain with a layout of its own; what to read again
+- `facts`             versioned facts of a domain with a layout of its own
 - `mirror`            a typed copy of a part of the plane, kept true by watches
 - `standing`          a candidate's life: campaign, lead, stand again
 """
 
 from holdfast.coordination.barriers import Barrier, DoubleBarrier
 from holdfast.coordination.config import ABSENT, Config, Versioned
-from holdfast.coordination.doubts import Doubts
 from holdfast.coordination.election import Election, Leader, Leadership
 from holdfast.coordination.facts import Fact, Facts
 from holdfast.coordination.follow import Follow
@@ -36,7 +35,6 @@ __all__ = [
     "Config",
     "Contender",
     "DoubleBarrier",
-    "Doubts",
     "Election",
     "Fact",
     "Facts",

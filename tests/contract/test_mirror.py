@@ -95,12 +95,12 @@ def requests(session: Session, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What this session asks from now on, by kind, without the keeper's signs of life."""
     asked: Counter[str] = Counter()
     client: Any = session._client
-    for name in ("get", "exists", "get_children"):
+    for name in ("get", "exists", "get_children", "sync"):
         plain = getattr(client, f"{name}_async")
 
-        def counted(*given: Any, name: str = name, plain: Any = plain, **named: Any) -> Any:
-            asked[name] += 1
-            return plain(*given, **named)
+        def counted(path: str, name: str = name, plain: Any = plain, **named: Any) -> Any:
+            asked[name] += path != "/"
+            return plain(path, **named)
 
         monkeypatch.setattr(client, f"{name}_async", counted)
     return asked
@@ -186,7 +186,7 @@ def test_several_nodes_are_one_value_and_only_those_that_are_watched_wake(
     kept.mirror.invalidate("/jobs/j")
     assert kept.mirror.refresh() == {"/jobs/j"}
     assert kept.jobs.values["/jobs/j"] == job, "what was doubted is read again, as a whole"
-    assert asked == {"get": 3 + 1, "get_children": 1}
+    assert asked == {"get": 3 + 1, "get_children": 1, "sync": 1}
 
 
 def test_a_change_while_it_reads_is_seen_by_the_next_look(session: Session, other: Session) -> None:
@@ -224,7 +224,7 @@ def test_a_child_that_comes_while_it_lists_is_seen_by_the_next_look(
 
 
 def test_what_happens_while_it_has_no_session_is_there_afterwards(
-    session: Session, other: Session
+    session: Session, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(other, "/tops/a", b"1")
     make(other, "/tops/gone", b"1")
@@ -235,8 +235,10 @@ def test_what_happens_while_it_has_no_session_is_there_afterwards(
     put(other, "/jobs/j/state", b"t")  # nobody watches it
     put(other, "/tops/a", b"2")
     remove(other, "/tops/gone")
+    asked = requests(session, monkeypatch)
     kept.rung.set()
     kept.becomes(kept.tops, {"/tops/a": 2}, "what others did meanwhile")
+    assert asked["sync"] == 1, "no older than the first look in the new session"
     assert kept.jobs.values["/jobs/j"].state == b"t"
     put(other, "/tops/a", b"3")
     kept.becomes(kept.tops, {"/tops/a": 3}, "and it is woken in the new session")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.coordination import Facts, Session
+from holdfast.serve.conductor.sight import Sight
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.records import (
     Course,
@@ -19,6 +20,7 @@ from holdfast.serve.records import (
     service_path,
 )
 from holdfast.wire import documents
+from tests.contract.interleaving import before_first
 from tests.contract.waiting import eventually
 
 NAME = "digits"
@@ -86,6 +88,26 @@ def test_a_service_of_a_gateway_that_cannot_be_read_stays_as_it_was_and_the_othe
         return [found.service.target for _, found in sorted(watching._picture().items())]
 
     eventually(lambda: targets() == ["prod", "other"], "the last of one, the new one of the other")
+
+
+def test_a_service_that_changes_while_its_job_is_looked_for_is_what_the_conductor_decides_upon(
+    session: Session,
+) -> None:
+    facts, rung = Facts(session), threading.Event()
+    path = service_path(NAME)
+    made = facts.transaction(never)
+    made.create(path, documents.to_bytes(Service(NAME, "m", "1"))).commit()
+    sight = Sight(session, rung.set)
+
+    def change() -> None:
+        data = documents.to_bytes(Service(NAME, "m", "2"))
+        facts.transaction(never).replace(path, data).commit()
+        eventually(rung.is_set, "its watch has rung")
+
+    with before_first(sight._mirror, "follow", change):
+        sight.read()
+    assert sight.services[NAME].desired.version == 2
+    sight.close()
 
 
 def _watched(session: Session, path: str) -> bool:

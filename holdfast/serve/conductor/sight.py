@@ -7,21 +7,20 @@ wrote last; after a write in doubt they are read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
+from typing import NamedTuple
 
 from holdfast.control import codec
 from holdfast.control.facts import Failure
-from holdfast.control.filing import JOBS, job_path, state_path
-from holdfast.coordination import Doubts, Facts, Session, stamps
+from holdfast.control.filing import job_path
+from holdfast.coordination import Fact, Facts, Mirror, Mirrored, Session, single, stamps
 from holdfast.coordination.waits import Wake
-from holdfast.models.records import MODELS, Alias, Version, alias_path, model_path, version_path
+from holdfast.models.records import Alias, Version, alias_path, model_path, version_path
 from holdfast.serve.conduct import Desired
 from holdfast.serve.records import (
+    COURSE_NAME,
     GATEWAYS,
-    SERVICES,
     Course,
     Gateway,
     Replica,
@@ -29,17 +28,14 @@ from holdfast.serve.records import (
     course_path,
     job_name,
     member_of,
-    replica_path,
     replicas_path,
     service_path,
 )
 from holdfast.wire import logs
 from holdfast.wire.documents import from_bytes
-from holdfast.wire.errors import Corrupt, HoldfastError
+from holdfast.wire.errors import Corrupt
 
 _log = logs.get(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,35 @@ class Seen:
     job_version: int = -1
 
 
+class _Service(NamedTuple):
+    service: Service
+    course: Course | None
+    course_version: int
+
+
+class _Job(NamedTuple):
+    replicas: int | None = None
+    failures: tuple[Failure, ...] = ()
+    version: int = -1
+
+
 class Sight:
     """One term's view of all services. For one thread; `wake` is called on others."""
 
     def __init__(self, session: Session, wake: Wake) -> None:
         self._facts = Facts(session)
-        self._doubts = Doubts(self._facts, wake)
+        self._services = Mirrored(service_path("*"), _service_of, parts=(COURSE_NAME,))
+        self._replicas = Mirrored(f"{replicas_path('*')}/*", single(_replica_of))
+        self._gateways = Mirrored(
+            f"{GATEWAYS}/*", single(lambda path, data: member_of(path, Gateway, data))
+        )
+        # The model's own node changes with each of its aliases and versions.
+        self._models = Mirrored(None, lambda path, found: found[path].version)
+        self._jobs = Mirrored(None, _job_of, watched=("state",))
+        every = (self._services, self._replicas, self._gateways, self._models, self._jobs)
+        self._mirror = Mirror(session, *every, wake=wake)
+        self._changed: set[str] = set()
+        self._targets: dict[str, Desired] = {}
         self._unreadable: dict[str, str] = {}
         self.services: dict[str, Seen] = {}
         self.gateways: dict[str, Gateway] = {}
@@ -70,135 +89,88 @@ class Sight:
 
     def read(self) -> None:
         """Everything anew."""
-        self.services.clear()
-        self.gateways.clear()
-        self._doubts.begin((SERVICES, GATEWAYS))
+        self._targets.clear()
+        self._mirror.invalidate()
         self.refresh()
 
-    def refresh(self) -> set[str]:
-        """Read what watches have told of; the services that may have changed."""
-        dirty = self._doubts.take()
-        touched: set[str] = set()
-        left = set(dirty)
-        try:
-            # Parents first: a service is known before its parts are.
-            for path in sorted(dirty, key=lambda path: (path.count("/"), path)):
-                touched |= self._reread(path)
-                left.discard(path)
-        except BaseException:
-            self._doubts.add(*left)
-            raise
-        return touched
+    def refresh(self) -> None:
+        """Read what watches have told of."""
+        held = self._services.values
+        # What is followed below may be read together with news of the services themselves.
+        while changed := self._mirror.refresh():
+            self._changed |= changed
+            self._mirror.follow(self._models, {model_path(s.service.model) for s in held.values()})
+            self._mirror.follow(self._jobs, {job_path(job_name(_name(path))) for path in held})
+        if not self._changed:
+            return
+        known = {_name(path): one for path, one in held.items()}
+        for name in list(self._targets):
+            if name not in known or model_path(known[name].service.model) in self._changed:
+                del self._targets[name]
+        replicas: dict[str, dict[int, Replica]] = {}
+        for path, replica in self._replicas.values.items():
+            replicas.setdefault(path.rpartition("/")[0], {})[replica.worker] = replica
+        services = {
+            name: self._seen(name, one, replicas.get(replicas_path(name), {}))
+            for name, one in known.items()
+        }
+        self.services = {name: seen for name, seen in services.items() if seen is not None}
+        self.gateways = {_name(path): one for path, one in self._gateways.values.items()}
+        for name in map(_name, self._gateways.unreadable):
+            # It may send anywhere: as one that has applied nothing it keeps all versions held.
+            self.gateways[name] = Gateway(name, "", "")
+        self._changed.clear()
 
     def close(self) -> None:
         """Nobody is woken any more."""
-        self._doubts.close()
+        self._mirror.close()
 
     def doubt(self, service: str) -> None:
         """Read its course again before anything else is decided about it."""
-        self._doubts.mark(course_path(service))
+        self._mirror.invalidate(service_path(service))
+        self._mirror.wake()
 
     def wrote(self, service: str, course: Course) -> None:
         """This leader wrote it, in the next version of its node."""
-        seen = self.services[service]
-        self.services[service] = replace(
-            seen, course=course, course_version=seen.course_version + 1
-        )
+        seen, path = self.services[service], service_path(service)
+        version = seen.course_version + 1
+        held = self._services.values[path]._replace(course=course, course_version=version)
+        self._mirror.put(self._services, path, held)
+        self.services[service] = replace(seen, course=course, course_version=version)
 
     def rescaled(self, service: str, replicas: int) -> None:
         """Its job was told so; the watch will say the same."""
+        path = job_path(job_name(service))
+        if path in self._jobs.values:
+            self._mirror.put(self._jobs, path, self._jobs.values[path]._replace(replicas=replicas))
         self.services[service] = replace(self.services[service], job_replicas=replicas)
 
     # --- private ----------------------------------------------------------------------------
 
-    def _reread(self, path: str) -> set[str]:
-        parts = path.split("/")[2:]  # "", "holdfast", ...
-        if path == SERVICES:
-            return self._reread_services()
-        if path == GATEWAYS:
-            return self._reread_gateways()
-        if path.startswith(f"{GATEWAYS}/"):
-            return self._reread_gateway(parts[1])
-        if path.startswith(f"{MODELS}/"):
-            mine = [n for n, s in self.services.items() if s.desired.service.model == parts[1]]
-            return self._each(mine, self._reread_target)
-        if path.startswith(f"{JOBS}/"):
-            mine = [name for name in self.services if job_name(name) == parts[1]]
-            return self._each(mine, self._reread_job)
-        name = parts[1]
-        if name not in self.services and len(parts) > 2:
-            return set()
-        reader: Callable[[str], None] = self._reread_service
-        if path == course_path(name):
-            reader = self._reread_course
-        elif path == replicas_path(name):
-            reader = self._reread_replicas
-        elif len(parts) == 4:
-            reader = partial(self._reread_replica, worker=parts[3])
-        return self._each([name], reader)
+    def _seen(self, name: str, held: _Service, replicas: Mapping[int, Replica]) -> Seen | None:
+        """None: a part of it cannot be understood. That does not keep the others from theirs."""
+        path = job_path(job_name(name))
+        try:
+            if path in self._jobs.unreadable:
+                raise self._jobs.unreadable[path]
+            desired = self._targets.get(name)
+            if desired is None or _versions_named(desired.service) != _versions_named(held.service):
+                desired = self._resolved(held)
+            desired = self._targets[name] = replace(desired, service=held.service)
+        except Corrupt as error:
+            if self._unreadable.get(name) != str(error):
+                self._unreadable[name] = str(error)
+                _log.error("it cannot be read, and is left as it is", name=name, error=str(error))
+            return None
+        job = self._jobs.values.get(path, _Job())
+        return Seen(desired, held.course, held.course_version, replicas, *job)
 
-    def _each(self, names: list[str], read: Callable[[str], None]) -> set[str]:
-        """Read each; one that cannot be understood does not keep the others from theirs."""
-        for name in names:
-            try:
-                read(name)
-            except Corrupt as error:
-                self._unread(name, error)
-                self.services.pop(name, None)
-        return set(names)
-
-    def _unread(self, name: str, error: HoldfastError) -> None:
-        if self._unreadable.get(name) != str(error):
-            self._unreadable[name] = str(error)
-            _log.error("it cannot be read, and is left as it is", name=name, error=str(error))
-
-    def _reread_services(self) -> set[str]:
-        names = self._facts.names(SERVICES, self._doubts.watch(SERVICES), fresh=True)
-        for gone in set(self.services) - set(names):
-            del self.services[gone]
-            self._doubts.forget_below(service_path(gone))
-            self._doubts.forget(job_path(job_name(gone)), state_path(job_name(gone)))
-        new = [name for name in names if name not in self.services]
-        return self._each(new, self._reread_service)
-
-    def _reread_service(self, name: str) -> None:
-        path = service_path(name)
-        fact = self._facts.read(path, self._doubts.watch(path), fresh=True)
-        if fact is None or not fact.data:
-            self.services.pop(name, None)  # removed, or only parts of it are left
-            return
-        service = from_bytes(path, Service, fact.data)
-        known = self.services.get(name)
-        if known is not None:
-            self.services[name] = replace(known, desired=replace(known.desired, service=service))
-            if _versions_named(service) == _versions_named(known.desired.service):
-                return
-        else:
-            self.services[name] = Seen(Desired(service, None))
-            self._reread_course(name)
-            self._reread_replicas(name)
-            self._reread_job(name)
-        self._reread_target(name)
-
-    def _reread_course(self, name: str) -> None:
-        path = course_path(name)
-        fact = self._facts.read(path, fresh=True)
-        course = from_bytes(path, Course, fact.data) if fact is not None else None
-        version = fact.version if fact is not None else -1
-        self.services[name] = replace(self.services[name], course=course, course_version=version)
-
-    def _reread_target(self, name: str) -> None:
+    def _resolved(self, held: _Service) -> Desired:
         """What the target names now, and which versions must not be served."""
-        seen = self.services[name]
-        service = seen.desired.service
-        # The model's own node changes with each of its aliases and versions.
-        self._facts.read(
-            model_path(service.model), self._doubts.watch(model_path(service.model)), fresh=True
-        )
-        version, trouble = self._resolved(service)
-        course = seen.course
-        held = set(course.hold) if course is not None else set()
-        named = held | {*service.split, service.pinned, version} - {None}
+        service, course = held.service, held.course
+        version, trouble = self._version_of(service)
+        named = {*service.split, service.pinned, version} - {None}
+        named |= set(course.hold) if course is not None else set()
         paths = {version_path(service.model, each): each for each in named if each is not None}
         found = self._facts.read_all(list(paths))
         unusable = {}
@@ -209,10 +181,9 @@ class Sight:
             retired = from_bytes(path, Version, found[path].data).retired
             if retired:
                 unusable[number] = f"it is retired: {retired}"
-        desired = Desired(service, version, trouble, unusable)
-        self.services[name] = replace(seen, desired=desired)
+        return Desired(service, version, trouble, unusable)
 
-    def _resolved(self, service: Service) -> tuple[int | None, str]:
+    def _version_of(self, service: Service) -> tuple[int | None, str]:
         if service.target.isdecimal():
             return int(service.target), ""
         path = alias_path(service.model, service.target)
@@ -221,80 +192,37 @@ class Sight:
             return None, f"model {service.model} has no alias {service.target}"
         return from_bytes(path, Alias, fact.data).version, ""
 
-    def _reread_job(self, name: str) -> None:
-        """How many replicas its job is told to have, and which ended by their own fault."""
-        job = job_name(name)
-        path, state = job_path(job), state_path(job)
-        fact = self._facts.read(path, self._doubts.watch(path))
-        ended = self._facts.read(state, self._doubts.watch(state)) if fact is not None else None
-        replicas: int | None = None
-        failures: tuple[Failure, ...] = ()
-        if fact is not None and ended is not None:
-            wish = codec.wish_from(path, stamps.decoded(path, fact.data).value)
-            read = codec.state_from(state, ended.data)
-            failures = read.failures
-            if not wish.intent.stops and not read.status.phase.final:
-                most = wish.spec.workers_max
-                replicas = most if wish.workers_wanted is None else wish.workers_wanted
-        version = ended.version if ended is not None else -1
-        self.services[name] = replace(
-            self.services[name], job_replicas=replicas, failures=failures, job_version=version
-        )
 
-    def _reread_replicas(self, name: str) -> None:
-        path = replicas_path(name)
-        workers = self._facts.names(path, self._doubts.watch(path), fresh=True)
-        known = self.services[name].replicas
-        for gone in known.keys() - {int(worker) for worker in workers if worker.isdecimal()}:
-            self._gone(name, gone)
-        for worker in workers:
-            if worker.isdecimal() and int(worker) not in known:
-                self._reread_replica(name, worker)
+def _service_of(path: str, found: Mapping[str, Fact]) -> _Service | None:
+    if not found[path].data:
+        return None  # only parts of it are left
+    service = from_bytes(path, Service, found[path].data)
+    below = course_path(_name(path))
+    if below not in found:
+        return _Service(service, None, -1)
+    return _Service(service, from_bytes(below, Course, found[below].data), found[below].version)
 
-    def _reread_replica(self, name: str, worker: str) -> None:
-        path = replica_path(name, int(worker))
-        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
-        if fact is None:
-            self._gone(name, int(worker))
-            return
-        try:
-            replica = member_of(path, Replica, fact.data)
-        except Corrupt as error:  # of one replica: it counts as not there
-            self._unread(path, error)
-            self._gone(name, int(worker))
-            return
-        seen = self.services[name]
-        self.services[name] = replace(seen, replicas={**seen.replicas, replica.worker: replica})
 
-    def _gone(self, name: str, worker: int) -> None:
-        self._doubts.forget(replica_path(name, worker))
-        seen = self.services[name]
-        left = {each: replica for each, replica in seen.replicas.items() if each != worker}
-        self.services[name] = replace(seen, replicas=left)
+def _job_of(path: str, found: Mapping[str, Fact]) -> _Job:
+    """How many replicas its job is told to have, and which ended by their own fault."""
+    state = f"{path}/state"
+    if state not in found:
+        return _Job()
+    wish = codec.wish_from(path, stamps.decoded(path, found[path].data).value)
+    read = codec.state_from(state, found[state].data)
+    replicas: int | None = None
+    if not wish.intent.stops and not read.status.phase.final:
+        most = wish.spec.workers_max
+        replicas = most if wish.workers_wanted is None else wish.workers_wanted
+    return _Job(replicas, read.failures, found[state].version)
 
-    def _reread_gateways(self) -> set[str]:
-        names = self._facts.names(GATEWAYS, self._doubts.watch(GATEWAYS), fresh=True)
-        for gone in set(self.gateways) - set(names):
-            del self.gateways[gone]
-            self._doubts.forget(f"{GATEWAYS}/{gone}")
-        for name in names:
-            if name not in self.gateways:
-                self._reread_gateway(name)
-        return set(self.services)
 
-    def _reread_gateway(self, name: str) -> set[str]:
-        path = f"{GATEWAYS}/{name}"
-        fact = self._facts.read_all([path], {path: self._doubts.watch(path)}).get(path)
-        if fact is None:
-            self.gateways.pop(name, None)
-        else:
-            try:
-                self.gateways[name] = member_of(path, Gateway, fact.data)
-            except Corrupt as error:
-                # It may send anywhere: as one that has applied nothing it keeps all versions held.
-                self._unread(path, error)
-                self.gateways[name] = Gateway(name, "", "")
-        return set(self.services)
+def _replica_of(path: str, data: bytes) -> Replica | None:
+    return member_of(path, Replica, data) if _name(path).isdecimal() else None
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _versions_named(service: Service) -> tuple[object, ...]:

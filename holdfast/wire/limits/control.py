@@ -65,8 +65,6 @@ PLAN_ROUNDS_MAX: Final = 4
 
 # Reads that are on their way together: a round trip for all of them, and a reply that fits.
 READS_IN_FLIGHT: Final = 200
-# Jobs that a new leader reads at a time: the waits overlap, the work does not.
-JOB_READERS: Final = 8
 # Placements in one node: a change of one worker writes some 15 kB, not those of ten thousand.
 PLACEMENTS_PER_NODE: Final = 256
 # A job's history: pages of a ring. A page stays small because each entry writes it again.

@@ -22,7 +22,6 @@ SURFACE = {
     "Config",
     "Contender",
     "DoubleBarrier",
-    "Doubts",
     "Election",
     "Fact",
     "Facts",
