@@ -4,7 +4,8 @@
     python -m bench.gpu.contestant ours gpt --steps 20 --mode eager
 
 It prints one line of JSON: the step's time in ms (the median of windows of five steps, each ended
-by a wait for the GPU), the peak of memory, and the SHA-256 of the weights.
+by a wait for the GPU), the peak of memory, the SHA-256 of the weights, and what gradients travelled
+over, if there were several workers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import cProfile
 import hashlib
 import json
+import logging
 import os
 import pstats
 import statistics
@@ -48,6 +50,17 @@ class Watch:
 
     def median(self) -> float:
         return statistics.median(self.found[WARM_WINDOWS:])
+
+
+class Ways(logging.Handler):
+    """What the exchanges of this process say of the way that they have taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(str(record.msg))
 
 
 def digest(model: torch.nn.Module) -> str:
@@ -90,6 +103,12 @@ def _steps(
 
 def ours(work: Work, given: argparse.Namespace) -> dict[str, object]:
     row: dict[str, object] = {}
+    ways = Ways()
+    logger = logging.getLogger("holdfast.train.sums.exchange")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(ways)
+    if given.exchange == "tcp":
+        os.environ["HOLDFAST_EXCHANGE"] = "tcp"
 
     def main(run: train.Run) -> None:
         model = work.make().to(run.device)
@@ -101,7 +120,7 @@ def ours(work: Work, given: argparse.Namespace) -> dict[str, object]:
         size = work.lane_batch
         for batch in run.batches(data, lane_batch=size, shuffle=False):
             run.step(called(batch.x, batch.y))
-        row.update(_row(watch, model))
+        row.update({**_row(watch, model), "exchange": ways.found[-1:]})
 
     train.launch(main, lanes=LANES)
     return row
@@ -119,6 +138,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--mode", default="eager", help="eager, or a mode of torch.compile")
     parser.add_argument("--deterministic", action="store_true", help="plain with our settings")
+    parser.add_argument("--exchange", choices=("shared", "tcp"), default="shared")
     parser.add_argument("--profile", action="store_true", help="where the processor's time goes")
     given = parser.parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

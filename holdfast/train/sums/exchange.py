@@ -143,6 +143,8 @@ class MeshExchange:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        if self._failed is not None:
+            self._failed.with_traceback(None)  # its frames hold what peers have shared
         if self._transport is not None:
             self._transport.close()
 
@@ -214,6 +216,7 @@ class MeshExchange:
         places = {peer: Place.of(each["place"]) for peer, each in heard.items()}
         places[self._mesh.worker] = place
         choice, leases = exchange_plan.may_share(places), {}
+        hoped = choice.way
         if choice.way is Way.SHARED:
             assert lease is not None
             failure = ""
@@ -226,7 +229,9 @@ class MeshExchange:
             failures = {peer: str(each["failure"]) for peer, each in answers}
             choice = exchange_plan.choose(places, {**failures, self._mesh.worker: failure})
         self.choice = choice
-        log.info("exchange", worker=self._mesh.worker, over=choice.way.value, why=choice.why)
+        surprising = hoped is Way.SHARED or bool(self._memory and not self._code and place.refuses)
+        say_it = log.warning if choice.way is Way.TCP and surprising else log.info
+        say_it("exchange", worker=self._mesh.worker, over=choice.way.value, why=choice.why)
         plan, layout, total = self._plan, self._layout, self._totals(choice.way)
         if self._events:
             torch.cuda.current_stream(layout.device).synchronize()  # its zeros are there

@@ -98,7 +98,12 @@ class OverMemory(Transport):
         return heard
 
     def close(self) -> None:
+        """From now on what is ours may be written, and what was a peer's is given back."""
         self._lease.withdraw()
+        self._offered.clear()
+        for peer in self._peers:
+            self._opened[peer].clear()
+            self._holders[peer].clear()
 
     # --- what is where -------------------------------------------------------------------------
 

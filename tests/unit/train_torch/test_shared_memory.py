@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ from tests.unit.train.meshes import Thread, meshes
 from tests.unit.train.test_exchange_plan import dealt
 
 CLONE_NEWPID = 0x20000000
+CPU = torch.device("cpu")
+NAMES = r"memfd:holdfast-\w+"
 SIZES = (40, 3, 64, 17, 30)
 Held = Mapping[int, Sequence[int]]
 
@@ -42,9 +46,10 @@ class Small(HostMemory):
 class Worker:
     """One member, with lanes whose gradients depend on the lane alone."""
 
-    def __init__(self, lanes: int, memory: Memory | None) -> None:
+    def __init__(self, lanes: int, memory: Memory | None, device: torch.device = CPU) -> None:
         self.lanes = lanes
-        self.layout = Layout([nn.Parameter(torch.zeros(size)) for size in SIZES], bucket_bytes=128)
+        parameters = [nn.Parameter(torch.zeros(size, device=device)) for size in SIZES]
+        self.layout = Layout(parameters, bucket_bytes=128)
         self.layout.memory = memory
         self.sums, self.total = Sums(self.layout, lanes), self.layout.room()
         self.exchange: MeshExchange | None = None
@@ -56,17 +61,20 @@ class Worker:
             held,
             self.lanes,
             self.layout,
-            lambda _: self.total,
+            self.total_of,
             memory=self.layout.memory,
         )
         self.sums.keep(held[mesh.worker])
         self.held = held[mesh.worker]
 
+    def total_of(self, way: Way) -> list[torch.Tensor]:
+        return self.layout.room(CPU) if way is Way.TCP else self.total
+
     def compute(self, held: Sequence[int], step: int) -> None:
         for lane in self.sums.missing(held):
             self.sums.begin(lane)
             for number, gradient in enumerate(gradients(step, lane)):
-                self.sums.take(number, gradient)
+                self.sums.take(number, gradient.to(self.layout.device))
             self.sums.end()
 
     def step(self, number: int) -> bytes:
@@ -97,7 +105,7 @@ def gradients(step: int, lane: int) -> list[torch.Tensor]:
 
 
 def bits(flat: Sequence[torch.Tensor]) -> bytes:
-    return b"".join(each.numpy().tobytes() for each in flat)
+    return b"".join(each.cpu().numpy().tobytes() for each in flat)
 
 
 def right(lanes: int, step: int) -> bytes:
@@ -292,6 +300,15 @@ def killed_at_bucket(victim: int, bucket: int, step: int) -> None:
     over_memory.OverMemory._combine = fatal  # type: ignore[method-assign]
 
 
+def own_names() -> set[str]:
+    """The regions that this process has made."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found |= set(re.findall(NAMES, str(path.readlink())))
+    return found
+
+
 def let_go(mesh: Mesh) -> None:
     """Its connections are another process's."""
     for wire in mesh._wires.values():
@@ -342,6 +359,8 @@ def test_a_member_killed_in_the_middle_of_a_sum_costs_the_others_neither_bits_no
             assert worker.way is Way.SHARED
             next_mesh.close()
             worker.close()
+            of_others = set(re.findall(NAMES, Path("/proc/self/maps").read_text())) - own_names()
+            assert not of_others, "what peers have shared is still mapped"
 
         children = [Child(lambda number=each: member(number)) for each in range(3)]
         for mesh in (*first, *second):

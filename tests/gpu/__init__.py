@@ -1,0 +1,1 @@
+"""What only a machine with a GPU can show: `make test-gpu`."""
