@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.gpu.models import LANES
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,6 +27,7 @@ def run(workers: int, exchange: str, given: argparse.Namespace) -> list[dict[str
     """The row of each worker."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "holdfast", "run", "--workers", str(workers)]
+        command += ["--lanes", str(LANES)]
         command += ["--gpu", str(given.gpu), "--checkpoint-every", "never", "--dir", folder]
         if given.gpu and workers > 1:
             command += ["--gpu-share", str(workers)]
