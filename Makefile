@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test test-engines proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format test test-engines test-gpu proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-scripts proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -64,6 +64,9 @@ test: setup services lint ## lint, and all tests but the large ones, in parallel
 test-engines: export OMP_NUM_THREADS := 1
 test-engines: setup services ## the large tests: proofs, other people's suites, users' scripts, every block of the docs
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m engines $(TEST_OPTIONS)
+
+test-gpu: setup ## what only a machine with a GPU can try: captured lanes come to the bits of eager ones
+	$(PY) -m pytest -n 0 tests/gpu $(TEST_OPTIONS)
 
 PROOFS := kazoo differential linearizability crash fuzz control preemption training scripts serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs
