@@ -52,7 +52,8 @@ class Room:
         """A capture has failed in the middle. torch leaves its generator and its allocator as if it
         were still under way: without this the next dropout would fail."""
         generator = self.generator
-        generator.graphsafe_set_state(generator.clone_state())
+        with suppress(RuntimeError):
+            generator.graphsafe_set_state(generator.clone_state())
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(self.index, self.pool)
 
