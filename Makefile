@@ -72,8 +72,8 @@ test-engines: setup services ## the large tests: proofs, other people's suites, 
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m engines $(TEST_OPTIONS)
 
 test-gpu: export OMP_NUM_THREADS := 1
-test-gpu: ## what only a GPU can show; skipped on a machine without one
-	$(PY) -m pytest -p no:cacheprovider tests/gpu $(TEST_OPTIONS)
+test-gpu: setup ## what only a machine with a GPU can try: captured lanes, sums over its memory
+	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu $(TEST_OPTIONS)
 
 PROOFS := kazoo differential linearizability crash fuzz control preemption training scripts serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs

@@ -2,6 +2,7 @@
 
     python -m bench.gpu.contestant plain gpt --steps 20 --mode eager
     python -m bench.gpu.contestant ours gpt --steps 20 --mode eager
+    python -m bench.gpu.contestant ours gpt --steps 20 --captured
 
 It prints one line of JSON: the step's time in ms (the median of windows of five steps, each ended
 by a wait for the GPU), the peak of memory, the SHA-256 of the weights, and what gradients travelled
@@ -117,9 +118,9 @@ def ours(work: Work, given: argparse.Namespace) -> dict[str, object]:
         run.track(model=model, optimizer=optimizer)
         data, watch = TensorDataset(*work.data(given.steps)), Watch()
         run.every(1, lambda _: watch.step())
-        size = work.lane_batch
-        for batch in run.batches(data, lane_batch=size, shuffle=False):
-            run.step(called(batch.x, batch.y))
+        lane = run.lane(capture=given.captured)(lambda batch: called(batch.x, batch.y))
+        for batch in run.batches(data, lane_batch=work.lane_batch, shuffle=False):
+            run.step(lane(batch) if given.captured else called(batch.x, batch.y))
         row.update({**_row(watch, model), "exchange": ways.found[-1:]})
 
     train.launch(main, lanes=LANES)
@@ -137,6 +138,7 @@ def main() -> int:
     parser.add_argument("work", choices=sorted(WORKS))
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--mode", default="eager", help="eager, or a mode of torch.compile")
+    parser.add_argument("--captured", action="store_true", help="ours with run.lane")
     parser.add_argument("--deterministic", action="store_true", help="plain with our settings")
     parser.add_argument("--exchange", choices=("shared", "tcp"), default="shared")
     parser.add_argument("--profile", action="store_true", help="where the processor's time goes")

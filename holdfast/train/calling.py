@@ -25,6 +25,13 @@ def calling_line() -> str:
     return _innermost(sys._getframe(1)) or _innermost(main)
 
 
+def is_of_the_script(path: str) -> bool:
+    """Whether a file is the user's own: not ours, torch's, installed, or Python's."""
+    if path.startswith((_OURS, _TORCH, _LIBRARY, "<")):
+        return False
+    return not any(each in path for each in _INSTALLED)
+
+
 def _innermost(frame: FrameType | None) -> str:
     installed = ""
     while frame is not None:

@@ -63,6 +63,7 @@ def names_read(frame: FrameType) -> frozenset[str]:
             break
     for name in list(found):
         value = frame.f_locals.get(name, frame.f_globals.get(name))
+        value = getattr(value, "__wrapped__", value)  # the function of a lane, see `Run.lane`
         if isinstance(value, FunctionType) and value.__globals__ is frame.f_globals:
             found |= {*value.__code__.co_names, *value.__code__.co_freevars}
     return frozenset(found)

@@ -19,6 +19,7 @@ from holdfast.models.importing import WouldTrain
 from holdfast.storage import open_store
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.coordinating import Alone, InCluster
+from holdfast.train.data import single
 from holdfast.train.data.digests import Damaged
 from holdfast.train.link import Link
 from holdfast.train.members.member import Left, Member
@@ -112,7 +113,7 @@ def _carried_out(main: Callable[[Run], T], rounds: Rounds, link: Link | None) ->
     except Left:
         raise
     except BaseException as error:
-        told = rounds.explained(error)
+        told = single.explained(rounds.resuming.explained(error), rounds.given) or error
         _end(rounds, link, told)
         if told is not error:
             raise told from error

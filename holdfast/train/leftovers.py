@@ -18,7 +18,8 @@ only worth a warning: whether the forward pass depends on it nobody knows (see `
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter, is_
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -126,6 +127,15 @@ class Body:
             self._buffers.after()
             if (now := self._where_weights_lie()) != self._addresses:
                 self._refuse_change(self._addresses, now)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done within is not the body's doing."""
+        before, self.runs = self.runs, False
+        try:
+            yield
+        finally:
+            self.runs = before
 
     def resume(self) -> None:
         """`run.step` returns to the body."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -32,7 +33,7 @@ class Position:
     asked: int = 0
     results: list[Any] = field(default_factory=list)
     before: list[list[Any]] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: MutableMapping[str, float] = field(default_factory=dict)
     at: int = 0
     marks: dict[str, list[int]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)

@@ -197,3 +197,18 @@ def _check_scaler(tracked: Tracked) -> None:
                 "would follow a first that was left out",
                 fix="use torch.autocast with bf16, which needs no scaler",
             )
+
+
+def without_batch() -> Usage:
+    return Usage(
+        "run.step was called without a batch, or twice for one",
+        fix="call it once in the body of `for batch in run.batches(...)`",
+    )
+
+
+def without_gradient() -> Usage:
+    return Usage(
+        "the loss that run.step was given depends on no parameter that is trained",
+        why="it was computed without gradients, or from other things than the models",
+        fix="give a loss of the batch; one that does not count is 0 * model(batch.x).sum()",
+    )

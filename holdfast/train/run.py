@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 
 from holdfast.train import coordinating
 from holdfast.train.barrier import barrier
+from holdfast.train.capture.lane import Lane, Lanes
 from holdfast.train.coordinating import Alone, Config, Held, OnChange, Sharing
 from holdfast.train.data.batch import Batch
 from holdfast.train.data.fetching import Collate, Samples
@@ -49,6 +50,7 @@ class Run:
         self._rounds = rounds
         self._shared = shared or Alone()
         self._loops = 0
+        self._lanes = Lanes(rounds)
         self.parts = 1  # of a lane's batch; see `accumulate`
 
     # --- what it is ----------------------------------------------------------------------------
@@ -56,6 +58,7 @@ class Run:
     @property
     def settings(self) -> Settings:
         """The job's hyper-parameters, as they are for the step under way."""
+        self._lanes.note("run.settings")
         return self._rounds.settings
 
     @property
@@ -81,11 +84,13 @@ class Run:
     @property
     def completed(self) -> int:
         """Steps that are complete: updates that the model has had."""
+        self._lanes.note("run.completed")
         return self._rounds.member.step
 
     @property
     def epoch(self) -> int:
         """Epochs of the present loop that are complete."""
+        self._lanes.note("run.epoch")
         return self._rounds.position.epoch
 
     @property
@@ -93,13 +98,15 @@ class Run:
         """Which update on the batch it is, as `batch.update` says, from 0 on: in the loop's body,
         in `before_update` and `update_with`. In a hook after a step: which one comes next, so 0
         when the batch had all of them."""
+        self._lanes.note("run.update_index")
         return self._rounds.position.update
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """The last completed step's loss and whatever was logged, as means over its samples. The
         same on every worker."""
-        return self._rounds.position.metrics
+        self._lanes.note("run.metrics")
+        return dict(self._rounds.position.metrics)
 
     # --- before the loop -----------------------------------------------------------------------
 
@@ -237,6 +244,25 @@ class Run:
             rounds.prepare(number, source, epochs, loader_workers=loader_workers)
         return Loop(rounds, source, number, epochs)
 
+    @overload
+    def lane(self, function: Callable[[Batch], Any]) -> Lane: ...
+
+    @overload
+    def lane(self, *, capture: bool) -> Callable[[Callable[[Batch], Any]], Lane]: ...
+
+    def lane(self, function: Callable[[Batch], Any] | None = None, *, capture: bool = True) -> Any:
+        """The loop's body as a function of a batch that gives its loss, or a tuple of which the
+        first is the loss. On a GPU it is captured once, backward pass included, and replayed for
+        each lane: a decorator, `run.step(lane(batch))` is all that is left of the body.
+
+        The bits are those of a plain call. As Python it runs only while it is captured: what it
+        computes is decided by the batch's tensors and the models. What cannot be captured goes on
+        as a plain call and says why, once; `capture=False` asks for that. See docs/training.md.
+        """
+        if function is None:
+            return partial(self.lane, capture=capture) if not capture else self.lane
+        return Lane(function, self._lanes, capture=capture)
+
     def step(
         self,
         loss: torch.Tensor,
@@ -250,19 +276,22 @@ class Run:
         nothing else (say the same for every batch of a step).
         """
         rounds = self._rounds
-        total = torch.stack([loss, *more]).sum() if more else loss
+        total, gradients = self._lanes.redeem(loss, more)
         chosen = [only] if isinstance(only, Optimizer) else only
-        rounds.backward(total, None if chosen is None else rounds.tracked.names_of(chosen))
+        names = None if chosen is None else rounds.tracked.names_of(chosen)
+        rounds.backward(total, names, gradients)
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
         """Show people a number beside the loss: in the loop's body its mean over all lanes of the
         step; in a hook the number itself."""
-        self._rounds.log(name, value)
+        if not self._lanes.note("run.log"):
+            self._rounds.log(name, value)
 
     def stop_early(self) -> None:
         """End the loop: from a hook at once, from the loop's body when the step is complete.
         Enough if one lane asks for it."""
-        self._rounds.stop()
+        if not self._lanes.note("run.stop_early"):
+            self._rounds.stop()
 
     # --- together ------------------------------------------------------------------------------
 

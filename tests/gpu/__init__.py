@@ -1,1 +1,1 @@
-"""What only a machine with a GPU can show: `make test-gpu`."""
+"""What only a machine with a GPU can try: `make test-gpu`, or `python -m tests.gpu`."""

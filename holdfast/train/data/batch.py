@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -80,12 +80,24 @@ def _kind(data: Any) -> str:
 
 def moved(data: Any, device: torch.device) -> Any:
     """The same structure with its tensors on the device."""
+    return mapped(data, lambda tensor: _moved(tensor, device))
+
+
+def mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same structure with something else in the place of each tensor."""
     if isinstance(data, torch.Tensor):
-        return data.to(device, non_blocking=True)
+        return change(data)
     if isinstance(data, Mapping):
-        return {key: moved(value, device) for key, value in data.items()}
+        return {key: mapped(value, change) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(moved(value, device) for value in data))
+        return type(data)(*(mapped(value, change) for value in data))
     if isinstance(data, (list, tuple)):
-        return type(data)(moved(value, device) for value in data)
+        return type(data)(mapped(value, change) for value in data)
     return data
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """On the device. A copy from memory that is not pinned waits for all that the device has still
+    to do; one more copy on the host is faster than that."""
+    pins = device.type == "cuda" and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return (tensor.pin_memory() if pins else tensor).to(device, non_blocking=True)

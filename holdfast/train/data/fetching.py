@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sized
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -88,17 +89,33 @@ class Fetcher:
         assert found == ticket, f"{found} was fetched where {ticket} was due"
         return data
 
-    def _whole(self, ticket: Ticket) -> list[torch.Tensor] | None:
-        """The batch in one go, where the samples are rows of tensors and are put together as ever:
-        the same values as one by one, without a call for each."""
+    @property
+    def draws(self) -> bool:
+        """Whether fetching may draw random numbers: taking rows of tensors does not."""
+        return not self._has_rows
+
+    @cached_property
+    def _has_rows(self) -> bool:
+        """Whether samples are rows of tensors, and are put together as ever."""
         if type(self._data) is not TensorDataset or self._collate is not default_collate:
+            return False
+        return all(tensor.layout == torch.strided for tensor in self._data.tensors)
+
+    def _whole(self, ticket: Ticket) -> list[torch.Tensor] | None:
+        """The batch in one go, where the samples are rows of tensors: the same values as one by
+        one, without a call for each. For a GPU in memory from which it is copied while we go on."""
+        if not self._has_rows:
             return None
-        tensors = self._data.tensors
-        if any(tensor.layout != torch.strided for tensor in tensors):
-            return None
-        seed_everything(ticket.seed)
+        assert isinstance(self._data, TensorDataset)
         rows = torch.tensor(ticket.samples)
-        return [tensor.index_select(0, rows.to(tensor.device)) for tensor in tensors]
+        return [self._rows(tensor, rows) for tensor in self._data.tensors]
+
+    def _rows(self, tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        if not self._pin or tensor.device.type != "cpu" or tensor.requires_grad:
+            return tensor.index_select(0, rows.to(tensor.device))
+        shape = (len(rows), *tensor.shape[1:])
+        room = torch.empty(shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.index_select(tensor, 0, rows, out=room)
 
     def drawn_twice(self, ticket: Ticket) -> tuple[bytes, bytes] | tuple[()]:
         """Where the generators stand after each of two fetches in this process. Nothing if the data

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import default_collate
 
-from holdfast.train.chance import random_numbers_kept, seed_everything
+from holdfast.train import chance
 from holdfast.train.data import kinds
 from holdfast.train.data.batch import Batch, moved
 from holdfast.train.data.fetching import Collate, Fetcher
@@ -81,7 +81,7 @@ class Source:
             self._upcoming,
             loader_workers=loader_workers,
             collate=collate,
-            pin=device.type == "cuda" and loader_workers > 0,
+            pin=device.type == "cuda",
         )
 
     def _ordered(
@@ -203,6 +203,11 @@ class Source:
             updates=self.updates,
         )
 
+    def is_whole(self, count: int) -> bool:
+        """Whether a batch of so many samples is one of a whole step: the last may be smaller. What
+        a batch sampler gives is always whole."""
+        return isinstance(self._order, Lists) or count == self._sizes().lane_batch
+
     def get(self, ticket: Ticket | Read, update: int = 0) -> Batch:
         """The ticket's batch, the same for each of its updates."""
         self._update = update
@@ -211,18 +216,21 @@ class Source:
         elif ticket.data is not None:
             data = ticket.data
         else:
-            seed_everything(ticket.seed)  # what is drawn while samples are put together
+            chance.seed_everything(ticket.seed)  # what is drawn while samples are put together
             data = self._collate(list(ticket.items))
         data = moved(data, self._device) if self._device.type != "cpu" else data
         place = {"lane": ticket.lane, "epoch": ticket.epoch, "update": update}
         return Batch(data, count=ticket.count, **place)
 
-    def fetched_here(self, ticket: Ticket | Read) -> tuple[bytes, bytes] | tuple[()]:
-        """Where the generators stand after the ticket's samples were fetched in this process, and
-        again; nothing if that cannot be asked. For data that loader processes fetch otherwise."""
-        if not isinstance(ticket, Ticket):
+    def drawn(self, ticket: Ticket | Read, *, first: bool) -> tuple[bytes, ...]:
+        """Where the generators stand now that the ticket's samples were fetched in this process,
+        for the first of two times or the second. What loader processes fetch otherwise is fetched
+        here twice, the first time. Nothing if that cannot be asked, or nothing is drawn."""
+        if self.repeats:
+            return (chance.drawn(),) if self._fetcher.draws else ()
+        if not first or not isinstance(ticket, Ticket):
             return ()
-        with random_numbers_kept():
+        with chance.random_numbers_kept():
             return self._fetcher.drawn_twice(ticket)
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ from holdfast.train.states.state import State
 from holdfast.train.states.tracked import Tracked, is_scheduler
 from holdfast.train.sums import words
 from holdfast.train.sums.buffers import Buffers
-from holdfast.train.sums.stepping import Stepping
+from holdfast.train.sums.stepping import Gradients, Stepping
 from holdfast.wire.errors import BugError, Usage
 from holdfast.wire.limits import LOCAL_STEPS, OUTER_LR, OUTER_MOMENTUM
 
@@ -175,7 +175,9 @@ class LocalRounds(Rounds):
     def _is_last_batch(self) -> bool:
         return True
 
-    def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
+    def _descend(
+        self, loss: torch.Tensor, count: int, only: list[str] | None, _gradients: Gradients | None
+    ) -> None:
         parts, samples = self._inner_parts[0]
         share = loss if count == samples else loss * (count / samples)
         updating.scaled(self.tracked, share).backward()  # type: ignore[no-untyped-call]
@@ -213,7 +215,7 @@ class LocalRounds(Rounds):
             stepping.parameters[number].grad = found if weight == 1 else found.mul_(weight)
         stepping.end(lane)
 
-    def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
+    def _update(self, gradients: list[torch.Tensor], step: words.Step) -> torch.Tensor | None:
         names = self.tracked.parameter_names()
         self._outer.step(
             {names[id(each)]: each for each in self._at_step().parameters},

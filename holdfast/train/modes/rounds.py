@@ -6,16 +6,18 @@ dealt with here, so that neither the user's loop nor the arithmetic has to know.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
 
 from holdfast.train import refusals, rehearsal
-from holdfast.train.chance import drawn, random_numbers_kept, seed_everything, seed_of
+from holdfast.train.capture.at_hand import AtHand
+from holdfast.train.chance import random_numbers_kept, seed_everything, seed_of
 from holdfast.train.compiling import make_compiler_deterministic
-from holdfast.train.data import single
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import SampleLog, Source
 from holdfast.train.data.streams import Read
@@ -38,7 +40,7 @@ from holdfast.train.states.tracked import Tracked, is_scheduler
 from holdfast.train.sums import codes, words
 from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.compression import Code
-from holdfast.train.sums.stepping import Stepping
+from holdfast.train.sums.stepping import Gradients, Stepping
 from holdfast.wire.errors import BugError, PeerLost, Unavailable, Usage
 
 
@@ -100,7 +102,7 @@ class Rounds:
         self._source: Source | None = None
         self._asked = 0  # results that the hooks of this step have asked for
         self._where = Where.OUTSIDE  # which code of the script runs now
-        self._resuming = Resuming()
+        self.resuming = Resuming()
         self._epochs: int | None = None  # of the loop under way
         self._unfit = False  # whether what is trained may have changed
         self._body = Body(self.tracked)
@@ -110,9 +112,10 @@ class Rounds:
         self._pace = Pace()
         self.computed = 0  # lanes in loops that are through: a proof of what was computed again
 
-    def explained(self, error: BaseException) -> BaseException:
-        """The error that has ended the script, with what is known of its reason."""
-        return single.explained(self._resuming.explained(error), self._count) or error
+    @property
+    def given(self) -> int:
+        """Samples of the batch that is with the user's code; 0: none is."""
+        return self._count
 
     def seed_of(self, *parts: int | str) -> int:
         return seed_of(self.seed, *parts)
@@ -148,7 +151,7 @@ class Rounds:
     def state(self) -> State:
         if self._stepping is not None:
             self._stepping.buffers.before_lane()
-        entries, skeletons, applied = self._resuming.offered or (
+        entries, skeletons, applied = self.resuming.offered or (
             *self.tracked.entries(),
             self._applied,
         )
@@ -170,7 +173,7 @@ class Rounds:
             )
         self.position = Position.of(notes["position"])
         self._adopted = self._moved = True
-        self._resuming.adopted(state, self.position, inside=self._where is not Where.OUTSIDE)
+        self.resuming.adopted(state, self.position, inside=self._where is not Where.OUTSIDE)
         self.member.unsettled = not self.position.settled
         if self._where is not Where.OUTSIDE or not self.position.begun:
             self._fill(state)
@@ -213,7 +216,7 @@ class Rounds:
         self._check()
         refusals.check_trains(self.tracked, own_update=bool(self.update_hooks))
         self.join()
-        given = self._resuming.again
+        given = self.resuming.again
         if self.position.loop < loop:
             self.settle()
             self.position.enter(loop)
@@ -222,7 +225,7 @@ class Rounds:
         self._epochs = epochs
         if self.position.loop == loop:
             self.position.begun = True
-            self._resuming.inside()
+            self.resuming.inside()
             self._where = Where.BODY
             self._stepping = self._new_stepping()
             self._body.open()
@@ -290,9 +293,9 @@ class Rounds:
         by each that begins anew; it begins with what the loop has left behind."""
         self._close_stepping()
         if self._where is Where.BODY and self.member.is_shared:
-            self._resuming.keep(self.tracked, self._applied)
+            self.resuming.keep(self.tracked, self._applied)
         self._where = Where.OUTSIDE
-        self._resuming.leave()
+        self.resuming.leave()
         seed_everything(self.seed_of("after", loop))
 
     def _not_in_a_loop(self) -> None:
@@ -345,12 +348,9 @@ class Rounds:
 
     def after_fetch(self, ticket: Ticket | Read, source: Source) -> None:
         """The batch is here. If it is given twice, look whether its data is a function of it."""
-        if not self._rehearsal.under_way and not self._rehearsal.awaits:
-            return
-        if source.repeats:
-            self._rehearsal.fetched(drawn())
-        elif self._rehearsal.under_way:
-            for stand in source.fetched_here(ticket):
+        first = self._rehearsal.under_way
+        if first or self._rehearsal.awaits:
+            for stand in source.drawn(ticket, first=first):
                 self._rehearsal.fetched(stand)
 
     def skip_rehearsal(self) -> None:
@@ -368,21 +368,16 @@ class Rounds:
         seed_everything(self.seed_of("lane", step, ticket.lane, ticket.part))
         self._body.give(ticket.part)
 
-    def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
-        """The user's code has the loss of the batch."""
+    def backward(
+        self, loss: torch.Tensor, only: list[str] | None, gradients: Gradients | None = None
+    ) -> None:
+        """The user's code has the loss of the batch; its gradients, too, where it was captured."""
         count, self._count, record = self._count, 0, self._lane
         if not count or record is None:
-            raise Usage(
-                "run.step was called without a batch, or twice for one",
-                fix="call it once in the body of `for batch in run.batches(...)`",
-            )
+            raise refusals.without_batch()
         self._body.take(last=self._is_last_batch())
-        if not loss.requires_grad:
-            raise Usage(
-                "the loss that run.step was given depends on no parameter that is trained",
-                why="it was computed without gradients, or from other things than the models",
-                fix="give a loss of the batch; one that does not count is 0 * model(batch.x).sum()",
-            )
+        if gradients is None and not loss.requires_grad:
+            raise refusals.without_gradient()
         if self._rehearsal.under_way:
             self._scaled(loss, count).backward()  # type: ignore[no-untyped-call]
             self._body.after_backward()
@@ -392,13 +387,19 @@ class Rounds:
             self._body.resume()
             return
         stepping = self._at_step()
-        stepping.scalar(record, "loss", loss, count)
+        stepping.scalar(record, "loss", loss, count, own=gradients is not None)
         record.take_part(count, only)
         self._left -= 1
-        self._descend(loss, count, only)
+        self._descend(loss, count, only, gradients)
         if not self._left and not stepping.missing():
             self.complete(self._at_source())
         self._body.resume()
+
+    def at_hand(self) -> AtHand:
+        """The batch that is with the user's code, for a function that computes it."""
+        scaled, rehearsed = partial(self._scaled, count=self._count), self._rehearsal.under_way
+        where = self._at_step(), self._at_source(), self._body
+        return AtHand(*where, count=self._count, rehearsed=rehearsed, scaled=scaled)
 
     def _is_last_batch(self) -> bool:
         """Whether the batch that is with the user is the last of this worker's in the step."""
@@ -409,18 +410,17 @@ class Rounds:
         weight = count / self._at_source().step_samples
         return updating.scaled(self.tracked, loss if weight == 1 else loss * weight)
 
-    def _descend(self, loss: torch.Tensor, count: int, only: list[str] | None) -> None:
-        loss, stepping = self._scaled(loss, count), self._at_step()
+    def _descend(
+        self, loss: torch.Tensor, count: int, only: list[str] | None, gradients: Gradients | None
+    ) -> None:
+        given, stepping = gradients or self._scaled(loss, count), self._at_step()
         lane, final, step = self._lane_number, not self._left, self.member.step
         awaits = self._rehearsal.awaits
         stepping.prints = {} if awaits else None
-        stepping.backward(lane, loss, final=final, step=step, notes=self._known())
+        stepping.backward(lane, given, final=final, step=step, notes=self._known())
         self._body.after_backward()
         if awaits:
-            each = range(len(stepping.parameters))
-            self._rehearsal.compare(
-                [stepping.printed(number) for number in each], self._trained_names()
-            )
+            self._rehearsal.compare(stepping.printed(), self._trained_names())
             stepping.prints = None
 
     def _trained_names(self) -> list[str]:
@@ -449,7 +449,7 @@ class Rounds:
         self._moved = True
         stepping.buffers.take(step.buffers)
         gradients = stepping.gradients(step.count / source.step_samples)
-        metrics = self.position.metrics = step.means()
+        metrics = self.position.metrics = stepping.means(step)
         self._where = Where.UPDATE
         own = bool(self.update_hooks) or updating.may_draw(self.tracked)
         if own:
@@ -465,7 +465,7 @@ class Rounds:
         self.member.count()
         self.settle()
 
-    def _update(self, gradients: list[torch.Tensor], step: words.Step) -> float | None:
+    def _update(self, gradients: list[torch.Tensor], step: words.Step) -> torch.Tensor | None:
         parameters, untouched = self._at_step().parameters, step.untouched()
         norm = updating.update(
             self.tracked,
@@ -530,10 +530,11 @@ class Rounds:
                 continue  # the position is that of the new state
             finally:
                 self._where = where
-            self._resuming.middle = None
+            self.resuming.middle = None
             self.position.settle()
-            shown = {**self.position.metrics, **self.outlook(), **self._pace.metrics()}
-            self.member.boundary(shown | self.settings.metrics())
+            # The metrics last: what is looked at first is all that is looked at, mostly.
+            shown = self.settings.metrics(), self._pace.metrics(), dict(self.outlook())
+            self.member.boundary(ChainMap(*shown, self.position.metrics))
             self._after_meeting()
 
     def _run_hooks(self) -> None:
@@ -560,9 +561,8 @@ class Rounds:
 
     def _forget_gradients(self) -> None:
         """A step begins without gradients, whatever a hook has computed."""
-        if self._stepping is not None:
-            for parameter in self._stepping.parameters:
-                parameter.grad = None
+        for parameter in self._stepping.parameters if self._stepping is not None else ():
+            parameter.grad = None
 
     def _absorb(self) -> None:
         """What the script has made of buffers, on every worker, stays."""
@@ -614,17 +614,17 @@ class Rounds:
             number, self._asked = self._asked, self._asked + 1
             label: tuple[int | str, ...] = ("asked in a hook", self.member.step, number)
         else:
-            if self._resuming.offered is None and self.member.is_shared:
-                self._resuming.keep(self.tracked, self._applied)
-            number, found = self._resuming.ask(self.position)
-            label = ("asked", self._resuming.region, number)
+            if self.resuming.offered is None and self.member.is_shared:
+                self.resuming.keep(self.tracked, self._applied)
+            number, found = self.resuming.ask(self.position)
+            label = ("asked", self.resuming.region, number)
             if found is not None:
                 return _by_lane(found)
             number += self.position.asked
         wanted = range(self.lanes) if lanes is None else lanes
         while number >= len(self.position.results):
-            if (state := self._resuming.middle) is not None:
-                self._resuming.middle = None
+            if (state := self.resuming.middle) is not None:
+                self.resuming.middle = None
                 self._fill(state)  # whoever gave it stands here too
             try:
                 with random_numbers_kept():  # workers have done work for different lanes

@@ -52,7 +52,7 @@ def update(
     clip: float | None,
     script: Script | None = None,
     look: bool = False,
-) -> float | None:
+) -> torch.Tensor | None:
     """Step the optimizers. A parameter that had a gradient in no lane has none here either, so its
     optimizer passes it over. The norm of the gradient, where it was computed. `look`: whether an
     optimizer keeps a gradient that is not its own."""
@@ -75,7 +75,7 @@ def update(
     used = [each for each in parameters if each.grad is not None]
     norm = None
     if clip is not None and used:
-        norm = float(nn.utils.clip_grad_norm_(used, clip))
+        norm = nn.utils.clip_grad_norm_(used, clip)  # a tensor: reading it would wait for a device
     if script.instead is not None:
         script.instead()
     else:

@@ -44,6 +44,18 @@ class Buffers:
         self._room: dict[str, torch.Tensor] = {}  # for that, at the same place in each step
         self.settle()
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return list(self._tensors.values())
+
+    def replaced(self) -> str | None:
+        """One in whose place its model has put another tensor; None: there is none."""
+        for name, tensor in self._tensors.items():
+            owner, last = self._owners[name]
+            if owner._buffers[last] is not tensor:
+                return name
+        return None
+
     def settle(self) -> None:
         """What they are now is what the next step begins with."""
         self._after = None

@@ -79,18 +79,47 @@ class Layout:
         self.members[-1].append(number)
 
     def room(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
-        """Buffers for one gradient. Zeros: what lies between parameters is sent too."""
+        """Buffers for one gradient. Zeros: what lies between parameters is sent too. Those of one
+        type lie in one piece of memory, in their order: see `wholes`."""
+        groups = self._by_dtype()
+        sizes = [sum(self.sizes[bucket] for bucket in buckets) for buckets in groups.values()]
         if device is None and self.memory is not None:
-            return self.memory.room(self.sizes, self.dtypes)
+            made = self.memory.room(sizes, list(groups))
+        else:
+            place = device or self.device
+            made = [
+                torch.zeros(size, dtype=dtype, device=place, pin_memory=pinned)
+                for size, dtype in zip(sizes, groups, strict=True)
+            ]
+        found: dict[int, torch.Tensor] = {}
+        for whole, buckets in zip(made, groups.values(), strict=True):
+            parts = torch.split(whole, [self.sizes[bucket] for bucket in buckets])
+            found.update(zip(buckets, parts, strict=True))
+        return [found[bucket] for bucket in range(len(self.sizes))]
+
+    def wholes(self, flat: Flat) -> Flat:
+        """What `room` gave, as one tensor for each type: for what is done to all buckets."""
         return [
-            torch.zeros(size, dtype=dtype, device=device or self.device, pin_memory=pinned)
-            for size, dtype in zip(self.sizes, self.dtypes, strict=True)
+            _one_piece([flat[bucket] for bucket in buckets])
+            for buckets in self._by_dtype().values()
         ]
+
+    def _by_dtype(self) -> dict[torch.dtype, list[int]]:
+        found: dict[torch.dtype, list[int]] = {}
+        for bucket, dtype in enumerate(self.dtypes):
+            found.setdefault(dtype, []).append(bucket)
+        return found
 
     def view(self, flat: Flat, number: int) -> torch.Tensor:
         """The parameter's part of it, in the parameter's shape."""
         slot = self.slots[number]
         return flat[slot.bucket][slot.begin : slot.end].view(self.parameters[number].shape)
+
+
+def _one_piece(parts: Flat) -> torch.Tensor:
+    """What was split, whole again."""
+    first, size = parts[0], sum(part.numel() for part in parts)
+    return first.as_strided((size,), (1,), first.storage_offset())
 
 
 class Sums:
@@ -102,8 +131,10 @@ class Sums:
         self._lane = 0
         self._lanes = lanes
         self._free: list[Flat] = []
-        self._views: dict[int, list[torch.Tensor]] = {}  # of a flat, by the id of its first tensor
+        # Of a flat, by the id of its first tensor: parameters' parts of it, and its `wholes`.
+        self._views: dict[int, tuple[list[torch.Tensor], Flat]] = {}
         self.pieces: dict[Piece, Flat] = {}
+        self._done: set[int] = set()  # the lanes in them
         self.computed = 0  # lanes, ever: a proof that only lost ones are computed again
         # Of the lane under way:
         self._into: Flat = []  # where its gradients go first
@@ -123,8 +154,7 @@ class Sums:
 
     def missing(self, held: Iterable[int]) -> list[int]:
         """The lanes of `held` that are in no piece yet, in ascending order."""
-        done = {lane for piece in self.pieces for lane in range(piece.first, sum(piece))}
-        return sorted(set(held) - done)
+        return sorted(lane for lane in held if lane not in self._done)
 
     def keep(self, held: Iterable[int]) -> None:
         """Forget the pieces that have a lane which is not held any more."""
@@ -133,11 +163,13 @@ class Sums:
             existing = range(piece.first, min(sum(piece), self._lanes))
             if not mine.issuperset(existing):
                 self._free.append(self.pieces.pop(piece))
+                self._done.difference_update(existing)
 
     def clear(self) -> None:
         """Begin the next step."""
         self._free.extend(self.pieces.values())
         self.pieces.clear()
+        self._done.clear()
 
     def begin(self, lane: int, ready: Callable[[int], None] | None = None) -> None:
         """A lane's backward pass begins. `ready(bucket)` is called when its pieces are final."""
@@ -154,39 +186,63 @@ class Sums:
 
     def take(self, number: int, gradient: torch.Tensor) -> None:
         """A parameter's gradient of this lane is complete."""
+        self.note(number)
+        into = self.views(self._into)[number]
+        bucket = self._layout.slots[number].bucket
+        if self.gathers:
+            self._gathered[bucket].append((into, _dense(gradient)))
+        elif self._fresh:
+            into.copy_(_dense(gradient))
+        else:
+            into.add_(gradient)
+        self._left[bucket] -= 1
+        if not self._left[bucket]:
+            self._finish(bucket)
+
+    def note(self, number: int) -> None:
+        """A parameter has its gradient: each has one in a backward pass."""
         if number in self._seen:
             raise Usage(
                 "a parameter got its gradient in two pieces in one backward pass",
                 why="it is used in two places with activation checkpointing in its reentrant form",
                 fix="write checkpoint(..., use_reentrant=False)",
             )
-        into = self._views_of(self._into)[number]
-        bucket = self._layout.slots[number].bucket
-        if self.gathers:
-            dense = gradient.to_dense() if gradient.is_sparse else gradient
-            self._gathered[bucket].append((into, dense))
-        elif self._fresh:
-            into.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
-        else:
-            into.add_(gradient)
         self._seen.add(number)
-        self._left[bucket] -= 1
-        if not self._left[bucket]:
-            self._finish(bucket)
+
+    def has(self, number: int) -> bool:
+        """Whether the parameter has its gradient of this lane."""
+        return number in self._seen
+
+    def take_all(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """The gradients of the whole lane, at once: on a device each call is a launch."""
+        views = self.views(self._into)
+        pairs = list[tuple[torch.Tensor, torch.Tensor]]()
+        for number, gradient in enumerate(gradients):
+            if gradient is None:
+                self._add_zero(views[number])
+            else:
+                pairs.append((views[number], _dense(gradient)))
+                self._seen.add(number)
+        buckets = range(len(self._left))
+        self._left = [0 for _ in buckets]
+        if pairs:
+            self._gathered[0] = pairs
+        self._complete = list(buckets)
+        self._fold()
+
+    def _add_zero(self, into: torch.Tensor) -> None:
+        """No gradient counts as zero, and zero is added like any number: it turns a negative zero
+        into a positive one, here as on a worker that has this lane alone."""
+        into.zero_() if self._fresh else into.add_(0)
 
     def end(self) -> frozenset[int]:
-        """The lane's backward pass is over; the parameters that had a gradient in it.
-
-        The others count as zero, and zero is added like any number: it turns a negative zero into
-        a positive one, here as on a worker that has this lane alone.
-        """
+        """The lane's backward pass is over; the parameters that had a gradient in it."""
         for bucket, left in enumerate(self._left):
             if not left:
                 continue
             for number in self._layout.members[bucket]:
                 if number not in self._seen:
-                    into = self._views_of(self._into)[number]
-                    into.zero_() if self._fresh else into.add_(0)
+                    self._add_zero(self.views(self._into)[number])
             self._left[bucket] = 0
             self._finish(bucket)
         if self._complete:
@@ -198,6 +254,7 @@ class Sums:
         if self._fresh and self._joined:
             self._free.append(self._into)
         self.pieces[self._result] = self._target
+        self._done.add(self._lane)
         self.computed += 1
         return frozenset(self._seen)
 
@@ -243,32 +300,53 @@ class Sums:
             into, gradients = [one for one, _ in pairs], [other for _, other in pairs]
             fold = torch._foreach_copy_ if self._fresh else torch._foreach_add_
             fold(into, gradients)
-        values, code = [self._into[bucket] for bucket in buckets], self._code
+        code, whole = self._code, len(buckets) == len(self._left)
+        values = self._parts(self._into, buckets, whole=whole)
         if code is not None:
-            for bucket, value in zip(buckets, values, strict=True):
-                code.leaf(self._lane, bucket, value)
+            for bucket in buckets:
+                code.leaf(self._lane, bucket, self._into[bucket])
         for piece in self._joined if self._fresh else self._joined[1:]:
-            sums = [self.pieces[piece][bucket] for bucket in buckets]
+            sums = self._parts(self.pieces[piece], buckets, whole=whole)
             torch._foreach_add_(sums, values)
             values = sums
             if code is not None:
-                for value in values:
-                    code.snap(value)
+                for bucket in buckets:
+                    code.snap(self.pieces[piece][bucket])
         if self._ready is not None:
             for bucket in buckets:
                 self._ready(bucket)
 
+    def _parts(self, flat: Flat, buckets: Sequence[int], *, whole: bool) -> Flat:
+        """These buckets of it; all of them as one tensor for each type."""
+        return self.wholes(flat) if whole else [flat[bucket] for bucket in buckets]
+
     def _take_room(self) -> Flat:
         return self._free.pop() if self._free else self._layout.room()
 
-    def _views_of(self, flat: Flat) -> list[torch.Tensor]:
+    def views(self, flat: Flat) -> list[torch.Tensor]:
+        """The parameters' parts of it. Kept: making them anew takes a part of a small step."""
+        return self._seen_as(flat)[0]
+
+    def wholes(self, flat: Flat) -> Flat:
+        """See `Layout.wholes`."""
+        return self._seen_as(flat)[1]
+
+    def _seen_as(self, flat: Flat) -> tuple[list[torch.Tensor], Flat]:
+        if not flat:
+            return [], []
         found = self._views.get(id(flat[0]))
         if found is None:
-            numbers = range(len(self._layout.parameters))
-            found = self._views[id(flat[0])] = [self._layout.view(flat, each) for each in numbers]
+            layout = self._layout
+            numbers = range(len(layout.parameters))
+            views = [layout.view(flat, each) for each in numbers]
+            found = self._views[id(flat[0])] = views, layout.wholes(flat)
         return found
 
     def final(self, piece: Piece, bucket: int) -> torch.Tensor:
         """The piece's bucket, also while the lane that completes the piece is still under way; for
         another thread, once the bucket is ready."""
         return (self._target if piece == self._result else self.pieces[piece])[bucket]
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient

@@ -25,7 +25,11 @@ from holdfast.train.sums.compression import Code
 from holdfast.train.sums.exchange import Alone, Exchange, MeshExchange
 from holdfast.train.sums.exchange_plan import Way
 from holdfast.train.sums.gradients import Flat, Layout, Sums
-from holdfast.wire.errors import Usage
+from holdfast.train.sums.values import Late, Values
+from holdfast.wire.errors import BugError, Usage
+from holdfast.wire.limits import WHOLE_GRADIENTS_BYTES_MAX
+
+Gradients = Sequence[torch.Tensor | None]  # of all parameters; None: it has none
 
 
 class Stepping:
@@ -46,13 +50,17 @@ class Stepping:
         self.sums = Sums(self.layout, lanes, code)
         self.buffers = Buffers(tracked.models)
         self.records: dict[int, words.Lane] = {}
-        self._scalars: list[tuple[words.Lane, str, torch.Tensor, int]] = []
+        self._values = Values()  # of lanes, that are not read yet
         self._host: Flat = []
         self._device: Flat = []
         self._exchange: Exchange | None = None
         self._mesh: Mesh | None = None  # the one that the exchange is over
         self._begun = False
-        self._folding = False
+        self._folding = False  # a gradient is folded in as soon as it is there
+        self._counting = False  # or it waits for all others of the lane
+        self._waits = (
+            self.sums.gathers and code is None and _size(self.layout) <= (WHOLE_GRADIENTS_BYTES_MAX)
+        )
         self.prints: dict[int, Print] | None = None  # of the gradients taken; None: nobody asks
         for parameter in self.parameters:
             parameter.grad = None  # one that was thawed may have what nobody has summed
@@ -132,7 +140,7 @@ class Stepping:
         """Nothing of the step under way is of use; or it is complete."""
         self.sums.clear()
         self.records.clear()
-        self._scalars.clear()
+        self._values = Values()
         self.buffers.forget()
 
     # --- lanes ---------------------------------------------------------------------------------
@@ -149,21 +157,29 @@ class Stepping:
         self.buffers.after_lane(lane)
 
     def backward(
-        self, lane: int, loss: torch.Tensor, *, final: bool, step: int, notes: bytes
+        self, lane: int, loss: torch.Tensor | Gradients, *, final: bool, step: int, notes: bytes
     ) -> None:
-        """One part of a lane; with `final` its last. The last lane's gradients travel while the
-        backward pass goes on."""
+        """One part of a lane, its loss or its gradients; with `final` its last. The last lane's
+        gradients travel while the backward pass goes on."""
+        ready = None
         if final:
-            last = self.missing() == [lane]
-            if last:
+            if self.missing() == [lane]:
                 self._begin(step, notes)
-            assert self._exchange is not None
-            self.begin(lane, self._exchange.ready if last else None)
-            self._folding = True
-        try:
-            loss.backward()  # type: ignore[no-untyped-call]
-        finally:
-            self._folding = False
+                ready = self._ready()
+            self.begin(lane, ready)
+        if isinstance(loss, torch.Tensor):
+            self._counting = final and ready is None and self._waits and not self._has_parts()
+            self._folding = final and not self._counting
+            try:
+                loss.backward()  # type: ignore[no-untyped-call]
+            finally:
+                counted, self._folding, self._counting = self._counting, False, False
+            if counted:
+                self._take_all([parameter.grad for parameter in self.parameters])
+        elif final and self._waits and self.prints is None and not self._has_parts():
+            self.sums.take_all(loss)
+        else:
+            self._pile(loss, final=final)
         if final:
             self.end(lane)
 
@@ -183,25 +199,57 @@ class Stepping:
             self.records[lane].untouched = sorted(set(range(len(self.parameters))) - seen)
         self.buffers.after_lane(lane)
 
-    def scalar(self, record: words.Lane, name: str, value: Any, count: int) -> None:
-        """A value of a lane. A tensor is read when the step is complete: on a GPU that waits."""
+    def _has_parts(self) -> bool:
+        """Whether parts of the lane before this one have left gradients, which are added to."""
+        return any(parameter.grad is not None for parameter in self.parameters)
+
+    def _take_all(self, gradients: Gradients) -> None:
+        """The backward pass of a whole lane is over, and its hooks have counted."""
+        if self.prints is not None:
+            self.prints.update(enumerate(map(printed, gradients)))
+        for number, gradient in enumerate(gradients):
+            if gradient is None and self.sums.has(number):
+                raise _taken_away()
+        self.sums.take_all(gradients)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _pile(self, gradients: Gradients, *, final: bool) -> None:
+        """As a backward pass does: onto what the parts before have left. What stays until the next
+        part is a copy: a graph writes its gradients to the same place each time."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            if gradient is None:
+                continue
+            if parameter.grad is not None:
+                parameter.grad.add_(gradient)
+            else:
+                parameter.grad = gradient.detach() if final else gradient.detach().clone()
+
+    def scalar(
+        self, record: words.Lane, name: str, value: Any, count: int, *, own: bool = False
+    ) -> None:
+        """A value of a lane. A tensor is read when the step is complete: on a GPU that waits.
+        `own`: nobody else writes to it."""
         if isinstance(value, torch.Tensor):
-            # A copy: what a captured graph gives is overwritten by the next lane.
-            kept = value.detach() if value.device.type == "cpu" else value.detach().clone()
-            self._scalars.append((record, name, kept, count))
+            self._values.add(record, name, value, count, own=own)
         else:
             record.add(name, float(value), count)
 
     def read(self) -> None:
-        """Read the values of all lanes. On a GPU this waits until they are there, once."""
-        values = [value for _, _, value, _ in self._scalars]
-        if len({(value.device, value.dtype, value.shape) for value in values}) == 1:
-            numbers = torch.stack(values).tolist()  # of one shape: numbers, or lists of one each
-        else:
-            numbers = [float(value) for value in values]
-        for (record, name, _, count), number in zip(self._scalars, numbers, strict=True):
-            record.add(name, number if isinstance(number, float) else _single(number), count)
-        self._scalars.clear()
+        """Read the values of all lanes. On a GPU this waits until they are there, once. Alone it is
+        not done before somebody asks: see `means`."""
+        if not self._is_late:
+            self._values.settle()
+
+    def means(self, step: words.Step) -> Late:
+        """The step's means. Alone on a device they are read when somebody looks at them: the next
+        step need not wait for them."""
+        values, self._values = self._values, Values()
+        return values.means(step)
+
+    @property
+    def _is_late(self) -> bool:
+        return self.layout.device.type == "cuda" and self._member.is_alone
 
     # --- the sum -------------------------------------------------------------------------------
 
@@ -212,11 +260,14 @@ class Stepping:
         self._begin(step, notes)
         self.read()
         assert self._exchange is not None
-        # Alone, what lane 0 made of the buffers is where it is needed already.
-        outcome = None if isinstance(self._exchange, Alone) else self.buffers.outcome()
-        mine = words.spell(self.records, outcome, self._member.digest, prints)
-        heard = self._exchange.finish(mine)
-        found = words.gather([mine, *heard.values()], self._lanes)
+        if isinstance(self._exchange, Alone):
+            # Nobody is to be told: and what lane 0 made of buffers is where it is needed already.
+            self._exchange.finish(b"")
+            found = words.alone(self.records, self._lanes, self._member.digest, prints)
+        else:
+            mine = words.spell(self.records, self.buffers.outcome(), self._member.digest, prints)
+            heard = self._exchange.finish(mine)
+            found = words.gather([mine, *heard.values()], self._lanes)
         self._begun = False
         return found
 
@@ -228,10 +279,13 @@ class Stepping:
             total = self._total(Way.SHARED)
             for device, host in zip(total, self._host, strict=True):
                 device.copy_(host, non_blocking=True)
+        alone = isinstance(self._exchange, Alone)
         if divisor != 1:  # a whole step: dividing would pass over memory and change nothing
-            for bucket in total:
-                bucket.div_(divisor)
-        found = [self.layout.view(total, number) for number in range(len(self.parameters))]
+            for part in self.sums.wholes(total) if alone else total:
+                part.div_(divisor)
+        numbers = range(len(self.parameters))
+        # Of memory that is the sums' own its views are known.
+        found = self.sums.views(total) if alone else [self.layout.view(total, n) for n in numbers]
         if self._code is None:
             return found
         self._code.complete()
@@ -245,29 +299,35 @@ class Stepping:
             assert self._exchange is not None
             self._exchange.begin(step, self.sums, notes)
 
+    def _ready(self) -> Callable[[int], None] | None:
+        """Who is to be told of buckets that are final; nobody, where nobody waits for them."""
+        if isinstance(self._exchange, Alone):
+            return None
+        if self._exchange is None:
+            raise BugError("a step without anybody to combine it with")
+        return self._exchange.ready
+
     def _hook(self, number: int) -> Callable[[torch.Tensor], None]:
         def taken(parameter: torch.Tensor) -> None:
             if self._folding:
                 self._take(number, parameter)
+            elif self._counting:
+                self.sums.note(number)
             elif self.on_stray is not None:
                 self.on_stray()
 
         return taken
 
-    def printed(self, number: int) -> Print:
-        """What is compared of the gradient of the batch just computed, folded already or not."""
-        assert self.prints is not None
-        return self.prints.get(number) or printed(self.parameters[number].grad)
+    def printed(self) -> list[Print]:
+        """What is compared of the gradients of the batch just computed, folded already or not."""
+        found = self.prints or {}
+        each = enumerate(self.parameters)
+        return [found.get(number) or printed(parameter.grad) for number, parameter in each]
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
         gradient = parameter.grad
         if gradient is None:
-            raise Usage(
-                "a hook of a parameter took its gradient away while run.step computed it",
-                why="run.step sums it over all lanes first, and then updates",
-                fix="remove the hook that steps an optimizer in the backward pass, and its "
-                "zero_grad(): run.step does both",
-            )
+            raise _taken_away()
         if self.prints is not None:
             self.prints[number] = printed(gradient)
         if self._code is not None:
@@ -276,8 +336,17 @@ class Stepping:
         parameter.grad = None
 
 
-def _single(number: Any) -> float:
-    """The one number in lists of one."""
-    while isinstance(number, list):
-        (number,) = number
-    return float(number)
+def _size(layout: Layout) -> int:
+    """Bytes of one gradient."""
+    return sum(
+        size * dtype.itemsize for size, dtype in zip(layout.sizes, layout.dtypes, strict=True)
+    )
+
+
+def _taken_away() -> Usage:
+    return Usage(
+        "a hook of a parameter took its gradient away while run.step computed it",
+        why="run.step sums it over all lanes first, and then updates",
+        fix="remove the hook that steps an optimizer in the backward pass, and its "
+        "zero_grad(): run.step does both",
+    )

@@ -102,6 +102,16 @@ def spell(
     return len(text).to_bytes(4, "little") + text + (buffers or b"")
 
 
+def alone(
+    lanes: Mapping[int, Lane], count: int, digest: str | None, prints: Sequence[Any] | None
+) -> Step:
+    """The same as one, where there is nobody else to say anything."""
+    if sorted(lanes) != list(range(count)):
+        raise BugError(f"a step has the lanes {sorted(lanes)} of {count}")
+    digests = frozenset() if digest is None else frozenset({digest})
+    return Step(dict(sorted(lanes.items())), b"", digests, [] if prints is None else [list(prints)])
+
+
 def gather(everyone: Iterable[bytes], lanes: int) -> Step:
     """Everyone's words as one; every lane must be in them once."""
     found: dict[int, Lane] = {}

@@ -83,6 +83,16 @@ DEVICE_STAGE_BYTES: Final = 128 * 1024 * 1024
 # On a device, gradients of a lane for which nobody waits yet are folded in when there are so many:
 # they stay in memory until then, and each fold is a few launches.
 FOLDED_BYTES: Final = 64 * 1024 * 1024
+# Up to this size, those of a whole lane wait for its end: one fold, and no call for each of them.
+# What is larger would take too much of a device's memory beside the sums.
+WHOLE_GRADIENTS_BYTES_MAX: Final = 1024 * 1024 * 1024
+
+# A lane's function is captured for so many forms of batches, or of the model, at most: a graph has
+# memory of its own, and one that changes all the time is slower than none.
+CAPTURED_GRAPHS_MAX: Final = 8
+# A graph cannot see that a number which its function reads has changed. So once in so many lanes
+# the function itself is run, too, and both must come to the same.
+CAPTURE_CHECK_LANES: Final = 4096
 
 # --- how fast a worker is ---------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ def alone(
     seed: int = 0,
     settings: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    device: str = "cpu",
 ) -> Rounds:
     """Run it to its end, as `train.launch` does; what is left of it."""
     torch.set_num_threads(1)
@@ -29,7 +30,7 @@ def alone(
     values = Settings()
     values.take(texts)
     rounds = Rounds(
-        lanes=lanes, seed=seed, settings=values, texts=texts, device=torch.device("cpu")
+        lanes=lanes, seed=seed, settings=values, texts=texts, device=torch.device(device)
     )
     rounds.member = Solo(rounds, lanes, settings=texts, folder=folder, every_steps=1)
     seed_everything(seed_of(seed, "fresh"))

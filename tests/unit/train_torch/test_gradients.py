@@ -65,6 +65,44 @@ def test_pieces_are_the_sums_of_the_tree_in_whatever_order_lanes_come(
         assert flat(layout, value) == expected(piece, lanes)
 
 
+@given(lanes=st.integers(1, 9), seed=st.integers(0, 10**6))
+def test_gradients_of_a_whole_lane_at_once_come_to_the_bits_of_one_after_the_other(
+    lanes: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    order = chance.sample(range(lanes), lanes)
+    found = []
+    for at_once in (True, False):
+        sums = Sums(Layout(parameters(), bucket_bytes=64), lanes)
+        sums.gathers = at_once  # as on a device
+        for lane in order:
+            absent = random.Random(seed + lane).randrange(len(SHAPES))
+            given = [None if n == absent else -0.0 * g for n, g in enumerate(gradients(lane))]
+            sums.begin(lane)
+            if at_once:
+                sums.take_all(given)
+            else:
+                for number, gradient in enumerate(given):
+                    if gradient is not None:
+                        sums.take(number, gradient)
+            assert sums.end() == set(range(len(SHAPES))) - {absent}
+        assert not sums.missing(range(lanes))
+        (root,) = sums.pieces.values()
+        # As bytes: a negative zero is another number than a positive one.
+        found.append([each.numpy().tobytes() for each in root])
+    assert found[0] == found[1]
+
+
+def test_the_buckets_of_one_type_lie_in_one_piece_of_memory_in_their_order() -> None:
+    layout = Layout(parameters(), bucket_bytes=64)
+    flat = layout.room()
+    (whole,) = layout.wholes(flat)
+    assert len(flat) == 4 and whole.numel() == sum(layout.sizes)
+    for number, bucket in enumerate(flat):
+        bucket.fill_(number)
+    assert torch.equal(whole, torch.cat(flat))
+
+
 def test_lanes_that_are_lost_take_their_pieces_with_them_and_no_others() -> None:
     sums = Sums(Layout(parameters()), 8)
     compute(sums, [0, 1, 2, 3, 6])

@@ -182,7 +182,7 @@ def test_one_member_that_shares_nothing_takes_all_of_them_over_tcp() -> None:
 def test_memory_that_cannot_be_opened_later_on_is_given_up_for_tcp_in_the_next_meeting() -> None:
     held = dealt(2, 4, seed=1)
     workers = [Worker(4, Small()) for _ in range(2)]
-    workers[0].sums._free.append([torch.zeros_like(each) for each in workers[0].total])  # private
+    workers[0].sums._free.append(workers[0].layout.room(torch.device("cpu")))  # private
     with meshes(2) as made:
         for worker, mesh in zip(workers, made, strict=True):
             worker.connect(mesh, held)

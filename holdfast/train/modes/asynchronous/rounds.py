@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from holdfast.storage import Blobs
+from holdfast.train import refusals
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
 from holdfast.train.data.source import Source
@@ -27,6 +28,7 @@ from holdfast.train.modes.asynchronous.ledger import Credit
 from holdfast.train.modes.asynchronous.member import AsyncMember
 from holdfast.train.modes.rounds import Parts, Rounds
 from holdfast.train.states.state import State
+from holdfast.train.sums.stepping import Gradients
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
 
@@ -233,13 +235,12 @@ class AsyncRounds(Rounds):
         self._body.forget()
         self._body.give(ticket.part)
 
-    def backward(self, loss: torch.Tensor, only: list[str] | None) -> None:
+    def backward(
+        self, loss: torch.Tensor, only: list[str] | None, gradients: Gradients | None = None
+    ) -> None:
         count, self._count = self._count, 0
         if not count:
-            raise Usage(
-                "run.step was called without a batch, or twice for one",
-                fix="call it once in the body of `for batch in run.batches(...)`",
-            )
+            raise refusals.without_batch()
         self._body.take(last=True)
         self._add("loss", float(loss.detach()), count)
         (loss * count).backward()  # type: ignore[no-untyped-call]
