@@ -40,7 +40,6 @@ TOGETHER: Final = {
     **{
         name: name
         for name in (
-            "tests/conformance/test_scripts.py",
             "tests/faults/test_agent_nursery.py",
             "tests/faults/test_agent_warm_kills.py",
             "tests/faults/test_async.py",

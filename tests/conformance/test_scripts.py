@@ -1,5 +1,6 @@
-"""Some of the scripts, alone and on three workers: one for each idea of docs/training.md, and those
-that found something. `make proof-scripts` runs all of them, on 2, 3 and 5 workers, with kills."""
+"""The scripts, alone and on three workers. `make test` runs one for each idea of docs/training.md,
+and those that found something; `make test-engines` the others; `make proof-scripts` all of them, on
+2, 3 and 5 workers, with kills."""
 
 from __future__ import annotations
 
@@ -91,7 +92,12 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+OTHERS = sorted({path.stem for path in SCRIPTS.glob("*.py")} - set(CHOSEN))
+
+
+@pytest.mark.parametrize(
+    "name", [*CHOSEN, *(pytest.param(name, marks=pytest.mark.engines) for name in OTHERS)]
+)
 def test_a_script_ends_with_one_digest_or_is_refused_with_a_sentence(
     name: str, host: Host, tmp_path: Path
 ) -> None:

@@ -3,17 +3,14 @@ own that reach them over a socket, so that a coordinator can be killed and pause
 
 The agents are those of `tests.unit.control.world`, which keep the truth about their workers and
 check it. Here they also have a term: an older one is refused, and what was refused is kept.
-`python -m tests.contract.field` is a coordinator.
+A coordinator is forked from a process that has imported this module.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -30,6 +27,7 @@ from holdfast.control.spec import Resources
 from holdfast.coordination import Transaction, connect
 from holdfast.wire.errors import Fenced
 from holdfast.wire.orders import Order
+from tests.servers import forking
 from tests.unit.control.world import World
 
 MOVE_S = 0.01
@@ -199,20 +197,29 @@ class FieldAgents:
 
 
 class Process:
-    """A coordinator as a process. `fault` is one of those of `_main`."""
+    """A coordinator as a process. `fault` is one of those of `_commit_with`."""
 
     def __init__(self, address: str, field: Field, name: str, fault: str = "") -> None:
-        command = [sys.executable, "-m", "tests.contract.field", address, field.path, name]
-        command += ["--nodes", *field.nodes, "--fault", fault]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        order = {"address": address, "field": field.path, "name": name, "fault": fault}
+        errors, end = os.pipe()
+        self._errors = os.fdopen(errors)
+        try:
+            self._process = forking.shared(__name__).fork(
+                {**order, "nodes": field.nodes},
+                env=os.environ,
+                cwd=Path.cwd(),
+                outputs=(end, end),
+            )
+        finally:
+            os.close(end)
         self.name = name
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        self.log.extend(self._process.stderr)
+        with self._errors:
+            self.log.extend(self._errors)
 
     @property
     def code(self) -> int | None:
@@ -283,19 +290,13 @@ def _manifest(commit: CommitCheckpoint) -> str:
     return f"manifest-{commit.attempt.step}"
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("address")
-    parser.add_argument("field")
-    parser.add_argument("name")
-    parser.add_argument("--nodes", nargs="+")
-    parser.add_argument("--fault", default="")
-    given = parser.parse_args()
-    agents = FieldAgents(given.field, tuple(given.nodes))
-    _commit_with(given.fault, agents)
-    with connect(given.address) as session:
-        Coordinator(session, agents, _manifest, given.name).run(threading.Event())
+def prepare() -> None:
+    """All that a coordinator needs is imported above."""
 
 
-if __name__ == "__main__":
-    _main()
+def become(order: dict[str, Any]) -> None:
+    """In a forked process: a coordinator, until it is killed."""
+    agents = FieldAgents(order["field"], tuple(order["nodes"]))
+    _commit_with(order["fault"], agents)
+    with connect(order["address"]) as session:
+        Coordinator(session, agents, _manifest, order["name"]).run(threading.Event())

@@ -142,7 +142,7 @@ class EnsemblePlane(ZooKeeperPlane):
     """Three ZooKeeper servers."""
 
     kind = "ensemble"
-    disturbances = ("kill the leader", "pause the leader", "pause a follower")
+    disturbances: tuple[str, ...] = ("kill the leader", "pause the leader", "pause a follower")
 
     def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
         self._ensemble = ensemble.whole()

@@ -20,6 +20,11 @@ from tests.contract.field import Field, Process
 from tests.contract.planes import STEADY_S, Plane
 from tests.contract.waiting import eventually
 
+# The real engine with those who are large: a test here starts dozens of coordinators.
+pytestmark = pytest.mark.parametrize(
+    "plane", ["embedded", pytest.param("ensemble", marks=pytest.mark.engines)], indirect=True
+)
+
 Starter = Callable[..., Process]
 
 # No session ends but those of who is killed or paused, also on a busy machine; and where many are

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cluster import opened, processes
+from tests.contract.waiting import eventually
 from tests.unit.cli.running import environment
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +24,7 @@ PATIENCE_S = 240.0
 
 def soon(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
     """What the condition gives, once it gives something."""
-    deadline_s = time.monotonic() + patience_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"not within {patience_s} s: {what}"
-        time.sleep(0.02)
-    return found
+    return eventually(condition, what, patience_s)
 
 
 class Run:

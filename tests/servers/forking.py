@@ -152,6 +152,9 @@ def main(module: Any, listener: socket.socket) -> None:
     while True:
         ready = select.select([listener, ended, sys.stdin], [], [])[0]
         if sys.stdin in ready:
+            for pid in lines:  # nobody is left to end them
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             return
         if ended in ready:
             os.read(ended, 4096)
