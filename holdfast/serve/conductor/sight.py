@@ -19,7 +19,6 @@ from holdfast.coordination.waits import Wake
 from holdfast.models.records import Alias, Version, alias_path, model_path, version_path
 from holdfast.serve.conduct import Desired
 from holdfast.serve.records import (
-    COURSE_NAME,
     GATEWAYS,
     Course,
     Gateway,
@@ -34,6 +33,7 @@ from holdfast.serve.records import (
 from holdfast.wire import logs
 from holdfast.wire.documents import from_bytes
 from holdfast.wire.errors import Corrupt
+from holdfast.wire.places import COURSE_NAME
 
 _log = logs.get(__name__)
 
