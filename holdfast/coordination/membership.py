@@ -317,7 +317,8 @@ class Membership:
             infos = sorted(members.values.values(), key=lambda info: info.name)
             return MappingProxyType({info.name: info for info in infos})
 
-        return Follow(self._session, f"the members of {self._path}", read, callback)
+        what = f"the members of {self._path}"
+        return Follow(self._session, what, read, callback, end=mirror.close)
 
     def dismiss(self, name: str, is_gone: Callable[[], bool]) -> bool:
         """Remove the node of a member whose process has ended: others need not wait for the end of

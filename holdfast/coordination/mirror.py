@@ -386,7 +386,7 @@ class Mirror:
         word."""
         kept = self._kept[path]
         marks = {one: (node.czxid, node.version) for one, node in nodes.items()}
-        if marks == kept.marks and path in kept.mirrored.values:
+        if nodes and marks == kept.marks and path in kept.mirrored.values:
             return True
         facts = {one: Fact(at.data, at.version, at.created_ms) for one, at in nodes.items()}
         value, error = None, None

@@ -160,6 +160,7 @@ def test_a_follower_reads_those_who_are_new_or_have_changed_and_nobody_else(
         eventually(lambda: data().get("m1") == "of another process", "the successor is seen")
         assert set(asked) == {"m1"}
     assert list(data()) == ["late", "m1", "m2", "m3", "m4"]
+    assert session.nodes.waiting == 0, "nobody waits for members whom nobody follows"
 
 
 def test_a_member_whose_session_is_lost_joins_again_unless_it_left(
