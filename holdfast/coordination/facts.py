@@ -26,10 +26,11 @@ T = TypeVar("T")
 
 
 class Fact(NamedTuple):
-    """What a path holds, and in which version."""
+    """What a path holds, and in which version; a mirror also knows since when the node is there."""
 
     data: bytes
     version: int
+    created_ms: int = 0
 
 
 class Facts:

@@ -37,7 +37,8 @@ class Follow(Generic[T]):
     """Runs until `close`, through SUSPENDED and LOST. A failing callback is logged, and called
     again with the next state; a read that fails, for whatever reason, is done again.
     `pause_s`: how long it waits before it reads what has changed, drawn
-    anew each time; many that follow the same thing need not all read it in the same moment."""
+    anew each time; many that follow the same thing need not all read it in the same moment.
+    `end` is called when it ends: for what `read` has kept."""
 
     def __init__(
         self,
@@ -46,12 +47,14 @@ class Follow(Generic[T]):
         read: Callable[[Wake], T],
         callback: Callable[[T], None],
         pause_s: Callable[[], float] | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._what = what
         self._read = read
         self._callback = callback
         self._pause_s = pause_s
+        self._end = end
         self._wake = threading.Event()
         self._closed = False
         session.on_change(self._wake.set)
@@ -74,6 +77,7 @@ class Follow(Generic[T]):
             self._follow()
         finally:
             self._session.forget(self._wake.set)
+            self._end()
 
     def _follow(self) -> None:
         told: list[T] = []

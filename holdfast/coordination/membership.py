@@ -24,8 +24,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from holdfast.coordination.facts import Fact, batches
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.life import Life
+from holdfast.coordination.mirror import Mirror, Mirrored
 from holdfast.coordination.nodes import Op, Rejected, ReplyLost, Znode
 from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Deadline, Wake
@@ -290,7 +292,15 @@ class Membership:
 
     def members(self) -> Members:
         """Everyone who is here now, by name; an immutable snapshot."""
-        return _Roll(self._session, self._path).read(None)
+        nodes = self._session.nodes
+        paths = [f"{self._path}/{name}" for name in sorted(nodes.children(self._path, fresh=True))]
+        found = [
+            _info(node.path, node)
+            for some in batches(paths)
+            for node in nodes.read_all([(path, None) for path in some])
+            if node is not None
+        ]
+        return MappingProxyType({info.name: info for info in found})
 
     def seen(self, name: str) -> tuple[bool, ...]:
         """Whether somebody is here under this name now, and whether anybody ever was."""
@@ -298,9 +308,19 @@ class Membership:
         return tuple(self._session.nodes.read(path, fresh=True) is not None for path in paths)
 
     def watch(self, callback: Callable[[Members], None]) -> Follow[Members]:
-        """Call `callback(members)` now and after each change, on a thread of its own."""
-        roll = _Roll(self._session, self._path)
-        return Follow(self._session, f"the members of {self._path}", roll.read, callback)
+        """Call `callback(members)` now and after each change, on a thread of its own. Only who is
+        new, or has changed, is read."""
+        members = Mirrored(f"{self._path}/*", lambda path, found: _info(path, found[path]))
+        mirror = Mirror(self._session, members)
+
+        def read(wake: Wake) -> Members:
+            mirror.wake = wake
+            mirror.refresh()
+            infos = sorted(members.values.values(), key=lambda info: info.name)
+            return MappingProxyType({info.name: info for info in infos})
+
+        what = f"the members of {self._path}"
+        return Follow(self._session, what, read, callback, end=mirror.close)
 
     def dismiss(self, name: str, is_gone: Callable[[], bool]) -> bool:
         """Remove the node of a member whose process has ended: others need not wait for the end of
@@ -343,33 +363,8 @@ class Membership:
                     nodes.delete(node.path, node.version)
 
 
-class _Roll:
-    """The members as one follower knows them. Who is new, or has changed, is read; all others cost
-    no request: ten thousand machines of which one comes or goes are a list and one read."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self._session = session
-        self._path = path
-        self._known: dict[str, MemberInfo] = {}
-
-    def read(self, wake: Wake | None) -> Members:
-        nodes, known = self._session.nodes, self._known
-        names = sorted(nodes.children(self._path, wake, fresh=True))
-        stays = [name for name in names if name in known] if wake is not None else []
-        if wake is not None:
-            still = nodes.still([f"{self._path}/{name}" for name in stays], wake)
-            stays = [name for name, same in zip(stays, still, strict=True) if same]
-        # What is read below is unknown until it is here: a read that fails is done again.
-        self._known = {name: known[name] for name in stays}
-        missing = [name for name in names if name not in self._known]
-        for at in range(0, len(missing), READS_IN_FLIGHT):
-            some = [f"{self._path}/{name}" for name in missing[at : at + READS_IN_FLIGHT]]
-            for node in nodes.read_all([(path, wake) for path in some]):
-                if node is not None:
-                    name = node.path.rpartition("/")[2]
-                    self._known[name] = MemberInfo(name, _data_of(node.data), node.created_ms)
-        found = {name: self._known[name] for name in names if name in self._known}
-        return MappingProxyType(found)
+def _info(path: str, shown: Fact | Znode) -> MemberInfo:
+    return MemberInfo(path.rpartition("/")[2], _data_of(shown.data), shown.created_ms)
 
 
 def _encoded(path: str, data: Any, mark: str) -> bytes:

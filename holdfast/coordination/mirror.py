@@ -24,15 +24,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from holdfast.coordination.facts import Fact, batches
 from holdfast.coordination.nodes import Znode
-from holdfast.coordination.session import Session
 from holdfast.coordination.waits import Wake
 from holdfast.wire import logs
 from holdfast.wire.documents import from_bytes
 from holdfast.wire.errors import Corrupt, TerminalError
+
+if TYPE_CHECKING:
+    from holdfast.coordination.session import Session
 
 _log = logs.get(__name__)
 
@@ -384,9 +386,9 @@ class Mirror:
         word."""
         kept = self._kept[path]
         marks = {one: (node.czxid, node.version) for one, node in nodes.items()}
-        if marks == kept.marks and path in kept.mirrored.values:
+        if nodes and marks == kept.marks and path in kept.mirrored.values:
             return True
-        facts = {one: Fact(node.data, node.version) for one, node in nodes.items()}
+        facts = {one: Fact(at.data, at.version, at.created_ms) for one, at in nodes.items()}
         value, error = None, None
         try:
             value = kept.mirrored.decode(path, facts) if path in facts else None

@@ -190,10 +190,6 @@ class Nodes:
                 self._bells.tell(bell, wake, placed=there)
         return answers
 
-    def still(self, paths: Sequence[str], wake: Wake) -> list[bool]:
-        """For each node: no watch of `wake` has rung since it was read, and no link was lost."""
-        return self._bells.still([("data", self._root + path) for path in paths], wake)
-
     def children(
         self,
         path: str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -105,12 +105,6 @@ class Bells:
         with self._lock:
             for bell in self._bells.values():
                 bell.wakes.difference_update(wakes)
-
-    def still(self, keys: Iterable[Hashable], wake: Wake) -> list[bool]:
-        """For each key, whether `wake` hangs there and no watch has rung since."""
-        bells = self._bells
-        with self._lock:
-            return [key in bells and wake in bells[key].wakes for key in keys]
 
     def rung(self, bell: Bell) -> None:
         with self._lock:

@@ -189,6 +189,16 @@ def test_several_nodes_are_one_value_and_only_those_that_are_watched_wake(
     assert asked == {"get": 3 + 1, "get_children": 1, "sync": 1}
 
 
+def test_what_this_process_wrote_and_others_removed_is_gone(
+    session: Session, other: Session
+) -> None:
+    make(other, "/fixed", b"1")
+    kept = Kept(session)
+    kept.mirror.put(kept.fixed, "/fixed", 2)
+    remove(other, "/fixed")
+    kept.becomes(kept.fixed, {}, "its node is gone")
+
+
 def test_a_change_while_it_reads_is_seen_by_the_next_look(session: Session, other: Session) -> None:
     make(other, "/tops/a", b"1")
     kept = Kept(session)

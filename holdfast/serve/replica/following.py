@@ -65,6 +65,10 @@ class Wanted:
         service, course = self._service.values, self._course.values
         return Wish(next(iter(service.values()), None), next(iter(course.values()), None))
 
+    def close(self) -> None:
+        """Nobody is woken any more."""
+        self._mirror.close()
+
 
 class Following:
     """Runs in the replica's loop; what blocks is done aside."""
@@ -92,7 +96,7 @@ class Following:
             try:
                 wanted = Wanted(self._session, self._service)
                 self._follow = Follow(
-                    self._session, self._service, wanted.read, self._read, _pause_s
+                    self._session, self._service, wanted.read, self._read, _pause_s, wanted.close
                 )
                 await self._go_on_showing(show)
             except HoldfastError as error:

@@ -47,22 +47,6 @@ def test_a_waiter_that_asked_before_an_old_watch_fired_is_woken_by_it_and_by_the
     assert woken[-1] == "third"
 
 
-def test_what_was_read_is_still_so_until_its_watch_rings_and_only_for_who_hung_it() -> None:
-    bells = Bells()
-    mine, other = (lambda: None), (lambda: None)
-    ring = bells.hang(("data", "/a"), mine)
-    bells.hang(("data", "/b"), mine)
-    keys = [("data", "/a"), ("data", "/b"), ("children", "/a"), ("data", "/c")]
-    assert bells.still(keys, mine) == [True, True, False, False]
-    assert bells.still(keys, other) == [False, False, False, False]
-    assert ring is not None
-    ring(None)
-    bells.hang(("data", "/a"), other)
-    assert bells.still(keys, mine) == [False, True, False, False]
-    bells.forget(mine)
-    assert not any(bells.still(keys, mine))
-
-
 def test_without_a_wake_there_is_no_watcher() -> None:
     assert Bells().hang(("data", "/a"), None) is None
 
