@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format test test-engines proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format docs test test-engines proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-scripts proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -54,6 +54,11 @@ lint: setup ## ruff, mypy --strict, import direction
 format: setup ## let ruff put the code in order
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+# mkdocs-material says at each build that it has a successor: docs/decisions/0025.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: setup ## the site with the API reference, into build/site; fails for a link that leads nowhere
+	$(PY) -m mkdocs build --strict --quiet
 
 # More than eight workers only compete for the disk.
 # Threads of many processes that share a few cores wait for one another: one each is faster.

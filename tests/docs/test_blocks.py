@@ -38,6 +38,7 @@ NOT_RUN: dict[str, dict[str, int]] = {
     "docs/preemption.md": {
         "two files, side by side; tests/faults/test_preemption.py plays them": 1,
     },
+    "docs/releasing.md": {"a checkout": 1},
     "docs/replicas.md": {"it stays; tests/integration/test_replica.py runs it": 1},
     "docs/scale.md": {"a checkout, and minutes": 1},
     "docs/programs.md": {
