@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.wire.process_identity import start_ticks
 from tests.proofs.chaos import disks, network
 from tests.proofs.chaos.plan import Plan
-from tests.proofs.control.processes import start_ticks
 
 pytestmark = pytest.mark.engines
 

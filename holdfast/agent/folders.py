@@ -33,9 +33,9 @@ from typing import Any, Final
 
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
-from holdfast.agent.shim import write_durably
 from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.documents import known_fields
+from holdfast.wire.durable import write_file
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
 
@@ -93,7 +93,7 @@ class Folders:
             raise BugError("this process is not in the process table")
         folder = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            write_durably(folder, "agent", identity._asdict())
+            write_file(folder, "agent", json.dumps(identity._asdict()).encode())
         finally:
             os.close(folder)
         return handle
@@ -117,7 +117,7 @@ class Folders:
         """Make a claim for nobody, so that no shim can come any more; False: there is one."""
         folder = os.open(self.worker(key), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            write_durably(folder, "claim", NOBODY._asdict(), once=True)
+            write_file(folder, "claim", json.dumps(NOBODY._asdict()).encode(), once=True)
         except FileExistsError:
             return False
         finally:

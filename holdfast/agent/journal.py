@@ -30,6 +30,7 @@ from zlib import crc32
 from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import Entry
 from holdfast.wire.disk import NO_ROOM, sync_folder
+from holdfast.wire.durable import write_all
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
 
@@ -104,7 +105,7 @@ class Journal:
             raise DiskFailed("the journal has failed before", fix="start the agent again")
         data, chain = _batch(entries, self._end, self._chain)
         try:
-            _write_all(self._handle, data, self._end)
+            write_all(self._handle, data, self._end)
             os.fdatasync(self._handle)
         except OSError as error:
             if self._given_back(error):
@@ -203,7 +204,7 @@ def _create(path: Path, data: bytes) -> int:
         raise _NotReplaced(error) from error
     try:
         try:
-            _write_all(handle, data, 0)
+            write_all(handle, data, 0)
             os.fsync(handle)
             unfinished.rename(path)
         except OSError as error:
@@ -278,11 +279,3 @@ def _damaged(path: Path, at: int, why: str) -> Corrupt:
         why=why,
         fix="end the workers of this machine, then move the file away and start the agent again",
     )
-
-
-def _write_all(handle: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(handle, view, offset)
-        view = view[written:]
-        offset += written

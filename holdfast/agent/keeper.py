@@ -21,6 +21,7 @@ from holdfast.agent import processes
 from holdfast.agent.events import Identity
 from holdfast.agent.nursery import LOCK_NAME, READY, SOCKET_NAME, fingerprint, socket_path
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.limits import (
     NURSERY_ANSWER_S,
     NURSERY_MESSAGE_BYTES_MAX,
@@ -93,7 +94,7 @@ class Keeper:
     # --- keeping ---------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        pause_s = 0.0
+        deaths = Backoff(NURSERY_RETRY_S, NURSERY_RETRY_S_MAX, at_once=True)
         try:
             while True:
                 since_s = time.monotonic()
@@ -102,12 +103,12 @@ class Keeper:
                     self._is(ready=True)
                 await self._bury()
                 if time.monotonic() - since_s > NURSERY_RETRY_S_MAX:
-                    pause_s = 0.0
+                    deaths.succeeded()
+                pause_s = deaths.failed()
                 log.warning("the nursery has ended", reason=self._reason, again_in_s=pause_s)
                 if pause_s:
                     self._is(ready=False)
                     await asyncio.sleep(pause_s)
-                pause_s = min(max(2 * pause_s, NURSERY_RETRY_S), NURSERY_RETRY_S_MAX)
         finally:
             self._is(ready=False)
             if self._nursery is not None:

@@ -7,6 +7,7 @@ command). Which of the two it was makes no difference to anybody afterwards.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from holdfast.agent.programs import program_of, wants_torch
 from holdfast.agent.requirements import lock_of
 from holdfast.coordination.address import with_secret_file
 from holdfast.wire import logs, talk
+from holdfast.wire.durable import write_file
 from holdfast.wire.errors import Refused
 from holdfast.wire.job_certificates import equip
 from holdfast.wire.limits import (
@@ -187,7 +189,7 @@ class Launcher:
             users.hand_over(folder, user)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            shim.write_durably(handle, "launch.json", launch)
+            write_file(handle, "launch.json", json.dumps(launch).encode())
         finally:
             os.close(handle)
         if program is None or user is not None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agent.events import Identity
-from holdfast.agent.shim import boot, start_ticks
-from holdfast.wire import talk
+from holdfast.wire import process_identity, talk
 
 # In the environment of a worker and so of all that it starts: the path of its folder.
 MARK: Final = talk.FOLDER_VARIABLE
@@ -20,23 +19,13 @@ MARK: Final = talk.FOLDER_VARIABLE
 
 def identify(pid: int) -> Identity | None:
     """The process that has this number now; None: there is none, or it has ended."""
-    ticks = start_ticks(pid)
-    return None if ticks is None else Identity(pid, ticks, boot())
+    ticks = process_identity.start_ticks(pid)
+    return None if ticks is None else Identity(pid, ticks, process_identity.boot())
 
 
 def hold(identity: Identity) -> int | None:
     """A pidfd of exactly this process; None: it has ended. Readable when it ends."""
-    if identity.boot != boot():
-        return None
-    try:
-        handle = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
-        return None
-    # Asked after the handle is there: from here on the number cannot change its owner.
-    if start_ticks(identity.pid) != identity.start_ticks:
-        os.close(handle)
-        return None
-    return handle
+    return process_identity.hold(identity.pid, identity.start_ticks, identity.boot)
 
 
 def send(handle: int, number: signal.Signals) -> None:

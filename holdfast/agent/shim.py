@@ -3,7 +3,7 @@
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
 Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
-nursery has imported. It imports two small modules of Holdfast and little of Python: there is one
+nursery has imported. It imports four small modules of Holdfast and little of Python: there is one
 for each worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
@@ -38,6 +38,8 @@ if __name__ == "__main__":  # executed by its path, with nothing to import from 
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from holdfast.agent import footprint, sandbox
+from holdfast.wire.durable import write_file
+from holdfast.wire.process_identity import boot, start_ticks
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -49,41 +51,6 @@ _OOM_SCORE = 300
 # Looking at memory takes at most this part of a core, however many processes and pages there are.
 _LOOK_PART = 0.01
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-
-
-def start_ticks(pid: int) -> int | None:
-    """When the process was started; None: there is none, or it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def boot() -> str:
-    """The name of this run of the machine."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-
-
-def write_durably(folder: int, name: str, value: dict[str, Any], *, once: bool = False) -> None:
-    """Make the file `name` in the open `folder`, whole. `once`: only if there is none."""
-    unfinished = f"{name}.{os.getpid()}.tmp"
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:  # which writes all of it, or raises
-            file.write(json.dumps(value).encode())
-            file.flush()
-            os.fsync(handle)
-        if once:
-            os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            os.rename(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished, dir_fd=folder)
-    os.fsync(folder)
 
 
 class Log:
@@ -169,7 +136,7 @@ class Shim:
         self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         identity = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot": boot()}
         try:
-            write_durably(self._folder, "claim", identity, once=True)
+            write_file(self._folder, "claim", json.dumps(identity).encode(), once=True)
         except FileExistsError:
             return RACE_LOST
         if not os.path.samestat(os.stat(self._path), os.fstat(self._folder)):
@@ -180,7 +147,7 @@ class Shim:
         while not self._gone():
             self._turn()
         self._drain()
-        write_durably(self._folder, "exit", self._note())
+        write_file(self._folder, "exit", json.dumps(self._note()).encode())
         return 0
 
     # --- starting ------------------------------------------------------------------------------

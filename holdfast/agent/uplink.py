@@ -24,7 +24,8 @@ from holdfast.agent.events import Answer
 from holdfast.agent.reporting import Pace
 from holdfast.agent.wallet import Wallet
 from holdfast.coordination import Versioned
-from holdfast.wire import convert, logs, rpc
+from holdfast.wire import backoff, convert, logs, rpc
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, HoldfastError, Refused, RetryError, TimedOut
 from holdfast.wire.limits import HELLO_S, REPORT_S, UPLINK_RETRY_S, UPLINK_RETRY_S_MAX
 from holdfast.wire.orders import Order
@@ -118,9 +119,9 @@ class Uplink:
 
     async def _pause(self, tries: int) -> None:
         """Longer each time; a new address ends it."""
-        longest_s = min(UPLINK_RETRY_S * 2 ** min(tries, 10), UPLINK_RETRY_S_MAX)
+        longest_s = backoff.pause_s(tries + 1, UPLINK_RETRY_S, UPLINK_RETRY_S_MAX)
         try:
-            async with asyncio.timeout(longest_s * (0.5 + self._phase / 2)):
+            async with asyncio.timeout(backoff.spread(longest_s, self._phase)):
                 await self._moved.wait()
         except TimeoutError:
             return
@@ -233,15 +234,14 @@ class Uplink:
 
     async def _renew(self, channel: grpc.aio.Channel, address: str) -> None:
         """Return when there are new papers: the next stream is opened with them."""
-        tries = 0
+        again = Backoff(2 * REPORT_S, 60 * REPORT_S)
         while True:
             await asyncio.sleep(max(0.0, self._wallet.renewal_s - time.time()))
             try:
                 await self._wallet.renew(channel, address)
             except HoldfastError as error:
                 log.warning("the certificate is not renewed yet", reason=str(error))
-                tries += 1
-                await asyncio.sleep(min(REPORT_S * 2 ** min(tries, 10), 60 * REPORT_S))
+                await asyncio.sleep(again.failed())
             else:
                 log.info("the certificate was renewed")
                 return

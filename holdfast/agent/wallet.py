@@ -18,7 +18,7 @@ import grpc.aio
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
 from holdfast.wire.convert import parsed
-from holdfast.wire.disk import make_folder, write_private
+from holdfast.wire.disk import make_folder, replace_durably
 from holdfast.wire.errors import Corrupt, Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
 
@@ -77,7 +77,7 @@ class Wallet:
         self._path.parent.parent.chmod(0o700)  # made on the way, for whoever that is
         identity = papers.identity
         body = {key: base64.b64encode(getattr(identity, key)).decode() for key in _KEYS}
-        write_private(self._path, json.dumps(body | {"token": papers.token}).encode())
+        replace_durably(self._path, json.dumps(body | {"token": papers.token}).encode())
         self.papers = papers
 
     async def renew(self, channel: grpc.aio.Channel, address: str) -> None:

@@ -22,6 +22,7 @@ from holdfast.cluster import Cluster, opened
 from holdfast.launch import local, seen, wanted
 from holdfast.launch.local import Room, Tie
 from holdfast.launch.starting import Started
+from holdfast.wire import backoff
 from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Unavailable, Usage
 from holdfast.wire.limits import (
@@ -120,7 +121,7 @@ class Stage:
                 kept.faults = (0 if steady else kept.faults) + (child.returncode not in _KILLED)
                 if kept.faults >= RUN_RESTARTS_MAX:
                     kept.started.check()
-                pause_s = min(RUN_RESTART_S * 2 ** (kept.deaths - 1), RUN_RESTART_S_MAX)
+                pause_s = backoff.pause_s(kept.deaths, RUN_RESTART_S, RUN_RESTART_S_MAX)
                 kept.again_s = now_s + pause_s
                 self.died.append(kept.what)
                 said.append(f"the {kept.what} {_end(child.returncode)}; it is started again")

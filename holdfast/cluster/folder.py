@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -211,15 +210,11 @@ def create(folder: Path, **given: str) -> Cluster:
         part.chmod(0o700)  # it may have been there before
     # It may lie within a project: it is no part of its code.
     disk.draft(made.folder / ".gitignore", b"*\n")
-    draft = made.folder / f"{_FILE}.{secrets.token_hex(4)}"
-    disk.draft(draft, (json.dumps(_fields(made), indent=2) + "\n").encode(), durably=True)
+    text = json.dumps(_fields(made), indent=2) + "\n"
     try:
-        os.link(draft, made.folder / _FILE)
+        disk.create_durably(made.folder / _FILE, text.encode())
     except FileExistsError as error:
         raise occupied(made.folder) from error
-    finally:
-        draft.unlink()
-    disk.sync_folder(made.folder)
     return made
 
 
@@ -231,7 +226,7 @@ def readdressed(cluster: Cluster, coordination: str) -> Cluster:
     parse_coordination(coordination)
     made = replace(cluster, coordination=coordination)
     text = json.dumps(_fields(made), indent=2) + "\n"
-    disk.write_private(made.folder / _FILE, text.encode())
+    disk.replace_durably(made.folder / _FILE, text.encode())
     return made
 
 

@@ -34,6 +34,7 @@ from holdfast.control.facts import Exit, ExitKind, Failure, Intent, Job, Phase, 
 from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Sight
 from holdfast.control.spans import lasts
+from holdfast.wire import backoff
 from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
 
@@ -66,8 +67,7 @@ def rounds(job: Job) -> int:
 def pause_s(job: Job) -> float:
     """The pause after the last round of failure."""
     policy = job.spec.restart
-    doublings = min(max(rounds(job) - 1, 0), 64)
-    return min(policy.backoff_s * 2.0**doublings, policy.backoff_s_max)
+    return backoff.pause_s(rounds(job), policy.backoff_s, policy.backoff_s_max)
 
 
 def resting(job: Job, now_s: float) -> bool:

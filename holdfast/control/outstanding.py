@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.wire import backoff
 from holdfast.wire.limits import ORDER_AGAIN_S, ORDER_AGAIN_S_MAX
 from holdfast.wire.orders import Order
 
@@ -20,7 +21,7 @@ class _Sent:
     order: Order
     connection: int
     again_s: float
-    pause_s: float
+    times: int  # in a row
 
 
 class Outstanding:
@@ -52,10 +53,11 @@ class Outstanding:
     def sent(self, order: Order, connection: int, now_s: float) -> None:
         """It was sent on this connection; each time in a row it is given longer."""
         before = self._sent.get(_key(order))
-        pause_s = ORDER_AGAIN_S
+        times = 1
         if before is not None and (before.order, before.connection) == (order, connection):
-            pause_s = min(2 * before.pause_s, ORDER_AGAIN_S_MAX)
-        self._sent[_key(order)] = _Sent(order, connection, now_s + pause_s, pause_s)
+            times = before.times + 1
+        pause_s = backoff.pause_s(times, ORDER_AGAIN_S, ORDER_AGAIN_S_MAX)
+        self._sent[_key(order)] = _Sent(order, connection, now_s + pause_s, times)
 
 
 def _key(order: Order) -> Key:

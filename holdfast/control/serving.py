@@ -23,6 +23,7 @@ from holdfast.control.facts import Exit, ExitKind, Failure, Job, Phase, WorkerPh
 from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Reports, Sight
 from holdfast.control.spans import lasts
+from holdfast.wire import backoff
 from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX
 
@@ -55,7 +56,7 @@ def row(job: Job) -> Row:
 def pause_s(job: Job, rounds: int) -> float:
     """The pause after so many rounds of failure in a row."""
     policy = job.spec.restart
-    return float(min(policy.backoff_s * 2.0 ** min(max(rounds - 1, 0), 64), policy.backoff_s_max))
+    return backoff.pause_s(rounds, policy.backoff_s, policy.backoff_s_max)
 
 
 def rest_ends_s(job: Job) -> float:

@@ -23,7 +23,7 @@ from holdfast.agent.wallet import Papers
 from holdfast.control import observing
 from holdfast.control.observing import NodeSeen, Observation
 from holdfast.coordination import Config, Session, Versioned
-from holdfast.wire import calls, logs, rpc
+from holdfast.wire import backoff, calls, logs, rpc
 from holdfast.wire.errors import HoldfastError, RetryError, TimedOut, Unavailable
 from holdfast.wire.limits import (
     OBSERVE_SILENCE_S,
@@ -117,7 +117,7 @@ class Watching:
 
     async def _pause(self, tries: int) -> None:
         """Longer each time; a new leader's address ends it."""
-        pause_s = min(UPLINK_RETRY_S * 2 ** min(tries, 10), UPLINK_RETRY_S_MAX)
+        pause_s = backoff.pause_s(tries + 1, UPLINK_RETRY_S, UPLINK_RETRY_S_MAX)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._moved.wait()

@@ -21,9 +21,7 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -201,17 +199,13 @@ def keep(path: Path, access: Access, *, anew: bool = False) -> None:
     another one and `anew` is said; then one takes the other's place, and none is ever missing."""
     if anew and path.exists() and path.read_bytes() == access.document():
         return
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    disk.draft(draft, access.document(), durably=True)
+    if anew:
+        disk.replace_durably(path, access.document())
+        return
     try:
-        if anew:
-            draft.replace(path)
-        else:
-            with suppress(FileExistsError):
-                os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    disk.sync_folder(path.parent)
+        disk.create_durably(path, access.document())
+    except FileExistsError:
+        disk.sync_folder(path.parent)  # whoever made it may have been killed before
 
 
 def shown_to(address: Address, secret_file: Path | None = None) -> Access | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from holdfast.wire import logs
+from holdfast.wire import backoff, logs
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import TimedOut, Unavailable
 from holdfast.wire.limits import (
@@ -76,8 +76,8 @@ class Retrying:
         return Deadline(self.clock, self._timeout_s)
 
     def pause_s(self, failures: int) -> float:
-        longest_s: float = min(BLOB_BACKOFF_S * 2 ** (failures - 1), BLOB_BACKOFF_S_MAX)
-        return longest_s * (0.5 + self._chance.random() / 2)
+        longest_s = backoff.pause_s(failures, BLOB_BACKOFF_S, BLOB_BACKOFF_S_MAX)
+        return backoff.spread(longest_s, self._chance.random())
 
     def call(self, what: str, action: Callable[[Deadline], T], *, again: bool = True) -> T:
         """What `action` returns; its last `Unavailable` when tries or time are used up."""

@@ -14,6 +14,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Final
 
+from holdfast.wire import backoff
 from holdfast.wire.errors import RetryError
 from holdfast.wire.limits import (
     KEEP_FAULTS_MAX,
@@ -72,7 +73,7 @@ def after(care: Care, death: Death) -> Care:
     steady = death.lived_s >= KEEP_STEADY_S
     deaths = 1 if steady else care.deaths + 1
     faults = (0 if steady else care.faults) + death.own_doing
-    pause_s = 0.0 if deaths == 1 else min(KEEP_PAUSE_S * 2.0 ** (deaths - 2), KEEP_PAUSE_S_MAX)
+    pause_s = backoff.pause_s(deaths - 1, KEEP_PAUSE_S, KEEP_PAUSE_S_MAX)
     found = Care(deaths, faults, pause_s, why=death.told())
     if faults >= KEEP_FAULTS_MAX:
         return replace(found, gave_up=True, pause_s=0.0)

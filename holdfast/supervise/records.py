@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.wire import disk, documents
+from holdfast.wire import disk, documents, process_identity
 from holdfast.wire.errors import Full, Occupied
 from holdfast.wire.process import PART_VARIABLE
+from holdfast.wire.process_identity import boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,7 @@ class Process:
     def hold(self) -> int | None:
         """A handle of exactly this process, readable when it has ended; the caller closes it. None:
         there is none any more."""
-        if self.boot != boot():
-            return None
-        try:
-            handle = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return None
-        # Asked after the handle is there: from here on the number cannot change its owner.
-        if start_ticks(self.pid) != self.start_ticks:
-            os.close(handle)
-            return None
-        return handle
+        return process_identity.hold(self.pid, self.start_ticks, self.boot, zombies=True)
 
 
 class Registration:
@@ -153,11 +144,21 @@ def register(folder: Path, kind: str, name: str, *, lock: int | None = None) -> 
     # From here on our record tells of us; what we start is no part of the cluster by itself.
     launched = os.environ.pop(PART_VARIABLE, None) == str(folder)
     pid = os.getpid()
-    started = start_ticks(pid)
+    started = process_identity.start_ticks(pid, zombies=True)
     assert started is not None, "we are alive"
     command = (sys.executable, *sys.orig_argv[1:])
     log = str(log_path(folder, kind, name))
-    made = Process(kind, name, pid, started, boot(), command, time.time(), log, launched=launched)
+    made = Process(
+        kind,
+        name,
+        pid,
+        started,
+        boot(),
+        command,
+        time.time(),
+        log,
+        launched=launched,
+    )
     return Registration(path, held, made)
 
 
@@ -210,7 +211,7 @@ def identified(
     kind: str, name: str, pid: int, *, log: str = "", facts: Mapping[str, Any] | None = None
 ) -> Process | None:
     """The process that has this number now, for one that keeps no record; None: there is none."""
-    started = start_ticks(pid)
+    started = process_identity.start_ticks(pid, zombies=True)
     if started is None:
         return None
     command: tuple[str, ...] = ()
@@ -241,15 +242,3 @@ def _since_s(pid: int) -> float:
         return Path(f"/proc/{pid}").stat().st_ctime
     except FileNotFoundError:
         return 0.0
-
-
-def start_ticks(pid: int) -> int | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(fields[19])
-
-
-def boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.train.dialing import connect
 from holdfast.wire import logs, talk
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import (
     ATTEMPTS_KEPT,
@@ -293,17 +294,16 @@ class Link:
             self._waker.send(b"!")
 
     def _run(self) -> None:
-        retry_s = LINK_RETRY_S
+        again = Backoff(LINK_RETRY_S, LINK_RETRY_S_MAX)
         while not self._closed:
             try:
                 with connect(self.folder, _SEND_S) as line:
-                    retry_s = LINK_RETRY_S
+                    again.succeeded()
                     self._talk(line)
             except (OSError, Refused) as error:
                 if isinstance(error, Refused):
                     log.warning("the agent's line was refused", reason=str(error))
-                self._wait(retry_s)
-                retry_s = min(2 * retry_s, LINK_RETRY_S_MAX)
+                self._wait(again.failed())
 
     def _wait(self, seconds: float) -> None:
         """Wait for the next attempt; a nudge only wakes those who wait in this process."""

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from holdfast.wire.disk import make_folder, write_private
+from holdfast.wire.disk import create_durably, make_folder, replace_durably
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Refused, Usage
 from holdfast.wire.limits import (
     AUTHORITY_S,
@@ -119,14 +119,14 @@ class Authority:
         made = cls(certificate.sign(key, hashes.SHA256()), key, clock)
         # The key is the claim: it is made only where there is none, and first.
         try:
-            write_private(folder / _AUTHORITY_KEY_FILE, _key_pem(key), replace=False)
+            create_durably(folder / _AUTHORITY_KEY_FILE, _key_pem(key))
         except FileExistsError as error:
             raise Occupied(
                 f"{folder} has an authority already",
                 why="a new one would lock out every machine of the cluster",
                 fix="use it, or choose another folder",
             ) from error
-        write_private(folder / _AUTHORITY_FILE, made.trust_pem)
+        replace_durably(folder / _AUTHORITY_FILE, made.trust_pem)
         return made
 
     @classmethod
@@ -154,8 +154,8 @@ class Authority:
     def keep(folder: Path, certificate_pem: bytes, key_pem: bytes) -> None:
         """Keep an authority that was lent. The key last: with it the folder counts."""
         make_folder(folder, 0o700)
-        write_private(folder / _AUTHORITY_FILE, certificate_pem)
-        write_private(folder / _AUTHORITY_KEY_FILE, key_pem)
+        replace_durably(folder / _AUTHORITY_FILE, certificate_pem)
+        replace_durably(folder / _AUTHORITY_KEY_FILE, key_pem)
 
     def lent(self) -> tuple[bytes, bytes]:
         """Certificate and key, for a machine that may coordinate too; both PEM."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+from holdfast.wire.durable import write_file
 from holdfast.wire.errors import Full
 
 # An `OSError` with one of these: the disk is full, or this user's part of it, or a file may not
@@ -70,60 +71,44 @@ def _tightened(name: str, folder: int) -> bool:
         os.close(handle)
 
 
-def draft(path: Path, data: bytes, *, durably: bool = False) -> None:
+def draft(path: Path, data: bytes) -> None:
     """Write these bytes to `path`, whence a move brings them to their place. All of them, or
-    nothing is left there; `Full`: there is no room for them."""
+    nothing is left there; `Full`: there is no room for them. A crash may take them."""
     with room_for(path):
         try:
             with private(path, "wb") as file:
                 file.write(data)
-                if durably:
-                    file.flush()
-                    os.fsync(file.fileno())
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Give `path` these bytes: after a crash it has them all, or those of before. `Full`: there is
-    no room, and it has those of before."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    draft(unfinished, data, durably=True)
-    with room_for(path):
-        unfinished.replace(path)
-        sync_folder(path.parent)
+    """Give `path` these bytes, for its owner alone: after a crash it has them all, or those of
+    before. `Full`: there is no room, and it has those of before."""
+    with room_for(path), _opened(path.parent) as folder:
+        write_file(folder, path.name, data)
 
 
-def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Give `path` these bytes, for its owner alone: durably, all of them or none.
+def create_durably(path: Path, data: bytes) -> None:
+    """As `replace_durably`; `FileExistsError` if it is there already."""
+    with room_for(path), _opened(path.parent) as folder:
+        write_file(folder, path.name, data, once=True)
 
-    `replace` False: `FileExistsError` if it is there already.
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if replace:
-        unfinished.replace(path)
-    else:
-        try:
-            os.link(unfinished, path)
-        finally:
-            unfinished.unlink()
-    sync_folder(path.parent)
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(folder) as handle:
         os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> None:

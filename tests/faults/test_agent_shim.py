@@ -19,6 +19,7 @@ import pytest
 from holdfast.agent import shim
 from holdfast.agent.agent import Agent
 from holdfast.agent.leftovers import end_workers
+from holdfast.wire.durable import write_file
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import Exit, ExitKind, WorkerPhase
@@ -137,7 +138,7 @@ def test_a_file_that_was_written_only_in_part_never_gets_its_name(tmp_path: Path
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="too large"):
-            shim.write_durably(folder, "exit", {"word": "x" * 1_000})
+            write_file(folder, "exit", b"x" * 1_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         os.close(folder)

@@ -18,6 +18,7 @@ _JOURNAL: Final = "holdfast/agent/journal.py"
 _SHIM: Final = "holdfast/agent/shim.py"
 _FOLDER: Final = "holdfast/storage/folder.py"
 _DISK: Final = "holdfast/wire/disk.py"
+_DURABLE: Final = "holdfast/wire/durable.py"
 
 # Files with a sync that keeps nothing safe, and why.
 NEEDLESS: Final = {
@@ -172,16 +173,6 @@ _OF_AGENTS: Final = (
         "sync_folder(path.parent)",
         _AGENT,
     ),
-    without(
-        "shim-note-named-before-it-is-synced",
-        _SHIM,
-        "        os.fsync(handle)\n",
-        "os.fsync(handle)",
-        _AGENT,
-    ),
-    without(
-        "shim-note-name-not-synced", _SHIM, "    os.fsync(folder)\n", "os.fsync(folder)", _AGENT
-    ),
 )
 
 _OF_STORES: Final = (
@@ -256,32 +247,39 @@ _OF_STORES: Final = (
 
 _OF_FILES: Final = (
     without(
-        "draft-not-synced",
-        _DISK,
-        "                    os.fsync(file.fileno())\n",
-        "os.fsync(file.fileno())",
+        "file-named-before-it-is-synced",
+        _DURABLE,
+        "            os.fsync(handle)\n",
+        "os.fsync(handle)",
         _CLUSTER,
     ),
     without(
-        "replaced-file-name-not-synced",
-        _DISK,
-        "        unfinished.replace(path)\n        sync_folder(path.parent)\n",
-        "sync_folder(path.parent)",
+        "file-name-not-synced",
+        _DURABLE,
+        "    os.fsync(folder)\n",
+        "os.fsync(folder)",
         _CLUSTER,
     ),
-    without(
-        "private-file-named-before-it-is-synced",
-        _DISK,
-        "        os.fsync(file.fileno())\n    if replace:\n",
-        "os.fsync(file.fileno())",
-        _CLUSTER,
+    Mutant(
+        "shim-note-not-durable",
+        _SHIM,
+        """        write_file(self._folder, "exit", json.dumps(self._note()).encode())
+""",
+        """        handle = os.open("exit", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=self._folder)
+        os.write(handle, json.dumps(self._note()).encode())
+""",
+        _AGENT,
     ),
-    without(
-        "private-file-name-not-synced",
-        _DISK,
-        "            unfinished.unlink()\n    sync_folder(path.parent)\n",
-        "sync_folder(path.parent)",
-        _CLUSTER,
+    Mutant(
+        "agents-claim-not-durable",
+        "holdfast/agent/folders.py",
+        """            write_file(folder, "claim", json.dumps(NOBODY._asdict()).encode(), once=True)
+""",
+        """            if (self.worker(key) / "claim").exists():
+                return False
+            (self.worker(key) / "claim").write_text(json.dumps(NOBODY._asdict()))
+""",
+        _AGENT,
     ),
     without("no-folder-synced", _DISK, "        os.fsync(handle)\n", "os.fsync(handle)", _CLUSTER),
     without(
@@ -298,18 +296,11 @@ _OF_FILES: Final = (
         "sync_folder(path.parent)",
         _CLUSTER,
     ),
-    without(
-        "cluster-name-not-synced",
-        "holdfast/cluster/folder.py",
-        "    disk.sync_folder(made.folder)\n",
-        "disk.sync_folder(made.folder)",
-        _CLUSTER,
-    ),
     Mutant(
-        "cluster-file-not-synced",
+        "cluster-file-not-durable",
         "holdfast/cluster/folder.py",
-        ".encode(), durably=True)",
-        ".encode())",
+        "        disk.create_durably(made.folder / _FILE, text.encode())\n",
+        "        (made.folder / _FILE).open('xb').write(text.encode())\n",
         _CLUSTER,
     ),
 )
@@ -354,8 +345,8 @@ _OF_FOLDERS: Final = (
     Mutant(
         "lent-folder-not-synced",
         "holdfast/wire/certificates.py",
-        "make_folder(folder, 0o700)\n        write_private",
-        f"folder{_MAKE}\n        write_private",
+        "make_folder(folder, 0o700)\n        replace_durably",
+        f"folder{_MAKE}\n        replace_durably",
         _CLUSTER,
     ),
     Mutant(
@@ -366,17 +357,17 @@ _OF_FOLDERS: Final = (
         _CLUSTER,
     ),
     without(
-        "secret-name-not-synced",
+        "secret-of-a-killed-maker-not-synced",
         "holdfast/coordination/access.py",
-        "    disk.sync_folder(path.parent)\n",
+        "        disk.sync_folder(path.parent)  # whoever made it may have been killed before\n",
         "disk.sync_folder(path.parent)",
         _CLUSTER,
     ),
     Mutant(
-        "secret-not-synced",
+        "secret-not-durable",
         "holdfast/coordination/access.py",
-        "disk.draft(draft, access.document(), durably=True)",
-        "disk.draft(draft, access.document())",
+        "        disk.create_durably(path, access.document())\n",
+        "        path.open('xb').write(access.document())\n",
         _CLUSTER,
     ),
     Mutant(

@@ -15,7 +15,7 @@ import pytest
 from holdfast.agent.events import Entry, Key, TermSeen
 from holdfast.agent.folders import Folders
 from holdfast.agent.journal import NAME, Journal
-from holdfast.agent.shim import write_durably
+from holdfast.wire.durable import write_file
 from holdfast.wire.errors import DiskFailed, Full
 from tests.powercut.disk import Disk
 from tests.powercut.images import survives
@@ -158,7 +158,7 @@ def test_a_note_of_a_shim_is_lost_or_half_there_after_a_power_cut(
     with disk:
         folder = os.open(disk.folder, os.O_RDONLY | os.O_DIRECTORY)
         for number in range(1 if once else 3):
-            write_durably(folder, "exit", {"code": number}, once=once)
+            write_file(folder, "exit", json.dumps({"code": number}).encode(), once=once)
             disk.acknowledge(number)
         os.close(folder)
 

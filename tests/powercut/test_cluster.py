@@ -197,3 +197,20 @@ def test_a_folder_is_lost_whose_maker_was_killed_before_it_was_synced(tmp_path: 
             assert (folder / "a" / "b" / "c" / "file").read_bytes() == b"1"
 
         survives(disk, tmp_path, has_it)
+
+
+def test_a_secret_is_lost_whose_first_keeper_was_killed_before_its_name_was_synced(
+    tmp_path: Path,
+) -> None:
+    """The next one finds it there, and says that it is kept."""
+    first, second = access.of("holdfast", "first"), access.of("holdfast", "second")
+    for disk in restarts(tmp_path, lambda disk: access.keep(disk.folder / "secret", first)):
+        with disk:
+            access.keep(disk.folder / "secret", second)
+            disk.moments.clear()
+            disk.acknowledge("kept")
+
+        def has_one(folder: Path, promised: tuple[Any, ...]) -> None:
+            assert access.read(folder / "secret").secret in ("first", "second")
+
+        survives(disk, tmp_path, has_one)

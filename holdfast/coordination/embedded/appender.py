@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.coordination.embedded.folder import (
     prepare,
     segment_path,
-    write_all,
 )
 from holdfast.coordination.embedded.log import (
     HEADER_BYTES,
@@ -24,6 +23,7 @@ from holdfast.coordination.embedded.log import (
 )
 from holdfast.wire import limits
 from holdfast.wire.disk import NO_ROOM, sync_folder
+from holdfast.wire.durable import write_all
 from holdfast.wire.errors import DiskFailed, Full
 
 

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from holdfast.wire.disk import NO_ROOM, sync_folder
+from holdfast.wire.durable import write_all
 from holdfast.wire.errors import Corrupt, Full, HoldfastError, Occupied, Refused, TerminalError
 
 LOCK: Final = "lock"
@@ -67,15 +68,6 @@ def list_folder(folder: Path) -> Listing:
         elif name.endswith(".tmp") and name.startswith(("log-", "snapshot-", SECRET, DURABLE)):
             listing.unfinished.append(path)
     return listing
-
-
-def write_all(handle: int, data: bytes, offset: int) -> None:
-    """Write all of `data` at `offset`, however many calls the system needs for it."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(handle, view, offset)
-        view = view[written:]
-        offset += written
 
 
 def prepare(path: Path, data: bytes) -> Path:

@@ -41,7 +41,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from zlib import crc32
 
-from holdfast.coordination.embedded.folder import DURABLE, corrupt, create_durably, write_all
+from holdfast.coordination.embedded.folder import DURABLE, corrupt, create_durably
+from holdfast.wire.durable import write_all
 
 _MAGIC: Final = b"HFCLOG\r\n"
 # Also to be raised when `Tree.apply` decides anything differently: a log holds requests.

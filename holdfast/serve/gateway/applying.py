@@ -15,6 +15,7 @@ from holdfast.serve.gateway.listener import CLUSTERS_FILE, LISTENER_FILE, ROUTES
 from holdfast.serve.gateway.resources import VERSION
 from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm, Write, order, steps
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, TimedOut
 from holdfast.wire.limits import (
     ENVOY_SETTLE_S,
@@ -138,13 +139,12 @@ class Applying:
 
     def _within(self, timeout_s: float, condition: Callable[[], bool]) -> bool:
         until_s = time.monotonic() + timeout_s
-        pause_s = ENVOY_TAKE_LOOK_S
+        looks = Backoff(ENVOY_TAKE_LOOK_S, ENVOY_TAKE_LOOK_S_MAX)
         while not condition():
             if time.monotonic() > until_s:
                 return False
-            time.sleep(pause_s)
-            # The thread that answers is the one that reads the file.
-            pause_s = min(2 * pause_s, ENVOY_TAKE_LOOK_S_MAX)
+            # Ever less often: the thread that answers is the one that reads the file.
+            time.sleep(looks.failed())
         return True
 
     def _missing(self, names: tuple[str, ...]) -> list[str]:

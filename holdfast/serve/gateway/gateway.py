@@ -25,6 +25,7 @@ from holdfast.serve.gateway.state import Front, Known, State, pressing
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.records import Gateway as Facts
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, RetryError, TerminalError, Unavailable
 from holdfast.wire.limits import (
     BREAKERS_LOOK_S,
@@ -62,7 +63,7 @@ class Gateway:
         self._breakers = Breakers()
         self._breakers_s = 0.0  # not looked at before
         self._started_s = 0.0
-        self._pause_s = 0.0
+        self._deaths = Backoff(ENVOY_PAUSE_S, ENVOY_PAUSE_S_MAX, at_once=True)
         self._silent_s: float | None = None
         self._wait_until_s = 0.0
         self._gather_until_s = 0.0  # 0: nothing is gathered
@@ -199,10 +200,9 @@ class Gateway:
         """At once, if it had lived; after a pause that grows, if it dies again and again."""
         lived_s = time.monotonic() - self._started_s
         if lived_s < ENVOY_LIFE_S_MIN:
-            time.sleep(self._pause_s)
-            self._pause_s = min(max(2 * self._pause_s, ENVOY_PAUSE_S), ENVOY_PAUSE_S_MAX)
+            time.sleep(self._deaths.failed())
         else:
-            self._pause_s = 0.0
+            self._deaths.succeeded()
         self._applying.prepare(self._resources(self._state()))
         self._start()
         self._applied = None

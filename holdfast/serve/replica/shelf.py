@@ -29,11 +29,10 @@ from holdfast.models.records import Version
 from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.preparing import Manner
 from holdfast.storage import Blobs
-from holdfast.wire import logs
+from holdfast.wire import logs, process_identity
 from holdfast.wire.limits import SHELF_VERSIONS_KEPT, TURN_LOOK_S, TURN_S, VERIFIED_S
 
 _FOLDERS: Final = ("used", "loading", "deaths", "proven", "verified", "turns")
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _GONE: Final = ".gone-"
 
 log = logs.get(__name__)
@@ -242,7 +241,7 @@ def _shared(path: Path) -> int:
 def _boot() -> str:
     """Which start of the machine this is; empty where nobody says."""
     try:
-        return _BOOT.read_text().strip()
+        return process_identity.boot()
     except OSError:
         return ""
 

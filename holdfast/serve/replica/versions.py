@@ -29,7 +29,7 @@ from holdfast.serve.replica.shelf import Shelf
 from holdfast.serve.replica.switching import changing_often
 from holdfast.serve.replica.trial import Nest
 from holdfast.storage import Blobs
-from holdfast.wire import logs
+from holdfast.wire import backoff, logs
 from holdfast.wire.errors import (
     BadModel,
     Cancelled,
@@ -300,7 +300,7 @@ class Versions:
         passing = isinstance(error, _PASSING)
         tries = self._retries.get(number, (0, 0.0))[0] + 1
         if passing:
-            pause_s = min(LOAD_RETRY_S * 2 ** min(tries - 1, 16), LOAD_RETRY_S_MAX)
+            pause_s = backoff.pause_s(tries, LOAD_RETRY_S, LOAD_RETRY_S_MAX)
             self._retries[number] = (tries, time.monotonic() + pause_s)
         else:
             self._retries.pop(number, None)

@@ -15,6 +15,7 @@ from holdfast.train.states.restoring import restore
 from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost
 from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX
 from holdfast.wire.orders import View
@@ -124,7 +125,7 @@ class Keeper:
         """The checkpoint's state. `Corrupt` or `Missing`: it is lost. A store that is away, or does
         not let us in, is waited for: that says nothing about the checkpoint."""
         assert self._blobs is not None, "a checkpoint was committed, so there is a store"
-        pause_s = SAVE_AGAIN_S
+        again = Backoff(SAVE_AGAIN_S, SAVE_AGAIN_S_MAX)
         while True:
             try:
                 return restore(self._blobs, manifest, self._link.job, step)
@@ -132,9 +133,8 @@ class Keeper:
                 raise
             except HoldfastError as error:
                 log.warning("a checkpoint cannot be read now", step=step, reason=str(error))
-                if wait(pause_s):
+                if wait(again.failed()):
                     raise PeerLost("another view has come") from error
-                pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
 
     def _state(self) -> State:
         held = self._holder.state()

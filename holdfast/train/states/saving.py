@@ -17,6 +17,7 @@ from holdfast.storage import Blobs, Part, put_part
 from holdfast.train.states.sharing import share_buffers
 from holdfast.train.states.state import State
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE, SAVE_SURPRISES_MAX
 from holdfast.wire.tasks import unexpected
@@ -97,13 +98,13 @@ class Saver:
         self, attempt: int, copies: list[memoryview], unwanted: threading.Event
     ) -> tuple[Part, ...] | None:
         done: list[Part] = []
-        pause_s, surprises = SAVE_AGAIN_S, 0
+        again, surprises = Backoff(SAVE_AGAIN_S, SAVE_AGAIN_S_MAX), 0
         while len(done) < len(copies):
             if unwanted.is_set():
                 return None
             try:
                 done.append(put_part(self._blobs, copies[len(done)], still=True))
-                pause_s = SAVE_AGAIN_S
+                again.succeeded()
             except Exception as error:
                 if not isinstance(error, HoldfastError):
                     surprises += 1
@@ -111,8 +112,7 @@ class Saver:
                         raise
                 words = f"{type(error).__name__}: {error}"
                 log.warning("a share of a checkpoint waits", attempt=attempt, reason=words)
-                unwanted.wait(pause_s)
-                pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
+                unwanted.wait(again.failed())
         return tuple(done)
 
 

@@ -24,7 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.proofs.control.processes import start_ticks, strike
+from holdfast.wire.process_identity import start_ticks
+from tests.proofs.control.processes import strike
 
 PREFIX: Final = "hfchaos-"
 # In the environment of everything that a run starts. (Agents hand nothing on that begins with our

@@ -13,14 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
-def start_ticks(pid: int) -> int | None:
-    """When this process was started; None: there is none, or it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if fields[0] in ("Z", "X") else int(fields[19])
+from holdfast.wire.process_identity import start_ticks
 
 
 def children(pid: int) -> list[int]:

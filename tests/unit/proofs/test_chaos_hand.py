@@ -22,6 +22,7 @@ from holdfast.cluster.registry import identified, write_record
 from holdfast.coordination import Membership, connect
 from holdfast.storage import open_store
 from holdfast.wire.errors import RetryError
+from holdfast.wire.process_identity import start_ticks
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.proofs.chaos import disks, network
@@ -32,7 +33,6 @@ from tests.proofs.chaos.loopback import Loopback
 from tests.proofs.chaos.network import end
 from tests.proofs.chaos.script import Act, Chaos
 from tests.proofs.chaos.town import Town
-from tests.proofs.control.processes import start_ticks
 from tests.servers.s3 import rclone_missing
 
 NO_DISKS = disks.missing()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.train.states.state import Entry, State
-from holdfast.wire import handshake
+from holdfast.wire import backoff, handshake
 from holdfast.wire.errors import Corrupt, PeerLost, Refused
 from holdfast.wire.handshake import Purpose
 from holdfast.wire.job_credentials import Credentials
@@ -98,7 +98,7 @@ class Peers:
         self._worker = worker
         self._who = {"job": credentials.job, "worker": worker}
         self._lines: dict[str, socket.socket] = {}
-        self._away: dict[str, tuple[float, float]] = {}  # address -> until when, how long
+        self._away: dict[str, tuple[float, int]] = {}  # address -> until when, failures
 
     def call(
         self,
@@ -109,7 +109,7 @@ class Peers:
         within_s: float = ASYNC_CALL_S,
     ) -> State:
         """Ask, and wait for the answer. `PeerLost`: there is none."""
-        until_s, pause_s = self._away.get(address, (0.0, ASYNC_AWAY_S))
+        until_s, failures = self._away.get(address, (0.0, 0))
         if time.monotonic() < until_s:
             raise PeerLost(f"the member at {address} is away")
         try:
@@ -119,10 +119,8 @@ class Peers:
             answer = receive(line)
         except (OSError, EOFError, Refused) as error:
             self._drop(address)
-            self._away[address] = (
-                time.monotonic() + pause_s,
-                min(2 * pause_s, ASYNC_AWAY_S_MAX),
-            )
+            pause_s = backoff.pause_s(failures + 1, ASYNC_AWAY_S, ASYNC_AWAY_S_MAX)
+            self._away[address] = (time.monotonic() + pause_s, failures + 1)
             raise PeerLost(f"the member at {address} is away", why=str(error)) from error
         self._away.pop(address, None)
         return answer

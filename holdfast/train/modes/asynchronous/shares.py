@@ -18,6 +18,7 @@ from holdfast.train.modes.asynchronous.tending import Household
 from holdfast.train.states.sharing import part_buffers, parts_of
 from holdfast.train.states.state import State, spell
 from holdfast.wire import logs
+from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import HoldfastError, PeerLost
 from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX
 
@@ -98,16 +99,15 @@ class Shares:
         self, blobs: Blobs, attempt: int, parts: list[bytes], unwanted: threading.Event
     ) -> None:
         done: list[Part] = []
-        pause_s = SAVE_AGAIN_S
+        again = Backoff(SAVE_AGAIN_S, SAVE_AGAIN_S_MAX)
         while len(done) < len(parts):
             try:
                 done.append(put_part(blobs, memoryview(parts[len(done)]), still=True))
-                pause_s = SAVE_AGAIN_S
+                again.succeeded()
             except HoldfastError as error:
                 log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))
-                if unwanted.wait(pause_s):
+                if unwanted.wait(again.failed()):
                     return
-                pause_s = min(2 * pause_s, SAVE_AGAIN_S_MAX)
         self._link.part_done(attempt, tuple(done))
 
 
