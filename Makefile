@@ -12,7 +12,7 @@ SEED ?= $(shell date +%Y%m%d)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-coordination services lint format docs test test-engines test-gpu proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
+.PHONY: help setup demo demo-coordination services lint format docs coverage test test-engines test-gpu proofs simulate mutants mutants-code chaos proto bench bench-serving clean distclean \
 	proof-kazoo proof-differential proof-crash proof-fuzz proof-linearizability \
 	proof-control proof-preemption proof-training proof-scripts proof-serving
 export PYTHONPATH := $(CURDIR)
@@ -74,6 +74,14 @@ test-engines: setup services ## the large tests: proofs, other people's suites, 
 test-gpu: export OMP_NUM_THREADS := 1
 test-gpu: setup ## what only a machine with a GPU can try: captured lanes, sums over its memory
 	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu $(TEST_OPTIONS)
+
+# Tracing twice the processor's time of the unit tests; those of benches, proofs and simulation run
+# little of holdfast/ that others do not.
+coverage: export OMP_NUM_THREADS := 1
+coverage: setup ## which lines of holdfast/ the unit tests do not run; fails below the floor of pyproject.toml
+	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m "not engines" tests/unit \
+		--ignore tests/unit/simulation --ignore tests/unit/proofs \
+		--cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(TEST_OPTIONS)
 
 PROOFS := kazoo differential linearizability crash fuzz control preemption training scripts serving
 proofs: $(PROOFS:%=proof-%) ## all long proofs

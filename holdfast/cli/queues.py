@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.control.facts import Job, Queue
     from holdfast.wire.room import Resources
 
+T = TypeVar("T", int, float)
 QUEUES_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast queues[/]
@@ -27,6 +29,10 @@ QUEUE_EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast queue set production --cpu 8 --memory 64GiB --gpu 4[/]   guaranteed to its jobs
 
   [cyan]holdfast queue set trials --limit-gpu 2[/]                        never more than 2 GPUs
+
+  [cyan]holdfast queue set trials --limit-gpu 0[/]                        no GPU at all
+
+  [cyan]holdfast queue set trials --limit-gpu none[/]                     as many as there are
 
   [cyan]holdfast queue set trials --user trials[/]                        whom its workers run as
 
@@ -42,6 +48,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+_NO_LIMIT = "0: none at all, 'none': no limit"
 
 QueueArgument = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completing.queues)
@@ -83,10 +91,10 @@ def set_(
     memory: Annotated[str, typer.Option(help="Guaranteed memory, such as 64GiB.")] = "",
     gpu: Annotated[int, typer.Option(min=0, help="Guaranteed GPUs.")] = 0,
     disk: Annotated[str, typer.Option(help="Guaranteed disk, such as 500GB.")] = "",
-    limit_cpu: Annotated[float | None, typer.Option(min=0, help="The most cores.")] = None,
-    limit_memory: Annotated[str, typer.Option(help="The most memory.")] = "",
-    limit_gpu: Annotated[int | None, typer.Option(min=0, help="The most GPUs.")] = None,
-    limit_disk: Annotated[str, typer.Option(help="The most disk.")] = "",
+    limit_cpu: Annotated[str, typer.Option(help=f"The most cores; {_NO_LIMIT}.")] = "none",
+    limit_memory: Annotated[str, typer.Option(help=f"The most memory; {_NO_LIMIT}.")] = "none",
+    limit_gpu: Annotated[str, typer.Option(help=f"The most GPUs; {_NO_LIMIT}.")] = "none",
+    limit_disk: Annotated[str, typer.Option(help=f"The most disk; {_NO_LIMIT}.")] = "none",
     user: Annotated[
         str | None,
         typer.Option(help="Whom its workers run as; '' for the agents' own. Stays if not named."),
@@ -110,7 +118,8 @@ def set_(
         whom = _user(user) if user is not None else before.user if before else ""
         found.plane.put_queue(Queue(name, guaranteed, limit, whom))
     runs = f"; its workers run as {whom}" if whom else ""
-    output.out().print(f"queue {name}: {_plain(guaranteed)} guaranteed{runs}", markup=False)
+    shares = f"{_plain(guaranteed)} guaranteed, {_most(limit)}"
+    output.out().print(f"queue {name}: {shares}{runs}", markup=False)
     listing.note(f"next: a job takes it by the line `queue: {name}` in its file; holdfast queues")
 
 
@@ -129,25 +138,41 @@ _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")  # as useradd takes it
 # What no machine has: a limit that is none.
 _UNLIMITED_CPU = 1e9
 _UNLIMITED = 1 << 62
+_NONE = "none"
 
 
-def _limit(cpu: float | None, memory: str, gpu: int | None, disk: str) -> Resources | None:
+def _limit(cpu: str, memory: str, gpu: str, disk: str) -> Resources | None:
     from holdfast.control.spec import Resources
 
-    if cpu is None and not memory and gpu is None and not disk:
+    if {cpu, memory, gpu, disk} <= {"", _NONE}:
         return None
     return Resources(
-        _UNLIMITED_CPU if cpu is None else cpu,
-        _bytes(memory) if memory else _UNLIMITED,
-        _UNLIMITED if gpu is None else gpu,
-        _bytes(disk, "--disk") if disk else _UNLIMITED,
+        _UNLIMITED_CPU if cpu in ("", _NONE) else _count(cpu, float, "--limit-cpu"),
+        _UNLIMITED if memory in ("", _NONE) else _bytes(memory, "--limit-memory"),
+        _UNLIMITED if gpu in ("", _NONE) else _count(gpu, int, "--limit-gpu"),
+        _UNLIMITED if disk in ("", _NONE) else _bytes(disk, "--limit-disk"),
+    )
+
+
+def _count(text: str, kind: Callable[[str], T], option: str) -> T:
+    try:
+        found = kind(text)
+        if 0 <= float(found) < _UNLIMITED_CPU:
+            return found
+    except ValueError:
+        pass
+    whole = "a whole number" if kind is int else "a number"
+    raise Usage(
+        f"{option} {text!r} is no limit",
+        why=f"it is {whole}, or the word none",
+        fix=f"{option} 2, {option} 0 for none at all, or {option} none for no limit",
     )
 
 
 def _bytes(text: str, option: str = "--memory") -> int:
     from holdfast.control import units
 
-    if not text:
+    if text in ("", "0"):
         return 0
     found = units.bytes_of(text)
     if found is None:
@@ -209,6 +234,12 @@ def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) 
         sizes = {"memory_bytes": size, "disk_bytes": f"{size} disk"}
         parts.append(sizes.get(kind) or f"{value:g} {kind}")
     return ", ".join(parts)
+
+
+def _most(limit: Resources | None) -> str:
+    """`0 gpu at most`, or that there is no limit."""
+    told = _amount(_document(limit), zeros=True) if limit is not None else ""
+    return f"{told} at most" if told else "no limit"
 
 
 def _plain(room: Resources) -> str:

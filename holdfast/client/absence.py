@@ -34,6 +34,7 @@ class Absence:
     text: str
     since_s: float = 0.0
     hopeless: bool = False
+    fix: str = "holdfast up (then: holdfast status)"
 
 
 def since(at_s: float) -> str:
@@ -53,13 +54,20 @@ def absent(found: Opened, kind: str) -> Absence | None:
     leader = Election(found.session, path).current_leader()
     here = {one.name: one for one in processes(found.cluster) if one.kind == kind}
     gone = {one.name: one for one in missing(found.cluster) if one.kind == kind}
-    if leader is not None and leader.name not in gone:
+    paused = {name: one for name, one in here.items() if one.stopped}
+    if leader is not None and leader.name not in gone and leader.name not in paused:
         process = here.get(leader.name)
         if process is None or process.facts.get("term") == leader.term:
             return None
     nobody = "no coordinator leads" if kind == COORDINATOR else "nobody conducts"
-    if here:
-        one = min(here.values(), key=lambda each: each.since_s)
+    coming = [one for name, one in here.items() if name not in paused]
+    if paused and not coming:
+        one = next(iter(paused.values()))
+        fix = f"kill -CONT {one.pid}"
+        told = f"{one.name} was paused by a signal; `{fix}` lets it go on"
+        return Absence(kind, f"{nobody}: {EFFECTS[kind]}; {told}", one.since_s, fix=fix)
+    if coming:
+        one = min(coming, key=lambda each: each.since_s)
         came = f"{one.name} was started at {texts.clock(one.since_s)} and takes over soon"
         return Absence(kind, f"{nobody}: {EFFECTS[kind]}; {came}", one.since_s)
     if gone:
@@ -121,6 +129,6 @@ class Waiting:
                 raise Unavailable(
                     f"nobody is there to do it: {one.text}",
                     why="what was asked for is kept, and is done when somebody is there",
-                    fix="holdfast up (then: holdfast status)",
+                    fix=one.fix,
                 )
         return missing

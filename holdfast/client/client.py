@@ -74,6 +74,7 @@ class Client:
         self.threads = Threads()
         self._stack = ExitStack()
         self._closing = threading.Lock()
+        self._pid = os.getpid()
         self._found: Opened | None = self._stack.enter_context(
             opening.opened(_folder(cluster), reads=reads, note=self.note)
         )
@@ -104,6 +105,13 @@ class Client:
         found = self._found
         if found is None:
             raise closed()
+        if os.getpid() != self._pid:
+            raise Usage(
+                "this client was made before the process forked",
+                why="its connection and its threads stayed with the parent",
+                fix="make one in the child: with Client() as client: ...",
+            )
+        opening.check_up(found)
         return found
 
     @property

@@ -130,6 +130,16 @@ def opened(
         raise _not_up(found, "it is being started now", "try again") from None
 
 
+def check_up(found: Opened) -> None:
+    """`Unavailable`, if the cluster was ended here since it was opened: nobody waits for it."""
+    from holdfast.supervise import wanted
+
+    if found.down or not wanted.is_down(found.cluster.folder):
+        return
+    if _down(found.cluster, 0.0) is not None:
+        raise _not_up(found.cluster, "it was ended (holdfast down)")
+
+
 def _waits(patience_s: float) -> dict[str, float]:
     return {"timeout_s": patience_s, "operation_timeout_s": patience_s}
 

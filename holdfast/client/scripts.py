@@ -42,7 +42,9 @@ class Wanted:
 
     @property
     def command(self) -> tuple[str, ...]:
-        return ("python", self.script.name, *self.arguments)
+        name = self.script.name
+        # Python would take `-x.py` for options.
+        return ("python", f"./{name}" if name.startswith("-") else name, *self.arguments)
 
 
 def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:

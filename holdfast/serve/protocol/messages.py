@@ -9,7 +9,15 @@ import numpy as np
 
 from holdfast.serve.protocol.fitting import Fitting
 from holdfast.serve.protocol.lists import from_numbers
-from holdfast.serve.protocol.tensors import as_bytes, decoded, described, from_raw, refused, to_raw
+from holdfast.serve.protocol.tensors import (
+    Nameless,
+    as_bytes,
+    decoded,
+    described,
+    from_raw,
+    refused,
+    to_raw,
+)
 from holdfast.serve.protocol.values import Answer, Array, Request
 from holdfast.wire.errors import Usage
 from holdfast.wire.proto import inference_pb2 as pb
@@ -36,6 +44,13 @@ _UNSUPPORTED: Final = ("shared_memory_region", "classification")
 def request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
     """The request in a message; `Usage` if it does not fit. `binary_all`: the inputs came raw, and
     the outputs go back so. The caller adds version, arm and region."""
+    try:
+        return _request_of(message, fitting)
+    except Nameless as error:
+        raise error.of(fitting.model) from error
+
+
+def _request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
     raws = message.raw_input_contents
     if raws and len(raws) != len(message.inputs):
         raise refused(

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.models.records import Signature
 from holdfast.serve.protocol.fitting import Fitting
 from holdfast.serve.protocol.lists import from_list, to_list
-from holdfast.serve.protocol.tensors import from_raw, refused, to_raw
+from holdfast.serve.protocol.tensors import Nameless, from_raw, refused, to_raw
 from holdfast.serve.protocol.values import Answer, Array, Request
 from holdfast.wire.errors import BugError, Usage
 
@@ -78,6 +78,12 @@ class Codec:
         """The request in a body; `Usage` if there is none that fits. `header_length`: how many of
         its bytes are JSON, if raw tensors follow. The caller adds what the body does not say:
         model, version, arm and region."""
+        try:
+            return self._decoded(body, header_length)
+        except Nameless as error:
+            raise error.of(self.fitting.model) from error
+
+    def _decoded(self, body: bytes, header_length: int | None) -> Request:
         head, tail = _divided(body, header_length)
         try:
             document = _decode(head)

@@ -35,10 +35,18 @@ def described(shape: Iterable[int]) -> str:
     return "[" + ", ".join("any" if size < 0 else str(size) for size in shape) + "]"
 
 
+class Nameless(Usage):
+    """A request that is not what the model takes, said by who does not know the model's name.
+    Whoever does says it: `of`."""
+
+    def of(self, model: str) -> Usage:
+        return refused(self.what, self.why, model) if model else self
+
+
 def refused(what: str, why: str, model: str = "") -> Usage:
     """The error of a request that is not what the model takes."""
-    where = f"GET /v2/models/{model}" if model else "GET /v2/models/NAME"
-    return Usage(what, why=why, fix=f"{where} shows what the model takes")
+    kind, where = (Usage, model) if model else (Nameless, "NAME")
+    return kind(what, why=why, fix=f"GET /v2/models/{where} shows what the model takes")
 
 
 def from_raw(

@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.models.records import TensorSpec
+from holdfast.serve.protocol.fitting import Fitting
 from holdfast.serve.protocol.lists import filled, to_list
 from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.tensors import described, refused
+from holdfast.serve.protocol.tensors import Nameless, described, refused
 from holdfast.serve.protocol.values import Answer, Array, Request
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -29,7 +30,13 @@ def decode(codec: Codec, body: bytes) -> tuple[Request, bool]:
 
 def request_of(codec: Codec, found: dict[str, msgspec.Raw]) -> tuple[Request, bool]:
     """As `decode`, of inputs by name."""
-    fitting = codec.fitting
+    try:
+        return _request_of(codec.fitting, found)
+    except Nameless as error:
+        raise error.of(codec.fitting.model) from error
+
+
+def _request_of(fitting: Fitting, found: dict[str, msgspec.Raw]) -> tuple[Request, bool]:
     inputs: dict[str, Array] = {}
     rows = []
     for name, data in found.items():

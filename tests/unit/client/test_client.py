@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import inspect
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -26,9 +27,11 @@ from holdfast.client.predicting import Gateways, body_of
 from holdfast.client.serving import Asked, ServeOptions, wishes_of
 from holdfast.client.submitting import Changes, draft_of, draft_of_script
 from holdfast.client.waiting import Wait
+from holdfast.cluster import create
 from holdfast.control import facts
 from holdfast.control.facts import Checkpoint, Phase, Placement, Status
 from holdfast.control.spec import JobSpec
+from holdfast.launch.ending import down
 from holdfast.wire.errors import (
     Cancelled,
     Full,
@@ -427,3 +430,32 @@ def test_where_a_gateway_is_or_how_many_there_are_does_not_change_which_version_
     for more in ({"gateways": 2}, {"gateway": "127.0.0.1:8090"}, {"region": "eu"}, {"key": True}):
         assert Asked("part", None, {}, **more).says_more, more
     assert Asked("part", None, {"limits": {"timeout_s": 7.0}}).says_more
+
+
+# --- a cluster that is not there any more ---------------------------------------------------------
+
+
+def test_after_down_and_in_a_forked_child_a_client_says_at_once_what_helps(tmp_path: Path) -> None:
+    cluster = create(tmp_path / "cluster")
+    try:
+        with cluster.session(), Client(cluster.folder) as client:
+            assert client.jobs() == {}
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    client.jobs()
+                except Usage as refused:
+                    code = 7 if "in the child" in refused.fix else 2
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            down(cluster)
+            with pytest.raises(Unavailable, match="is not up") as refused:
+                client.jobs()
+            assert (refused.value.fix, refused.value.why) == (
+                "holdfast up",
+                "it was ended (holdfast down)",
+            )
+    finally:
+        down(cluster)

@@ -13,12 +13,16 @@ import pytest
 
 from holdfast.cli import absence as telling
 from holdfast.client import absence
+from holdfast.client.opening import Opened
 from holdfast.cluster import Cluster, Process, create
 from holdfast.cluster.registry import identified, write_record
+from holdfast.control.plane import ControlPlane
+from holdfast.coordination import connect
 from holdfast.launch import health
 from holdfast.supervise import supervisor, wanted
 from holdfast.wire.errors import Unavailable
 from tests.contract.waiting import eventually
+from tests.servers import EmbeddedServer
 
 COMMAND = ("python", "-m", "holdfast.control")
 DEAD = Process("coordinator", "coordinator-1", 1, 1, "of another boot", launched=True)
@@ -171,3 +175,25 @@ def test_a_command_does_not_wait_at_all_for_who_was_given_up(
     with pytest.raises(Unavailable, match="given up") as stopped:
         waiting.look("…")
     assert "holdfast up" in stopped.value.fix
+
+
+def test_a_coordinator_that_a_signal_has_paused_is_not_said_to_take_over_soon(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with EmbeddedServer(tmp_path / "plane") as server, subprocess.Popen(["sleep", "60"]) as paused:
+        try:
+            record = identified("coordinator", "coordinator-1", paused.pid, facts={"term": 1})
+            assert record is not None
+            write_record(cluster, record)
+            with connect(f"zk://{server.hosts}") as session:
+                found = Opened(cluster, session, ControlPlane(session))
+                one = absence.absent(found, absence.COORDINATOR)
+                assert one is not None and "takes over soon" in one.text
+                paused.send_signal(signal.SIGSTOP)
+                eventually(lambda: record.stopped, "it is paused")
+                one = absence.absent(found, absence.COORDINATOR)
+                assert one is not None and "takes over soon" not in one.text
+                assert "paused by a signal" in one.text
+                assert one.fix == f"kill -CONT {paused.pid}"
+        finally:
+            paused.kill()

@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models.records import Signature, TensorSpec
+from holdfast.serve.protocol.fitting import Fitting
+from holdfast.serve.protocol.messages import request_of
 from holdfast.serve.protocol.rest import BINARY, HEADER_LENGTH, JSON, Codec, header_length_of
 from holdfast.serve.protocol.tensors import DTYPES, from_raw
 from holdfast.serve.protocol.values import Answer, Request
+from holdfast.serve.replica import plain
 from holdfast.wire.errors import Usage
+from holdfast.wire.proto import inference_pb2 as pb
 from tests.unit.serve.protocol.tensors_made import (
     NUMBERS,
     PAIR,
@@ -225,3 +229,26 @@ def test_a_header_length_is_a_number(text: str) -> None:
 def test_a_header_length_beyond_the_body_is_refused() -> None:
     assert "JSON" in sentence_of(NUMBERS, b"{}", 3)
     assert header_length_of("12") == 12 and header_length_of(None) is None
+
+
+def test_what_does_not_fit_is_told_with_the_models_own_name_whoever_finds_out() -> None:
+    """A list, a raw tensor, a header, a single number, a message: none says `NAME`."""
+    signature = signature_for("FP32", ROW)
+    words = {"name": "x", "datatype": "FP32", "shape": [1, 4]}
+    short = {"inputs": [{**words, "data": [1.0]}]}
+    raw = {"inputs": [{**words, "parameters": {"binary_data_size": 8}}]}
+    head = json.dumps(raw).encode()
+    told = [
+        sentence_of(signature, json.dumps(short).encode()),
+        sentence_of(signature, head + bytes(8), len(head)),
+        sentence_of(signature, b"{}", 9),
+    ]
+    with pytest.raises(Usage) as caught:
+        plain.decode(Codec(signature, "m"), b'{"x": 3}')
+    told.append(str(caught.value))
+    message = pb.ModelInferRequest(model_name="m")
+    message.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+    with pytest.raises(Usage) as caught:
+        request_of(message, Fitting(signature, "m"))
+    told.append(str(caught.value))
+    assert [one for one in told if "GET /v2/models/m shows" not in one] == []
