@@ -35,9 +35,9 @@ from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.agent.shim import write_durably
 from holdfast.wire.disk import NO_ROOM, make_folder
-from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
+from holdfast.wire.plain import known_fields
 
 _GONE: Final = ".gone-"
 
