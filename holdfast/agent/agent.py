@@ -140,6 +140,9 @@ class Agent:
             raise
         if recovery.cut_bytes:
             log.warning("an unfinished batch was cut off", bytes=recovery.cut_bytes)
+        if recovery.unknown:
+            kinds = sorted({str(record["kind"])[:50] for record in recovery.unknown})
+            log.warning("a newer version wrote to the journal; that is kept", kinds=kinds[:20])
         clock = clock or SystemClock()
         state = AgentMachine(node, machine)
         for entry in recovery.entries:

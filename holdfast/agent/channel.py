@@ -12,11 +12,11 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Final
 
 from holdfast.agent import users
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
-from holdfast.wire import logs, sharing, talk
+from holdfast.wire import logs, sharing, talk, values
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import (
     CHANNEL_MESSAGE_BYTES_MAX,
@@ -26,6 +26,9 @@ from holdfast.wire.limits import (
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
 
 log = logs.get(__name__)
+
+# Kinds of lines of a newer version, each named once on a connection.
+_UNKNOWN_NAMED_MAX: Final = 20
 
 
 class Channel:
@@ -60,7 +63,7 @@ class Channel:
 
     def tell(self, key: Key, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
         """Send it, if the worker is connected; otherwise it is told when it connects."""
-        self.send(key, _line(what))
+        self.send(key, values.order_bytes(what) + b"\n")
 
     def send(self, key: Key, line: bytes) -> None:
         """Send this line, if the worker is connected."""
@@ -95,12 +98,16 @@ class Channel:
         self._links[key] = writer
         try:
             await self._heard(Connected(key))
+            unknown: set[str] = set()
             while raw := await reader.readline():
                 kind, body = talk.parse(raw)
                 if kind == sharing.SHARED:
                     self._take_wants(key, raw, body)
-                else:
-                    await self._heard(_event(key, raw, kind, body))
+                elif (event := _event(key, raw, kind, body)) is not None:
+                    await self._heard(event)
+                elif kind not in unknown and len(unknown) < _UNKNOWN_NAMED_MAX:
+                    unknown.add(kind)
+                    log.warning("a worker says what is not known", worker=str(key), kind=kind[:50])
         except ConnectionError:
             pass  # it ended, or it comes back: neither is news here
         except (Refused, Usage, ValueError) as error:
@@ -134,46 +141,24 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-def _line(what: GiveView | GiveSettings | TakeShare | StopWorker) -> bytes:
-    match what:
-        case GiveView():
-            return talk.line("view", talk.view_body(what.view))
-        case GiveSettings():
-            return talk.line("settings", [list(setting) for setting in what.settings])
-        case TakeShare():
-            return talk.line("share", talk.share_body(what.attempt, what.share, what.shares))
-        case StopWorker():
-            return talk.line("stop", {})
-        case _:
-            assert_never(what)
-
-
-def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event:
-    try:
-        if kind == "say":
-            return _said(key, body)
-        if kind == "parts":
-            parts = talk.parts_from(body["parts"])
-            return SaidParts(key, int(body["attempt"]), parts, bool(body["missed"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise talk.not_understood(raw, error) from error
-    raise talk.not_understood(raw)
-
-
-def _said(key: Key, body: dict[str, Any]) -> Said:
-    step, unreadable = body["step"], frozenset(int(one) for one in body["unreadable"])
-    known = None if step is None else int(step)
-    return Said(
-        key,
-        bool(body["ready"]),
-        int(body["view"]),
-        known,
-        unreadable,
-        waits=bool(body["waits"]),
-        ending=bool(body["ending"]),
-        suspects=frozenset(int(peer) for peer in body["suspects"]),
-        metrics={str(name): float(value) for name, value in body["metrics"].items()},
-        beats=True,
-        # A worker of an older version does not say it.
-        unreadable_why=str(body.get("unreadable_why", ""))[:UNREADABLE_WHY_CHARACTERS_MAX],
-    )
+def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event | None:
+    """What the worker says; None: it is of a kind that this version does not know."""
+    if kind == "say":
+        say = values.said(values.Say, raw, body)
+        return Said(
+            key,
+            say.ready,
+            say.view,
+            say.step,
+            frozenset(say.unreadable),
+            waits=say.waits,
+            ending=say.ending,
+            suspects=frozenset(say.suspects),
+            metrics=say.metrics,
+            beats=True,
+            unreadable_why=say.unreadable_why[:UNREADABLE_WHY_CHARACTERS_MAX],
+        )
+    if kind == "parts":
+        done = values.said(values.SayParts, raw, body)
+        return SaidParts(key, done.attempt, done.parts, done.missed)
+    return None

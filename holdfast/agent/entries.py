@@ -1,5 +1,10 @@
-"""Journal entries as JSON values, in both directions. An entry of a kind that is not known is
-refused; a field that is not known is passed over, since a newer agent may have written it."""
+"""Journal entries as JSON values, in both directions: their fields by their names, as everywhere
+(`wire.values`), and `kind`. With the standard library alone, since the simulator runs it on PyPy.
+
+A newer agent may have written the journal: a field that is not known is passed over, and an entry
+of a kind that is not known is none (the journal keeps it). An older one may have: a field that is
+missing has its default.
+"""
 
 from __future__ import annotations
 
@@ -21,44 +26,52 @@ from holdfast.agent.events import (
     Stopping,
     TermSeen,
 )
-from holdfast.wire.documents import known_fields, plain_of, read
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.probes import Probe
+from holdfast.wire.plain import known_fields, plain_of
+from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, ExitKind
 from holdfast.wire.room import Resources
+
+_KINDS: Final[Mapping[str, Callable[..., Entry]]] = {
+    "term": TermSeen,
+    "accepted": Accepted,
+    "started": Started,
+    "held": Held,
+    "moved": Moved,
+    "stopping": Stopping,
+    "exited": Exited,
+    "forgotten": Forgotten,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(entry: Entry) -> dict[str, Any]:
     """The entry as plain values; `kind` says which it is."""
-    match entry:
-        case TermSeen(term):
-            return {"kind": "term", "term": term}
-        case Accepted(order, slots):
-            # Values of secrets stay in memory: a journal outlives the worker, and is copied.
-            order = replace(order, secrets={})
-            return {"kind": "accepted", "order": plain_of(order), "slots": slots._asdict()}
-        case Started(key, identity):
-            return {"kind": "started", "key": list(key), "identity": list(identity)}
-        case Held(key, view, step, ready, linked):
-            how = {"ready": ready, "linked": linked}
-            return {"kind": "held", "key": list(key), "view": view, "step": step, **how}
-        case Moved(key, slots):
-            return {"kind": "moved", "key": list(key), "slots": slots._asdict()}
-        case Stopping(key, kill_at_s, hung, frozen, unwell, disk_bytes):
-            why = {"hung": hung, "frozen": frozen, "unwell": unwell, "disk_bytes": disk_bytes}
-            return {"kind": "stopping", "key": list(key), "kill_at_s": kill_at_s, **why}
-        case Exited(key, end):
-            ended = {"exit": end.kind.value, "detail": end.detail}
-            return {"kind": "exited", "key": list(key), **ended}
-        case Forgotten(key):
-            return {"kind": "forgotten", "key": list(key)}
+    if isinstance(entry, Accepted):
+        # Values of secrets stay in memory: a journal outlives the worker, and is copied.
+        entry = replace(entry, order=replace(entry.order, secrets={}))
+    plain = {"kind": _NAMES[type(entry)], **plain_of(entry)}
+    if isinstance(entry, Accepted | Moved):
+        plain["slots"] = entry.slots._asdict()
+    if isinstance(entry, Exited):
+        plain |= {"exit": entry.exit.kind.value, "detail": entry.exit.detail}
+    return plain
 
 
-def decode(record: Mapping[str, Any]) -> Entry:
-    """The entry that `encode` was given."""
+def decode(record: Mapping[str, Any]) -> Entry | None:
+    """The entry that `encode` was given; None: it is of a kind that this version does not know."""
     try:
-        return _DECODERS[record["kind"]](record)
+        make = _KINDS.get(record["kind"])
+        if make is None:
+            return None
+        plain = known_fields(make, record)  # type: ignore[arg-type]
+        for name, read in _READERS.items():
+            if name in plain:
+                plain[name] = read(plain[name])
+        if make is Exited:
+            plain["exit"] = Exit(ExitKind(record["exit"]), record["detail"])
+        return make(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(
             f"the journal holds an entry that is not one: {dict(record)!r:.200}",
@@ -67,50 +80,31 @@ def decode(record: Mapping[str, Any]) -> Entry:
         ) from error
 
 
-def _key(record: Mapping[str, Any]) -> Key:
-    job, worker, *_ = record["key"]
-    return Key(job, worker)
-
-
-def _identity(record: Mapping[str, Any]) -> Identity:
-    pid, start_ticks, boot, *_ = record["identity"]
-    return Identity(pid, start_ticks, boot)
-
-
-def _accepted(record: Mapping[str, Any]) -> Accepted:
-    fields = known_fields(StartWorker, record["order"])
-    fields["resources"] = Resources(**known_fields(Resources, fields["resources"]))
-    fields["command"] = tuple(fields["command"])
-    fields["requirements"] = tuple(fields.get("requirements", ()))  # an older journal has none
+def _order(plain: Mapping[str, Any]) -> StartWorker:
+    held = known_fields(StartWorker, plain)
+    held["resources"] = Resources(**known_fields(Resources, held["resources"]))
+    for name in ("command", "requirements"):  # an older journal has not the second
+        held[name] = tuple(held.get(name, ()))
     for name in ("ready", "live"):  # an older journal has neither
-        fields[name] = read("the journal", Probe | None, fields.get(name))
-    return Accepted(StartWorker(**fields), _slots(record))
+        held[name] = _probe(held.get(name))
+    return StartWorker(**held)
 
 
-def _slots(record: Mapping[str, Any]) -> Slots:
-    held = known_fields(Slots, record["slots"])
-    return Slots(**{name: tuple(values) for name, values in held.items()})
+def _probe(plain: Mapping[str, Any] | None) -> Probe | None:
+    if plain is None:
+        return None
+    held = known_fields(Probe, plain)
+    command = tuple(held.get("command", ()))
+    return Probe(**held | {"kind": ProbeKind(held["kind"]), "command": command})
 
 
-def _stopping(record: Mapping[str, Any]) -> Stopping:
-    # An older journal has the first of them alone.
-    why = (record["hung"], record.get("frozen", False), record.get("unwell", ""))
-    return Stopping(_key(record), record["kill_at_s"], *why, record.get("disk_bytes", 0))
+def _slots(plain: Mapping[str, Any]) -> Slots:
+    return Slots(**{name: tuple(held) for name, held in known_fields(Slots, plain).items()})
 
 
-def _held(record: Mapping[str, Any]) -> Held:
-    # In an older journal whoever is here was ready, and had said so itself.
-    how = (record.get("ready", True), record.get("linked", True))
-    return Held(_key(record), record["view"], record["step"], *how)
-
-
-_DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Entry]]] = {
-    "term": lambda record: TermSeen(record["term"]),
-    "accepted": _accepted,
-    "started": lambda record: Started(_key(record), _identity(record)),
-    "held": _held,
-    "moved": lambda record: Moved(_key(record), _slots(record)),
-    "stopping": _stopping,
-    "exited": lambda record: Exited(_key(record), Exit(ExitKind(record["exit"]), record["detail"])),
-    "forgotten": lambda record: Forgotten(_key(record)),
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "key": lambda row: Key(*row[:2]),
+    "identity": lambda row: Identity(*row[:3]),
+    "order": _order,
+    "slots": _slots,
 }

@@ -34,10 +34,10 @@ from typing import Any, Final
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
 from holdfast.wire.disk import NO_ROOM, make_folder
-from holdfast.wire.documents import known_fields
 from holdfast.wire.durable import write_file
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
+from holdfast.wire.plain import known_fields
 
 _GONE: Final = ".gone-"
 

@@ -24,7 +24,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from holdfast.agent.entries import decode, encode
@@ -46,18 +46,26 @@ _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 _HEAD_BYTES: Final = _BATCH.size + _CRC.size
 
 
+Record = dict[str, Any]  # an entry of a kind that this version does not know
+
+
 class Recovery(NamedTuple):
-    """What a journal gave back; `cut_bytes` of a torn tail are not in it."""
+    """What a journal gave back; `cut_bytes` of a torn tail are not in it. `unknown`: what a newer
+    version has written, and only that can read; the journal keeps it."""
 
     entries: list[Entry]
     cut_bytes: int
+    unknown: list[Record]
 
 
 class Journal:
     """An open journal. Nobody else writes the file: the agent holds its folder's lock."""
 
-    def __init__(self, path: Path, handle: int, end: int, chain: int) -> None:
+    def __init__(
+        self, path: Path, handle: int, end: int, chain: int, unknown: Sequence[Record] = ()
+    ) -> None:
         self._path = path
+        self._unknown = tuple(unknown)
         self._handle = handle
         self._end = end
         self._chain = chain
@@ -77,15 +85,15 @@ class Journal:
         if not path.exists():
             os.close(_create(path, written([], os.urandom(8))))
         raw = path.read_bytes()
-        end, chain, entries = _read(path, raw)
+        end, chain, entries, unknown = _read(path, raw)
         handle = os.open(path, os.O_RDWR)
         if end < len(raw):
             os.ftruncate(handle, end)
         os.fsync(handle)
         sync_folder(folder)
-        journal = cls(path, handle, end, chain)
+        journal = cls(path, handle, end, chain, unknown)
         journal._compact_at = max(2 * end, JOURNAL_GROWTH_BYTES)
-        return journal, Recovery(entries, len(raw) - end)
+        return journal, Recovery(entries, len(raw) - end, unknown)
 
     @property
     def size_bytes(self) -> int:
@@ -124,12 +132,13 @@ class Journal:
         return False
 
     def compact(self, entries: Iterable[Entry]) -> None:
-        """Replace all that was appended by `entries`, which give the same state.
+        """Replace all that was appended by `entries`, which give the same state, and by what only
+        a newer version can read.
 
         `Full`: there is no room for both; the journal is as it was and goes on, and asks for it
         again when it has grown. `DiskFailed` as for `append`.
         """
-        held = tuple(entries)
+        held = (*self._unknown, *entries)
         data = written([held] if held else [], os.urandom(8))
         try:
             handle = _create(self._path, data)
@@ -142,7 +151,7 @@ class Journal:
             raise self._disk_failed(error) from error
         os.close(self._handle)
         self._handle = handle
-        self._end, self._chain, _ = _read(self._path, data)
+        self._end, self._chain, *_ = _read(self._path, data)
         self._compact_at = max(2 * self._end, self._end + JOURNAL_GROWTH_BYTES)
 
     def _full(self, error: OSError) -> Full:
@@ -164,7 +173,7 @@ class Journal:
         os.close(self._handle)
 
 
-def written(batches: Iterable[Sequence[Entry]], salt: bytes) -> bytes:
+def written(batches: Iterable[Sequence[Entry | Record]], salt: bytes) -> bytes:
     """The bytes of a journal to which these batches were appended, one after the other."""
     head = _HEADER.pack(_MAGIC, _VERSION, salt)
     data, chain = bytearray(head + _CRC.pack(crc32(head))), crc32(head)
@@ -176,8 +185,8 @@ def written(batches: Iterable[Sequence[Entry]], salt: bytes) -> bytes:
 
 def recovered(path: Path, raw: bytes) -> Recovery:
     """What the bytes of a journal give back; `Corrupt`, with the name of `path`, if damaged."""
-    end, _, entries = _read(path, raw)
-    return Recovery(entries, len(raw) - end)
+    end, _, entries, unknown = _read(path, raw)
+    return Recovery(entries, len(raw) - end, unknown)
 
 
 def _unfinished(path: Path) -> Path:
@@ -218,8 +227,9 @@ def _create(path: Path, data: bytes) -> int:
     return handle
 
 
-def _batch(entries: Sequence[Entry], offset: int, chain: int) -> tuple[bytes, int]:
-    payload = json.dumps([encode(entry) for entry in entries], separators=(",", ":")).encode()
+def _batch(entries: Sequence[Entry | Record], offset: int, chain: int) -> tuple[bytes, int]:
+    records = [entry if isinstance(entry, dict) else encode(entry) for entry in entries]
+    payload = json.dumps(records, separators=(",", ":")).encode()
     if len(payload) > JOURNAL_BATCH_BYTES_MAX:
         raise DiskFailed(f"a batch of {len(payload)} bytes is more than a journal holds")
     after = crc32(payload, chain)
@@ -227,8 +237,8 @@ def _batch(entries: Sequence[Entry], offset: int, chain: int) -> tuple[bytes, in
     return head + _CRC.pack(crc32(head, chain)) + payload, after
 
 
-def _read(path: Path, raw: bytes) -> tuple[int, int, list[Entry]]:
-    """Where the good part ends, its chain, and its entries."""
+def _read(path: Path, raw: bytes) -> tuple[int, int, list[Entry], list[Record]]:
+    """Where the good part ends, its chain, its entries, and those of kinds that are not known."""
     head = raw[: _HEADER.size]
     if len(raw) < _HEADER_BYTES or crc32(head) != _CRC.unpack_from(raw, _HEADER.size)[0]:
         # The header is durable before the file has its name: it is never torn.
@@ -236,16 +246,21 @@ def _read(path: Path, raw: bytes) -> tuple[int, int, list[Entry]]:
     magic, version, _ = _HEADER.unpack(head)
     if magic != _MAGIC or version != _VERSION:
         raise _damaged(path, 0, f"it has format {version}, and this program knows {_VERSION}")
-    end, chain, entries = _HEADER_BYTES, crc32(head), list[Entry]()
+    end, chain, entries, unknown = _HEADER_BYTES, crc32(head), list[Entry](), list[Record]()
     while end < len(raw):
         payload = _payload(raw, end, chain)
         if payload is None:
             _refuse_damage(path, raw, end)
             break
-        entries.extend(decode(record) for record in json.loads(payload))
+        for record in json.loads(payload):
+            entry = decode(record)
+            if entry is None:
+                unknown.append(record)
+            else:
+                entries.append(entry)
         chain = crc32(payload, chain)
         end += _HEAD_BYTES + len(payload)
-    return end, chain, entries
+    return end, chain, entries, unknown
 
 
 def _payload(raw: bytes, at: int, chain: int) -> bytes | None:

@@ -19,10 +19,10 @@ from holdfast.agent.log_service import OUTPUTS, READ
 from holdfast.agent.wallet import Papers
 from holdfast.wire import rpc
 from holdfast.wire.certificates import node_host
-from holdfast.wire.convert import malformed, parsed
 from holdfast.wire.errors import HoldfastError, Refused, Unavailable
 from holdfast.wire.limits import LOG_READ_S
 from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.values import malformed
 
 _OUTPUTS_BACK: Final = {int(number): output for output, number in OUTPUTS.items()}
 
@@ -47,7 +47,7 @@ class LogReading:
             )
             try:
                 while (raw := await call.read()) is not rpc.EOF:
-                    piece = _piece(parsed(pb.LogsPiece, raw))
+                    piece = _piece(rpc.parsed(pb.LogsPiece, raw))
                     self._places[piece.source] = piece.place
                     yield piece
             except grpc.aio.AioRpcError as failed:

@@ -26,7 +26,6 @@ from holdfast.agent.log_files import ERR, OUT, LogFiles, Piece, Place, Query, So
 from holdfast.agent.wallet import Papers, Wallet
 from holdfast.wire import logs, rpc, tokens
 from holdfast.wire.certificates import Peer, Trust, peer_of
-from holdfast.wire.convert import malformed, parsed
 from holdfast.wire.errors import Full, Occupied, Refused
 from holdfast.wire.limits import (
     CERTIFICATE_S,
@@ -41,6 +40,7 @@ from holdfast.wire.retries import Retries
 from holdfast.wire.rpc import Denied
 from holdfast.wire.tasks import Tasks, end, start_task
 from holdfast.wire.tokens import Kind
+from holdfast.wire.values import malformed
 
 log = logs.get(__name__)
 
@@ -183,7 +183,7 @@ class LogService:
 
 def _request(raw: bytes) -> pb.LogsRequest:
     try:
-        request = parsed(pb.LogsRequest, raw)
+        request = rpc.parsed(pb.LogsRequest, raw)
     except Refused as error:
         raise Denied(grpc.StatusCode.INVALID_ARGUMENT, error) from error
     rpc.check_protocol(request.protocol)

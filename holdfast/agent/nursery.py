@@ -37,8 +37,8 @@ from typing import Any, Final
 from holdfast.agent import becoming, processes
 from holdfast.agent.events import Identity
 from holdfast.agent.shim import Shim
-from holdfast.wire.documents import known_fields
 from holdfast.wire.limits import AGENT_LOOK_S, NURSERY_ANSWER_S, NURSERY_MESSAGE_BYTES_MAX
+from holdfast.wire.plain import known_fields
 
 SOCKET_NAME: Final = "nursery.sock"
 READY: Final = b"ready\n"

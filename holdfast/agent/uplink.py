@@ -24,7 +24,7 @@ from holdfast.agent.events import Answer
 from holdfast.agent.reporting import Pace
 from holdfast.agent.wallet import Wallet
 from holdfast.coordination import Versioned
-from holdfast.wire import backoff, convert, logs, rpc
+from holdfast.wire import backoff, logs, rpc, values
 from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, HoldfastError, Refused, RetryError, TimedOut
 from holdfast.wire.limits import HELLO_S, REPORT_S, UPLINK_RETRY_S, UPLINK_RETRY_S_MAX
@@ -158,7 +158,6 @@ class Uplink:
             protocol=rpc.PROTOCOL,
             cluster=self._wallet.papers.identity.peer.cluster,
             node=self._node,
-            capacity=convert.resources_message(self._agent.snapshot().capacity),
             session=session,
             process=self._process,
             serial=self._serial,
@@ -174,7 +173,7 @@ class Uplink:
                 fix="look whether it hangs; it is tried again",
             ) from None
         if message is None or message.WhichOneof("message") != "welcome":
-            raise convert.malformed(f"{contact.address} did not say welcome")
+            raise values.malformed(f"{contact.address} did not say welcome")
         self.connected_to, self.trouble = contact, None
         self._pace = Pace()
         self._pace.told(message.welcome.steps_s)
@@ -187,7 +186,7 @@ class Uplink:
             facts, version = self._agent.snapshot(), self._agent.version
             wait_s = pace.wait_s(facts, time.monotonic())
             if wait_s <= 0.0:
-                await _send(call, pb.FromAgent(snapshot=convert.facts_message(facts)))
+                await _send(call, pb.FromAgent(snapshot=values.facts_bytes(facts)))
                 pace.sent(facts, time.monotonic())
                 wait_s = REPORT_S
             try:
@@ -198,17 +197,21 @@ class Uplink:
 
     async def _obey(self, call: AgentStream, session: str) -> None:
         while (message := await _read(call)) is not None:
-            if message.WhichOneof("message") != "orders":
-                raise convert.malformed("not orders, in the middle of a stream")
+            kind = message.WhichOneof("message")
+            if kind is None and message.ByteSize():
+                log.warning("the coordinator sent what this version does not know")
+                continue
+            if kind != "orders":
+                raise values.malformed("not orders, in the middle of a stream")
             batch = message.orders
             self._pace.told(batch.steps_s)
             # All at once: the agent makes them durable together.
             answers = await asyncio.gather(
                 *(self._deliver(batch, order, session) for order in _orders(batch))
             )
-            for order, answer in zip(batch.orders, answers, strict=True):
+            for spelled, answer in zip(batch.orders, answers, strict=True):
                 if not answer.accepted:
-                    await _send(call, pb.FromAgent(refusal=_refusal(batch.term, order, answer)))
+                    await _send(call, pb.FromAgent(refusal=_refusal(batch.term, spelled, answer)))
 
     async def _deliver(self, batch: pb.Orders, order: Order | Refused, session: str) -> Answer:
         if not batch.session == session == self._session_id():
@@ -241,9 +244,9 @@ def _orders(batch: pb.Orders) -> list[Order | Refused]:
     """Each order, or why it is none."""
     found: list[Order | Refused] = []
     before: Order | None = None
-    for message in batch.orders:
+    for spelled in batch.orders:
         try:
-            before = convert.order_from(message, before)
+            before = values.order_from(spelled, before)
             found.append(before)
         except Refused as error:
             before = None
@@ -257,15 +260,16 @@ async def _send(call: AgentStream, message: pb.FromAgent) -> None:
 
 async def _read(call: AgentStream) -> pb.ToAgent | None:
     raw = await call.read()
-    return None if raw is None else convert.parsed(pb.ToAgent, raw)
+    return None if raw is None else rpc.parsed(pb.ToAgent, raw)
 
 
-def _refusal(term: int, order: pb.Order, answer: Answer) -> pb.Refusal:
+def _refusal(term: int, spelled: bytes, answer: Answer) -> pb.Refusal:
+    order = values.named(spelled)
     return pb.Refusal(
         term=term,
         job=order.job,
         worker=order.worker,
-        order=order.WhichOneof("what") or "",
-        reason=convert.text(answer.reason),
+        order=order.kind,
+        reason=values.text(answer.reason),
         fenced=answer.fenced,
     )

@@ -17,7 +17,6 @@ import grpc.aio
 
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
-from holdfast.wire.convert import parsed
 from holdfast.wire.disk import make_folder, replace_durably
 from holdfast.wire.errors import Corrupt, Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
@@ -134,7 +133,7 @@ async def _papers(
         raw = await rpc.call_once(channel, method, request.SerializeToString(), token)
     except grpc.aio.AioRpcError as failed:
         raise rpc.error_from(failed, address) from None
-    reply = parsed(pb.CertificateReply, raw)
+    reply = rpc.parsed(pb.CertificateReply, raw)
     identity = Identity(reply.certificate_pem, key_pem, reply.trust_pem)
     if identity.peer.node != node:
         raise Refused(

@@ -116,7 +116,7 @@ def show_model(row: dict[str, Any]) -> None:
 
 
 def version_row(catalogue: Catalogue, version: Version, how: str) -> dict[str, Any]:
-    from holdfast.wire.documents import plain_of
+    from holdfast.wire.plain import plain_of
 
     aliases = catalogue.aliases(version.model)
     return {

@@ -11,8 +11,8 @@ from holdfast.cli import absence, completing, listing, output, service_settings,
 from holdfast.cli.opening import ClusterOption, JsonOption, client_of
 from holdfast.client import texts
 from holdfast.client.sight import Sight, arms_of
-from holdfast.wire import documents
 from holdfast.wire.errors import Missing, Usage
+from holdfast.wire.plain import plain_of
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -249,14 +249,14 @@ def document(sight: Sight) -> dict[str, Any]:
         "stage": course.stage.value if course else "",
         "since_s": course.since_s if course else None,
         "reason": course.reason if course else "",
-        "arms": [documents.plain_of(arm) for arm in course.arms] if course else [],
+        "arms": [plain_of(arm) for arm in course.arms] if course else [],
         "failed": {str(n): why for n, why in course.failed.items()} if course else {},
         "pinned": service.pinned,
         "replicas_min": service.replicas_min,
         "replicas_max": service.replicas_max,
         "replicas_wanted": course.replicas if course else service.replicas_min,
         "ready": sight.ready(course.stable if course else None),
-        "replicas": [documents.plain_of(one) for _, one in sorted(sight.replicas.items())],
+        "replicas": [plain_of(one) for _, one in sorted(sight.replicas.items())],
         "gateways": {
             name: {
                 "address": one.address,
@@ -264,7 +264,7 @@ def document(sight: Sight) -> dict[str, Any]:
                 "applied": one.applied.get(service.name, 0),
                 "why": one.why,
                 "breakers": {
-                    str(worker): documents.plain_of(state)
+                    str(worker): plain_of(state)
                     for worker, state in sorted(one.breakers.get(service.name, {}).items())
                 },
             }
@@ -272,10 +272,10 @@ def document(sight: Sight) -> dict[str, Any]:
         },
         "course": course.number if course else 0,
         "settings": {
-            "rollout": documents.plain_of(service.policy),
-            "guards": documents.plain_of(service.guards),
-            "limits": documents.plain_of(service.limits),
-            "breaker": documents.plain_of(service.breaker),
+            "rollout": plain_of(service.policy),
+            "guards": plain_of(service.guards),
+            "limits": plain_of(service.limits),
+            "breaker": plain_of(service.breaker),
         },
         "keys": [key[:_KEY_LETTERS] for key in service.keys],
         "operator_keys": [key[:_KEY_LETTERS] for key in service.operator_keys],

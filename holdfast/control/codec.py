@@ -1,7 +1,7 @@
 """Facts as bytes: one spelling of each value, for the nodes of the coordination plane.
 
-The spelling is that of `holdfast.wire.documents`. A job is several nodes, so that what changes
-often is small:
+The spelling is that of `holdfast.wire.documents`, and of `holdfast.wire.values` for a view. A job
+is several nodes, so that what changes often is small:
 
 - its wish: what its users decide (spec, intent, how many workers, a checkpoint asked for)
 - its settings, also its users'
@@ -11,9 +11,11 @@ often is small:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
+
+import msgspec
 
 from holdfast.control.facts import (
     Attempt,
@@ -31,7 +33,7 @@ from holdfast.control.facts import (
     View,
 )
 from holdfast.control.spec import JobSpec
-from holdfast.wire import documents
+from holdfast.wire import documents, values
 from holdfast.wire.documents import FORMAT
 from holdfast.wire.limits import PLACEMENTS_PER_NODE
 
@@ -84,19 +86,8 @@ class Entry:
 
 
 def wish_of(job: Job, submission: str) -> Wish:
-    return Wish(
-        job.spec,
-        job.submitted_s,
-        submission,
-        job.intent,
-        job.workers_wanted,
-        job.checkpoint_asked,
-        job.revision,
-        job.before,
-        job.before_revision,
-        job.updated_s,
-        job.recovery,
-    )
+    names = (field.name for field in fields(Wish) if field.name != "submission")
+    return Wish(submission=submission, **{name: getattr(job, name) for name in names})
 
 
 def state_of(job: Job) -> State:
@@ -132,6 +123,62 @@ def job_of(
     )
 
 
+# --- pages: what is many, and has short lines -----------------------------------------------
+#
+# A row has the values in the order of its class; what a newer version has added at its end is
+# passed over, and what an older one has not written has its default.
+
+
+class _Setting(msgspec.Struct, array_like=True):
+    name: str
+    value: str
+    at_step: int
+
+
+class _Placement(msgspec.Struct, array_like=True):
+    worker: int
+    node: str
+    draining: bool
+    since_s: float
+    revision: int = 0
+
+
+class _Entry(msgspec.Struct, array_like=True):
+    at_s: float
+    term: int
+    what: str
+    reason: str
+
+
+class _Asked(msgspec.Struct, array_like=True):
+    at_s: float
+    reason: str
+
+
+class _Settings(msgspec.Struct):
+    settings: list[_Setting]
+
+
+class _Placements(msgspec.Struct):
+    placements: list[_Placement]
+
+
+class _Entries(msgspec.Struct):
+    entries: list[_Entry]
+
+
+class _AskedPage(msgspec.Struct):
+    asked: list[_Asked]
+
+
+class _Names(msgspec.Struct):
+    names: list[str]
+
+
+def _row(value: Setting | Placement | Entry) -> list[Any]:
+    return [getattr(value, field.name) for field in fields(value)]
+
+
 # --- to plain values and bytes --------------------------------------------------------------
 
 
@@ -140,7 +187,7 @@ def wish_to(wish: Wish) -> Any:
 
 
 def settings_to(settings: Iterable[Setting]) -> Any:
-    return {"format": FORMAT, "settings": [[s.name, s.value, s.at_step] for s in settings]}
+    return {"format": FORMAT, "settings": [_row(setting) for setting in settings]}
 
 
 def queue_to(queue: Queue) -> Any:
@@ -156,37 +203,24 @@ def asked_to(entries: Iterable[Entry]) -> Any:
 
 
 def state_to(state: State) -> bytes:
-    return documents.encoded(documents.document(state))
+    return documents.to_bytes(state)
 
 
 def checkpoint_to(checkpoint: Checkpoint) -> bytes:
-    return documents.encoded(documents.document(checkpoint))
+    return documents.to_bytes(checkpoint)
 
 
 def view_to(view: View) -> bytes:
-    """Lanes as runs, `[first, end, first, end, …]`: a worker's lanes are few pieces."""
-    lanes = {str(worker): _runs(lanes) for worker, lanes in view.lanes.items()}
-    return documents.encoded(
-        {
-            "format": FORMAT,
-            "number": view.number,
-            "lanes": lanes,
-            "restore_step": view.restore_step,
-            "manifest": view.manifest,
-            "settings": view.settings,
-            "addresses": {str(worker): address for worker, address in view.addresses.items()},
-        }
-    )
+    return values.view_bytes(view)
 
 
 def placements_to(placements: Iterable[Placement]) -> bytes:
-    rows = [[p.worker, p.node, p.draining, p.since_s, p.revision] for p in placements]
+    rows = [_row(placement) for placement in placements]
     return documents.encoded({"format": FORMAT, "placements": rows})
 
 
 def entries_to(entries: Iterable[Entry]) -> bytes:
-    rows = [[entry.at_s, entry.term, entry.what, entry.reason] for entry in entries]
-    return documents.encoded({"format": FORMAT, "entries": rows})
+    return documents.encoded({"format": FORMAT, "entries": [_row(entry) for entry in entries]})
 
 
 def pages_of(placements: Iterable[Placement]) -> dict[int, tuple[Placement, ...]]:
@@ -205,8 +239,8 @@ def wish_from(path: str, plain: Any) -> Wish:
 
 
 def settings_from(path: str, plain: Any) -> tuple[Setting, ...]:
-    rows = documents.opened(path, plain, ("settings",))["settings"]
-    return tuple(Setting(*row) for row in documents.rows(path, rows, (str, str, int)))
+    rows = documents.from_document(path, _Settings, plain).settings
+    return tuple(Setting(row.name, row.value, row.at_step) for row in rows)
 
 
 def queue_from(path: str, plain: Any) -> Queue:
@@ -214,82 +248,34 @@ def queue_from(path: str, plain: Any) -> Queue:
 
 
 def names_from(path: str, plain: Any) -> frozenset[str]:
-    names = documents.opened(path, plain, ("names",))["names"]
-    return frozenset(documents.read(path, tuple[str, ...], names))
+    return frozenset(documents.from_document(path, _Names, plain).names)
 
 
 def asked_from(path: str, plain: Any) -> tuple[Entry, ...]:
-    rows = documents.opened(path, plain, ("asked",))["asked"]
-    return tuple(
-        Entry(at_s, 0, "Asked", said) for at_s, said in documents.rows(path, rows, (float, str))
-    )
+    rows = documents.from_document(path, _AskedPage, plain).asked
+    return tuple(Entry(row.at_s, 0, "Asked", row.reason) for row in rows)
 
 
 def state_from(path: str, data: bytes) -> State:
-    return documents.from_document(path, State, documents.parsed(path, data))
+    return documents.from_bytes(path, State, data)
 
 
 def checkpoint_from(path: str, data: bytes) -> Checkpoint:
-    return documents.from_document(path, Checkpoint, documents.parsed(path, data))
+    return documents.from_bytes(path, Checkpoint, data)
 
 
 def view_from(path: str, data: bytes) -> View:
-    keys = ("number", "lanes", "restore_step", "manifest", "addresses", "settings")
-    body = documents.opened(path, documents.parsed(path, data), keys)
-    return View(
-        documents.read(path, int, body["number"]),
-        {worker: _lanes(path, runs) for worker, runs in _by_worker(path, body["lanes"])},
-        documents.read(path, int | None, body["restore_step"]),
-        documents.read(path, str, body["manifest"]),
-        {
-            worker: documents.read(path, str, at)
-            for worker, at in _by_worker(path, body["addresses"])
-        },
-        documents.read(path, int, body["settings"]),
-    )
-
-
-def _by_worker(path: str, mapping: Any) -> Iterator[tuple[int, Any]]:
-    if not isinstance(mapping, dict):
-        raise documents.corrupt(path, f"{mapping!r:.50} is not a mapping")
-    for worker, value in mapping.items():
-        if not worker.isdecimal():
-            raise documents.corrupt(path, f"{worker!r} is not a worker")
-        yield int(worker), value
+    try:
+        return values.view_from(data)
+    except documents.NOT_READ as error:
+        raise documents.corrupt(path, str(error)) from error
 
 
 def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:
-    rows = documents.opened(path, documents.parsed(path, data), ("placements",))["placements"]
-    read = documents.rows(path, rows, (int, str, bool, float))
-    # An older version has not written the last one.
-    revisions = [documents.read(path, int, row[4]) if len(row) > 4 else 0 for row in rows]
-    return tuple(
-        Placement(worker, node, draining, since_s, revision)
-        for (worker, node, draining, since_s), revision in zip(read, revisions, strict=True)
-    )
+    rows = documents.from_bytes(path, _Placements, data).placements
+    return tuple(Placement(*msgspec.structs.astuple(row)) for row in rows)
 
 
 def entries_from(path: str, data: bytes) -> tuple[Entry, ...]:
-    rows = documents.opened(path, documents.parsed(path, data), ("entries",))["entries"]
-    return tuple(Entry(*row) for row in documents.rows(path, rows, (float, int, str, str)))
-
-
-# --- runs of lanes ---------------------------------------------------------------------------
-
-
-def _runs(lanes: Sequence[int]) -> list[int]:
-    runs: list[int] = []
-    for lane in lanes:
-        if runs and runs[-1] == lane:
-            runs[-1] = lane + 1
-        else:
-            runs += [lane, lane + 1]
-    return runs
-
-
-def _lanes(path: str, runs: Any) -> tuple[int, ...]:
-    ends = documents.read(path, tuple[int, ...], runs)
-    if len(ends) % 2 or any(first >= end for first, end in zip(ends[::2], ends[1::2], strict=True)):
-        raise documents.corrupt(path, f"{str(runs)[:80]} are not runs of lanes")
-    pairs = zip(ends[::2], ends[1::2], strict=True)
-    return tuple(lane for first, end in pairs for lane in range(first, end))
+    rows = documents.from_bytes(path, _Entries, data).entries
+    return tuple(Entry(row.at_s, row.term, row.what, row.reason) for row in rows)

@@ -25,11 +25,10 @@ from holdfast.coordination import Session
 from holdfast.coordination.access import OWNER
 from holdfast.wire import logs, rpc, tokens
 from holdfast.wire.certificates import Authority, Identity, Peer, peer_of, requested_node
-from holdfast.wire.convert import parsed
 from holdfast.wire.errors import HoldfastError, Refused, RetryError
 from holdfast.wire.limits import CERTIFICATE_S
 from holdfast.wire.proto import cluster_pb2 as pb
-from holdfast.wire.rpc import Denied
+from holdfast.wire.rpc import Denied, parsed
 from holdfast.wire.tokens import Kind, Token
 
 log = logs.get(__name__)

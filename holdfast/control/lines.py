@@ -18,7 +18,6 @@ import grpc
 from holdfast.control.commands import Decision, Order
 from holdfast.control.facts import NodeFacts, Observed
 from holdfast.wire import logs
-from holdfast.wire.convert import SharedView, order_message, shared_view
 from holdfast.wire.errors import BugError, Conflict, Full, TimedOut, Unavailable
 from holdfast.wire.limits import (
     ORDERS_BYTES,
@@ -30,8 +29,9 @@ from holdfast.wire.limits import (
     RPC_MESSAGE_BYTES_MAX,
     STREAMS_MAX,
 )
-from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.orders import GiveView, View
 from holdfast.wire.rpc import Denied
+from holdfast.wire.values import order_bytes, view_bytes
 
 log = logs.get(__name__)
 
@@ -61,7 +61,7 @@ class Line:
     ring: Bell
     cut: Cut
     # Each without its view, and the view that it gives, which orders for other workers share.
-    waiting: dict[_About, tuple[pb.Order, SharedView | None]] = field(default_factory=dict)
+    waiting: dict[_About, tuple[Order, bytes, View | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,9 @@ class Lines:
         order = decision.command
         if not isinstance(order, Order):
             raise BugError(f"{type(order).__name__} is not an order", why="it is a record")
-        message, view = order_message(order, with_view=False), shared_view(order)
-        size = message.ByteSize() + (view.size_bytes if view is not None else 0)
+        view = order.view if isinstance(order, GiveView) else None
+        spelled = order_bytes(order, with_view=False)
+        size = len(spelled) + (len(view_bytes(view)) if view is not None else 0)
         if size > RPC_MESSAGE_BYTES_MAX // 2:
             raise BugError(
                 f"an order for worker {order.worker} of {order.job} has {size} bytes",
@@ -154,7 +155,7 @@ class Lines:
                 return
             about = (type(order), order.job, order.worker)
             line.waiting.pop(about, None)
-            line.waiting[about] = (message, view)
+            line.waiting[about] = (order, spelled, view)
             if len(line.waiting) > ORDERS_WAITING_MAX:
                 # It does not read. A new stream is told everything again.
                 self._drop(line, _does_not_read(order.node))
@@ -235,28 +236,25 @@ class Lines:
         """How often agents shall report steps."""
         return self._steps_s
 
-    def take(self, line: Line) -> list[pb.Order]:
+    def take(self, line: Line) -> list[bytes]:
         """Orders to be sent now, together; none if nothing waits, or the line is not current. A
         view that several of them give one after the other is in the first of them."""
-        taken: list[pb.Order] = []
+        taken: list[bytes] = []
         size = 0
-        given: SharedView | None = None
+        given: View | None = None
         with self._lock:
             if self._lines.get(line.said.node) is not line:
                 return taken
             for about in tuple(line.waiting):
-                message, view = line.waiting[about]
-                same = view is not None and view is given
-                size += message.ByteSize() + (0 if same or view is None else view.size_bytes)
+                order, spelled, view = line.waiting[about]
+                if view is not None and view is not given:
+                    spelled = order_bytes(order)
+                size += len(spelled)
                 if taken and size > ORDERS_BYTES:
                     break
                 del line.waiting[about]
-                if same:
-                    message.same_view.SetInParent()
-                elif view is not None:
-                    message.view.CopyFrom(view.message)
                 given = view
-                taken.append(message)
+                taken.append(spelled)
         return taken
 
     def detach(self, line: Line) -> None:

@@ -20,7 +20,7 @@ import grpc.aio
 
 from holdfast.control.door import Context, check_peer, left_s
 from holdfast.control.lines import Lines, Look, not_leading
-from holdfast.wire import convert, rpc
+from holdfast.wire import rpc, values
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Full, Refused
 from holdfast.wire.limits import OBSERVE_S, OBSERVE_SILENCE_S, OBSERVERS_MAX
@@ -41,13 +41,13 @@ class Observation:
     unheard: frozenset[str] = frozenset()
 
     def message(self) -> pb.Observation:
-        nodes = [convert.facts_message(facts) for facts in self.nodes]
+        nodes = [values.facts_bytes(facts) for facts in self.nodes]
         return pb.Observation(term=self.term, nodes=nodes, unheard=sorted(self.unheard))
 
     @classmethod
     def parsed(cls, raw: bytes) -> Observation:
-        message = convert.parsed(pb.Observation, raw)
-        nodes = tuple(convert.facts_from(facts) for facts in message.nodes)
+        message = rpc.parsed(pb.Observation, raw)
+        nodes = tuple(values.facts_from(facts) for facts in message.nodes)
         return cls(message.term, nodes, frozenset(message.unheard))
 
 
@@ -81,7 +81,7 @@ def nodes_message(look: Look) -> pb.NodesReply:
         facts = look.facts.get(node)
         if facts is not None:
             bare = tuple(replace(held, parts={}) for held in facts.workers)
-            seen.facts.CopyFrom(convert.facts_message(replace(facts, workers=bare)))
+            seen.facts = values.facts_bytes(replace(facts, workers=bare))
     return reply
 
 
@@ -91,9 +91,9 @@ def nodes_from(raw: bytes) -> list[NodeSeen]:
             seen.node,
             seen.since_ms,
             seen.connected,
-            convert.facts_from(seen.facts) if seen.HasField("facts") else None,
+            values.facts_from(seen.facts) if seen.facts else None,
         )
-        for seen in convert.parsed(pb.NodesReply, raw).nodes
+        for seen in rpc.parsed(pb.NodesReply, raw).nodes
     ]
 
 
@@ -158,7 +158,7 @@ class People:
 
 def _parsed(kind: Any, raw: bytes) -> Any:
     try:
-        return convert.parsed(kind, raw)
+        return rpc.parsed(kind, raw)
     except Refused as error:
         raise Denied(grpc.StatusCode.INVALID_ARGUMENT, error) from error
 

@@ -12,7 +12,7 @@ import grpc.aio
 
 from holdfast.control.door import Context
 from holdfast.control.lines import Lines, OrderRefused, Said
-from holdfast.wire import convert, logs, rpc
+from holdfast.wire import logs, rpc, values
 from holdfast.wire.errors import Refused, TimedOut
 from holdfast.wire.limits import REPORT_SILENCE_S
 from holdfast.wire.proto import cluster_pb2 as pb
@@ -71,7 +71,7 @@ class Stream:
     def _heard(self, message: pb.FromAgent, node: str) -> None:
         match message.WhichOneof("message"):
             case "snapshot":
-                facts = _checked(convert.facts_from, message.snapshot)
+                facts = _checked(values.facts_from, message.snapshot)
                 if facts.node != node:
                     raise _bad(f"a snapshot of {facts.node} on the stream of {node}")
                 self._lines.report(self._line, facts)
@@ -82,6 +82,8 @@ class Stream:
                 )
                 log.warning("an agent refused an order", refusal=refused)
                 self._lines.refused(refused)
+            case None if message.ByteSize():
+                log.warning("an agent sent what this version does not know", node=node)
             case other:
                 raise _bad(f"{other or 'nothing'} in the middle of a stream")
 
@@ -94,11 +96,9 @@ class Stream:
             self._bell.clear()
             while (orders := self._lines.take(line)) or steps_s != self._lines.steps_s:
                 steps_s = self._lines.steps_s
-                message = pb.ToAgent()
-                batch = message.orders  # in place: orders may be large, and a copy costs
-                batch.term, batch.session, batch.steps_s = line.term, line.said.session, steps_s
-                batch.orders.extend(orders)
-                await self._context.write(_bytes(message))
+                said = (line.term, line.said.session, steps_s)
+                batch = pb.Orders(term=said[0], session=said[1], steps_s=said[2], orders=orders)
+                await self._context.write(_bytes(pb.ToAgent(orders=batch)))
 
 
 def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> Callable[[], None]:
@@ -119,7 +119,7 @@ def hello_in(raw: bytes, cluster: str) -> Said:
 
 
 def _parsed(raw: bytes) -> pb.FromAgent:
-    message: pb.FromAgent = _checked(lambda data: convert.parsed(pb.FromAgent, data), raw)
+    message: pb.FromAgent = _checked(lambda data: rpc.parsed(pb.FromAgent, data), raw)
     return message
 
 
@@ -147,7 +147,6 @@ def _said(message: pb.FromAgent, cluster: str) -> Said:
         )
     if not hello.session or not hello.process:
         raise _bad("a hello without a session or a process")
-    _checked(convert.resources_from, hello.capacity)
     return Said(hello.node, hello.session, hello.process, hello.serial)
 
 
@@ -156,7 +155,7 @@ def _bytes(message: pb.ToAgent) -> bytes:
 
 
 def _bad(what: str) -> Denied:
-    return Denied(grpc.StatusCode.INVALID_ARGUMENT, convert.malformed(what))
+    return Denied(grpc.StatusCode.INVALID_ARGUMENT, values.malformed(what))
 
 
 def _silent(node: str) -> Denied:

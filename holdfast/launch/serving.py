@@ -28,7 +28,7 @@ from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_a
 from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
 from holdfast.supervise.wanted import Wanted
-from holdfast.wire import disk, documents
+from holdfast.wire import disk
 from holdfast.wire.errors import Occupied, Usage
 from holdfast.wire.limits import (
     GATEWAY_GONE_S,
@@ -38,6 +38,7 @@ from holdfast.wire.limits import (
     UP_S,
 )
 from holdfast.wire.places import GATEWAYS_PATH
+from holdfast.wire.plain import known_fields
 
 _FILE: Final = "serving.json"
 FIRST: Final = "gateway-1"
@@ -57,8 +58,7 @@ def places(cluster: Cluster) -> dict[str, Place]:
         found = json.loads(_path(cluster).read_text())
     except FileNotFoundError:
         return {}
-    known = documents.known_fields
-    return {name: Place(**known(Place, place)) for name, place in found["gateways"].items()}
+    return {name: Place(**known_fields(Place, place)) for name, place in found["gateways"].items()}
 
 
 def ensure(

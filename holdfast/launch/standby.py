@@ -21,7 +21,6 @@ from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
 from holdfast.wire import calls, rpc
 from holdfast.wire.certificates import Authority, checked_name
-from holdfast.wire.convert import parsed
 from holdfast.wire.errors import Missing, Refused
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.tokens import Kind
@@ -101,5 +100,5 @@ async def _ask(
             raw = await rpc.call_once(channel, rpc.STAND, request.SerializeToString(), token)
         except grpc.aio.AioRpcError as failed:
             raise rpc.error_from(failed, door) from None
-    reply = parsed(pb.StandReply, raw)
+    reply = rpc.parsed(pb.StandReply, raw)
     return reply.certificate_pem, reply.key_pem, reply.access

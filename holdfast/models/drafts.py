@@ -11,9 +11,9 @@ from typing import Any
 
 from holdfast.models.names import check_model
 from holdfast.models.records import CODE_KINDS, ONNX, WEIGHTS, Kind, Signature, is_example
-from holdfast.wire.documents import plain_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import MODEL_FILES_MAX
+from holdfast.wire.plain import plain_of
 from holdfast.wire.reports import Part
 
 Content = bytes | memoryview | Path

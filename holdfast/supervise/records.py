@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.wire import disk, documents, process_identity
+from holdfast.wire import disk, process_identity
 from holdfast.wire.errors import Full, Occupied
+from holdfast.wire.plain import known_fields
 from holdfast.wire.process import PART_VARIABLE
 from holdfast.wire.process_identity import boot
 from holdfast.wire.retries import show_retries
@@ -237,7 +238,7 @@ def read(path: Path) -> Process | None:
     """A record; None: it went while we looked, or a crash of the machine left half of it."""
     try:
         fields = json.loads(path.read_text())
-        known = documents.known_fields(Process, fields)
+        known = known_fields(Process, fields)
         return Process(**{**known, "command": tuple(fields["command"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

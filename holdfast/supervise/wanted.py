@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.supervise.records import Process, run_folder
-from holdfast.wire import disk, documents
+from holdfast.wire import disk
+from holdfast.wire.plain import known_fields
 
 # In the environment of what a supervisor starts: it looks once more whether it is wanted.
 SUPERVISED_VARIABLE: Final = "HOLDFAST_SUPERVISED"
@@ -55,7 +56,7 @@ def read(folder: Path) -> dict[str, Wanted]:
         return {}
     try:
         found = json.loads((folder / FILE).read_bytes())["processes"]
-        known = [documents.known_fields(Wanted, each) for each in found]
+        known = [known_fields(Wanted, each) for each in found]
         wanted = [Wanted(**{**each, "command": tuple(each["command"])}) for each in known]
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return {}

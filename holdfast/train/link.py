@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from holdfast.train.dialing import connect
-from holdfast.wire import logs, talk
+from holdfast.wire import logs, talk, values
 from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import BugError, Refused, Usage
 from holdfast.wire.limits import (
@@ -42,7 +42,7 @@ from holdfast.wire.limits import (
     UNREADABLE_WHY_CHARACTERS_MAX,
     WORKER_BEAT_S,
 )
-from holdfast.wire.orders import Attempt, View
+from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import LANE_METRIC, Part
 from holdfast.wire.tasks import WAITED, Died, start_thread, unexpected
 
@@ -180,11 +180,12 @@ class Link:
 
     def part_done(self, attempt: int, parts: tuple[Part, ...]) -> None:
         """Its share of this attempt is durable: these are its parts, all of them."""
-        self._answer(attempt, talk.line("parts", talk.parts_body(attempt, parts, missed=False)))
+        done = values.SayParts(attempt, parts, missed=False)
+        self._answer(attempt, values.line("parts", done))
 
     def missed(self, attempt: int) -> None:
         """It had passed the attempt's step when it heard of it."""
-        self._answer(attempt, talk.line("parts", talk.parts_body(attempt, (), missed=True)))
+        self._answer(attempt, values.line("parts", values.SayParts(attempt, (), missed=True)))
 
     def done(self) -> None:
         """The job is finished, by the word of one that follows no views; it may end with 0."""
@@ -307,11 +308,18 @@ class Link:
         unfinished.rename(self.folder / talk.WORD_NAME)
 
     def _state(self) -> bytes:
-        said = {"ready": self._ready, "view": self._adopted, "step": self._step}
-        told = {"unreadable": sorted(self._unreadable), "suspects": sorted(self._suspects)}
-        flags = {"waits": bool(self._waits), "ending": self._ending}
-        more = {"unreadable_why": self._unreadable_why, "metrics": self._metrics}
-        return talk.line("say", {**said, **told, **flags, **more})
+        say = values.Say(
+            self._ready,
+            self._adopted,
+            self._step,
+            sorted(self._unreadable),
+            sorted(self._suspects),
+            bool(self._waits),
+            self._ending,
+            self._metrics,
+            self._unreadable_why,
+        )
+        return values.line("say", say)
 
     def nudge(self) -> None:
         """Something is to be sent, or has changed for those who wait."""
@@ -396,7 +404,7 @@ class Link:
                     if more is not None and kind in more.kinds:
                         more.hear(kind, body)
                     else:
-                        _HEARERS[kind](self, body)
+                        self._hear_order(kind, body)
                 except (KeyError, TypeError, ValueError) as error:
                     raise talk.not_understood(raw, error) from error
                 self._changed.notify_all()
@@ -410,29 +418,21 @@ class Link:
             self._changed.notify_all()
         self._news()
 
-    def _hear_view(self, body: dict[str, Any]) -> None:
-        view = talk.view_from(body)
-        if self._given is None or view.number > self._given.number:
-            self._given = view
-
-    def _hear_settings(self, body: list[list[Any]]) -> None:
-        # Settings are only added to, so a shorter list is an older one.
-        if len(body) >= len(self._settings):
-            self._settings = tuple((name, value, at_step) for name, value, at_step, *_ in body)
-
-    def _hear_share(self, body: dict[str, Any]) -> None:
-        share = Share(talk.attempt_from(body["attempt"]), body["share"], body["shares"])
-        known = self._share.attempt.number if self._share else 0
-        if share.attempt.number > max(known, *self._answers, 0):
-            self._share = share
-
-    def _hear_stop(self, _body: object) -> None:
-        self._stopping = True
-
-
-_HEARERS: Final[dict[str, Callable[[Link, Any], None]]] = {
-    "view": Link._hear_view,
-    "settings": Link._hear_settings,
-    "share": Link._hear_share,
-    "stop": Link._hear_stop,
-}
+    def _hear_order(self, kind: str, body: Any) -> None:
+        if kind not in values.ORDER_KINDS:
+            log.warning("the agent says what is not known", kind=kind[:50])
+            return
+        match values.order_of(kind, body):
+            case GiveView(view=view):
+                if self._given is None or view.number > self._given.number:
+                    self._given = view
+            case GiveSettings(settings=settings):
+                # Settings are only added to, so a shorter list is an older one.
+                if len(settings) >= len(self._settings):
+                    self._settings = settings
+            case TakeShare(attempt=attempt, share=share, shares=shares):
+                known = self._share.attempt.number if self._share else 0
+                if attempt.number > max(known, *self._answers, 0):
+                    self._share = Share(attempt, share, shares)
+            case StopWorker():
+                self._stopping = True

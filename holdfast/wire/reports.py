@@ -55,6 +55,12 @@ class ExitKind(Enum):
     REFUSED = "refused"  # it said itself that trying again cannot help
     DISK = "disk"  # it wrote more to the disk than it was given
 
+    @classmethod
+    def _missing_(cls, value: object) -> ExitKind | None:
+        """What a newer version calls otherwise counts as an error: one that comes again ends a
+        job, and is not tried for ever."""
+        return cls.ERROR if isinstance(value, str) and value else None
+
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the job: what its own code did."""

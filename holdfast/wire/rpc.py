@@ -1,6 +1,6 @@
 """What both sides of a call agree on: names, options, and how an error travels.
 
-Calls carry raw bytes, and `convert` reads them: so a malformed message gets an answer that says so,
+Calls carry raw bytes, and `parsed` reads them: so a malformed message gets an answer that says so,
 instead of the bare `INTERNAL` that gRPC would give. A refusal is a status code, its sentence as the
 details, and the same in trailing metadata, from which the other side makes the error again.
 """
@@ -11,14 +11,14 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError, Message
 
 from holdfast.wire import places
 from holdfast.wire.certificates import COORDINATOR, Identity
-from holdfast.wire.convert import malformed
 from holdfast.wire.errors import (
     Conflict,
     Full,
@@ -33,9 +33,10 @@ from holdfast.wire.limits import (
     RPC_KEEPALIVE_TIMEOUT_S,
     RPC_MESSAGE_BYTES_MAX,
 )
+from holdfast.wire.values import malformed
 
 # Raised when an older side would misunderstand a newer one.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 JOIN: Final = "/holdfast.v1.Door/Join"
 STAND: Final = "/holdfast.v1.Door/Stand"
 ATTACH: Final = "/holdfast.v1.Agents/Attach"
@@ -82,6 +83,19 @@ CHANNEL_OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+
+M = TypeVar("M", bound=Message)
+
+
+def parsed(kind: type[M], raw: bytes) -> M:
+    """The message in these bytes; `Refused` if they are not one."""
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError as error:
+        raise malformed(f"{len(raw)} bytes are no {kind.__name__}", str(error)) from error
+    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 from holdfast.wire import errors, talk
 from holdfast.wire.errors import HoldfastError, Unavailable, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX, SHARED_SEMAPHORE_MAX
+from holdfast.wire.plain import known_fields
 
 SHARED: Final = "shared"
 CONFIG: Final = "config"
@@ -112,7 +113,7 @@ def wants_from(body: Mapping[str, Any]) -> Wants:
     """What `wants_line` was given. `KeyError`, `TypeError`, `ValueError` or `Usage`: it is not."""
     wants = []
     for fields in body["wants"]:
-        want = Want(**fields)
+        want = Want(**known_fields(Want, fields))
         if want.kind not in (LOCK, SEMAPHORE) or not isinstance(want.id, int):
             raise ValueError(f"{fields!r:.100} is not something to hold")
         check_name(want.kind, want.name)

@@ -3,25 +3,22 @@
     worker   {"say": {"ready", "view", "step", ...}}    what is true of it now; also a sign of life
              {"parts": {"attempt", "parts", "missed"}}  a share that is durable, or missed
              {"shared": {"wants", "follows"}}           all that it wants to hold or follows
-    agent    {"view": ...}  {"settings": ...}  {"share": ...}  {"stop": {}}
+    agent    {"give_view": ...}  {"take_share": ...}    an order, as it came (`wire.values`)
              {"shared": {id: ...}}  {"config": ...}     what became of that (`wire.sharing`)
 
 All of these are levels: each may be said twice, and all are said again on a new connection. A line
-that is not understood is a `Refused`: the two are not of one version.
+of a kind that is not known is passed over, since the other side may be of a newer version; one that
+is not understood is a `Refused`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from holdfast.wire.documents import known_fields
 from holdfast.wire.errors import Refused, Usage
-from holdfast.wire.orders import Attempt, View
-from holdfast.wire.reports import Part
 
 # In the environment of a worker.
 FOLDER_VARIABLE: Final = "HOLDFAST_SCRATCH"
@@ -111,40 +108,9 @@ def parse(raw: bytes) -> tuple[str, Any]:
 def not_understood(raw: bytes, error: Exception | None = None) -> Refused:
     return Refused(
         f"a line between a worker and its agent is not understood: {raw[:100]!r}",
-        why=f"{type(error).__name__}: {error}" if error else "its kind is not known",
+        why=f"{type(error).__name__}: {error}" if error else "it has no end",
         fix="run the worker with the same version of holdfast as the agent",
     )
-
-
-def view_body(view: View) -> dict[str, Any]:
-    lanes = {str(worker): list(lanes) for worker, lanes in view.lanes.items()}
-    addresses = {str(worker): address for worker, address in view.addresses.items()}
-    start = {"restore_step": view.restore_step, "manifest": view.manifest}
-    known = {"number": view.number, "settings": view.settings}
-    return {**known, "lanes": lanes, "addresses": addresses, **start}
-
-
-def view_from(body: Mapping[str, Any]) -> View:
-    lanes = {int(worker): tuple(lanes) for worker, lanes in body["lanes"].items()}
-    addresses = {int(worker): str(address) for worker, address in body["addresses"].items()}
-    start = (body["restore_step"], str(body["manifest"]))
-    return View(int(body["number"]), lanes, *start, addresses, int(body["settings"]))
-
-
-def share_body(attempt: Attempt, share: int, shares: int) -> dict[str, Any]:
-    return {"attempt": asdict(attempt), "share": share, "shares": shares}
-
-
-def attempt_from(body: Mapping[str, Any]) -> Attempt:
-    return Attempt(**known_fields(Attempt, body))
-
-
-def parts_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Part, ...]:
-    return tuple(Part(**known_fields(Part, row)) for row in rows)
-
-
-def parts_body(attempt: int, parts: tuple[Part, ...], missed: bool) -> dict[str, Any]:
-    return {"attempt": attempt, "parts": [asdict(part) for part in parts], "missed": missed}
 
 
 def socket_path(folder: int) -> str:

@@ -10,9 +10,9 @@ from holdfast.storage import manifests
 from holdfast.storage.keys import content_key, digest_of
 from holdfast.storage.manifests import Manifest
 from holdfast.storage.parts import PARTS
-from holdfast.wire import convert
 from holdfast.wire.orders import GiveView, View
 from holdfast.wire.reports import Part
+from holdfast.wire.values import order_bytes
 
 
 def view_of(members: int) -> View:
@@ -29,7 +29,7 @@ def view_record_bytes(members: int) -> int:
 
 def view_order_bytes(members: int) -> int:
     """What each member is sent when there is a new view."""
-    return convert.order_message(GiveView("node", "job", 1, view_of(members))).ByteSize()
+    return len(order_bytes(GiveView("node", "job", 1, view_of(members))))
 
 
 def manifest_bytes(parts: int) -> int:

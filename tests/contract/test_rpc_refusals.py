@@ -15,12 +15,14 @@ import pytest
 from holdfast.agent import wallet as wallets
 from holdfast.agent.uplink import Uplink
 from holdfast.agent.wallet import Papers, Wallet
-from holdfast.wire import convert, rpc, tokens
+from holdfast.wire import rpc, tokens, values
 from holdfast.wire.certificates import Authority, Identity, request_for
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, Refused, Unavailable
 from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.reports import NodeFacts
+from holdfast.wire.room import Resources
 from tests.contract.rpc_stage import Play, play, rpc_session
-from tests.contract.rpc_world import ROOM, MemoryAgent, World, papers, soon
+from tests.contract.rpc_world import MemoryAgent, World, papers, soon
 
 __all__ = ["play", "rpc_session"]  # fixtures
 
@@ -28,11 +30,11 @@ HELLO = pb.Hello(
     protocol=rpc.PROTOCOL,
     cluster="reef",
     node="n1",
-    capacity=convert.resources_message(ROOM),
     session="s",
     process="p",
     serial=1,
 )
+SNAPSHOT = values.facts_bytes(NodeFacts("n2", Resources()))
 
 
 async def attempt(world: World, held: Papers, *messages: bytes) -> grpc.aio.AioRpcError:
@@ -82,7 +84,7 @@ def sentence(failed: grpc.aio.AioRpcError) -> HoldfastError:
         ([hello(), b"\xff\xff noise"], grpc.StatusCode.INVALID_ARGUMENT, "are no FromAgent"),
         ([hello(), hello()], grpc.StatusCode.INVALID_ARGUMENT, "in the middle"),
         (
-            [hello(), pb.FromAgent(snapshot=pb.NodeFacts(node="n2")).SerializeToString()],
+            [hello(), pb.FromAgent(snapshot=SNAPSHOT).SerializeToString()],
             grpc.StatusCode.INVALID_ARGUMENT,
             "a snapshot of n2",
         ),

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.wire import talk
+from holdfast.wire import talk, values
 from holdfast.wire.job_certificates import equip
+from holdfast.wire.orders import Order
 from holdfast.wire.reports import Part
 from tests.credentials import SECRET
 
@@ -30,7 +31,7 @@ class AgentEnd:
         self.steps: list[int | None] = []  # what it held, in the order in which it said so
         self.parts: dict[int, tuple[Part, ...] | None] = {}  # attempt -> its share; None: missed
         self._news = news
-        self._told: dict[str, bytes] = {}
+        self._told: dict[type, bytes] = {}
         self._line: socket.socket | None = None
         self._lock = threading.Lock()
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -50,13 +51,13 @@ class AgentEnd:
         path = self.folder / talk.WORD_NAME
         return path.read_text() if path.exists() else ""
 
-    def tell(self, kind: str, body: Any) -> None:
+    def tell(self, order: Order) -> None:
         """Say it now, and again whenever it connects."""
         with self._lock:
-            self._told[kind] = talk.line(kind, body)
+            said = self._told[type(order)] = values.order_bytes(order) + b"\n"
             if self._line is not None:
                 with contextlib.suppress(OSError):
-                    self._line.sendall(self._told[kind])
+                    self._line.sendall(said)
 
     def close(self) -> None:
         self._listener.close()

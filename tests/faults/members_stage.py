@@ -21,7 +21,7 @@ from holdfast.control.views import assign
 from holdfast.storage import open_store
 from holdfast.storage.manifests import Manifest, write_manifest
 from holdfast.wire import talk
-from holdfast.wire.orders import Attempt, View
+from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
 from tests.faults.agent_end import AgentEnd
 from tests.servers import free_port
@@ -155,8 +155,8 @@ class Stage:
         assert self.view is not None
         concerned = {*self.view.lanes, *self._former}
         for number in to or [n for n in sorted(concerned) if self.workers[n].alive]:
-            self.workers[number].tell("settings", [list(each) for each in self.settings])
-            self.workers[number].tell("view", talk.view_body(self.view))
+            self.workers[number].tell(GiveSettings("n", JOB, number, tuple(self.settings)))
+            self.workers[number].tell(GiveView("n", JOB, number, self.view))
 
     def move(
         self, members: Iterable[int], *, restore: int | None = None, manifest: str = ""
@@ -199,8 +199,8 @@ class Stage:
         self._attempts += 1
         attempt = Attempt(self._attempts, step, self.view.number, 0.0)
         for share, number in enumerate(self.members):
-            body = talk.share_body(attempt, share, len(self.members))
-            self.workers[number].tell("share", body)
+            order = TakeShare("n", JOB, number, attempt, share, len(self.members))
+            self.workers[number].tell(order)
         return self._attempts
 
     def shares(self, attempt: int) -> dict[int, tuple[Part, ...] | None]:
@@ -225,7 +225,7 @@ class Stage:
         attempt = self.checkpoint(step)
         manifest = self.commit(attempt, step)
         for worker in self._members():
-            worker.tell("stop", {})
+            worker.tell(StopWorker("n", JOB, worker.number, 60.0))
         self.wait("all are gone", lambda: not any(worker.alive for worker in self._members()))
         assert [worker.process.returncode for worker in self._members()] == [0] * len(self.members)
         # Not "done": whether it was asked to leave because of the commit it cannot know.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 import urllib.request
 from collections.abc import Iterator
@@ -13,9 +15,10 @@ import pytest
 from holdfast.agent.events import Accepted, Held, Key, Started
 from holdfast.agent.journal import Journal
 from holdfast.cluster import Cluster, opened
-from holdfast.control.facts import Checkpoint, Job, Phase, Queue, Recovery, Setting, View
+from holdfast.control.facts import Checkpoint, Phase, Queue, Recovery, Setting, View
 from holdfast.control.plane import ControlPlane
 from holdfast.coordination import Session, connect
+from holdfast.launch import local
 from holdfast.models.catalogue import Catalogue
 from holdfast.serve.gateway import memory
 from holdfast.serve.records import Stage
@@ -32,6 +35,7 @@ from tests.servers.envoy import envoy_missing
 
 OLDER = Path(__file__).parents[1] / "golden" / "older"
 SAVED = (262, 310, 359)
+NEXT = "tests.integration.next_version"
 
 
 @pytest.fixture
@@ -124,29 +128,77 @@ def is_what_was_written(session: Session) -> None:
     assert any("version 1" in entry.reason for entry in services.history("rings"))
 
 
-@pytest.mark.engines
-def test_the_whole_cluster_goes_on_where_it_was_killed(cluster: Cluster) -> None:
-    require_service(envoy_missing())
-    listen = f"127.0.0.1:{free_port()}"
-    places = cluster.folder / "serving.json"
-    places.write_text(places.read_text().replace("127.0.0.1:8080", listen))
-    home = object.__new__(Home)
-    home.cluster = cluster
-    home.up()
+class Whole:
+    """The cluster in its processes, with what trains and what answers."""
 
-    def going() -> Job | None:
-        with home.control() as control:
-            job = control.job("going")
-        return job if job.checkpoints[-1].step > SAVED[-1] else None
+    def __init__(self, cluster: Cluster) -> None:
+        require_service(envoy_missing())
+        self._listen = f"127.0.0.1:{free_port()}"
+        places = cluster.folder / "serving.json"
+        places.write_text(places.read_text().replace("127.0.0.1:8080", self._listen))
+        self.home = object.__new__(Home)
+        self.home.cluster = cluster
+        self.home.up()
 
-    assert eventually(going, "it saves a step after those that it had", 180.0)
+    def saved(self) -> int:
+        with self.home.control() as control:
+            return control.job("going").checkpoints[-1].step
 
-    def answered() -> bytes | None:
-        asked = urllib.request.Request(f"http://{listen}/predict/rings", b'{"x": [[0.1, 0.2]]}')
+    def goes_on(self, after: int) -> int:
+        """It trains, commits and answers: a later step than `after` is saved."""
+
+        def later() -> int:
+            step = self.saved()
+            return step if step > after else 0
+
+        saved = eventually(later, f"it saves a step after {after}", 180.0)
+        assert eventually(self._answered, "the service answers", 120.0)
+        return saved or 0
+
+    def _answered(self) -> bytes | None:
+        url = f"http://{self._listen}/predict/rings"
+        asked = urllib.request.Request(url, b'{"x": [[0.1, 0.2]]}')
         try:
             with urllib.request.urlopen(asked, timeout=10.0) as answer:
                 return bytes(answer.read())
         except OSError:
             return None
 
-    assert eventually(answered, "the service answers", 120.0)
+    def become(self, kind: str, module: str) -> None:
+        """Kill the process of this kind; another one, started through `module`, takes its place."""
+        before = self.home.process(kind)
+        first = next(at for at, word in enumerate(before.command) if word.startswith("holdfast."))
+        words = before.command[first:]
+        self.home.kill(kind)
+        log = self.home.cluster.folder / "logs" / f"{kind}-again.log"
+        through = [sys.executable, "-m", module] if module else [sys.executable, "-m"]
+        with log.open("ab") as told:
+            subprocess.Popen([*through, *words], stdout=told, stderr=told, start_new_session=True)
+
+        def is_there() -> bool:
+            return any(one.kind == kind for one in local.processes(self.home.cluster))
+
+        eventually(is_there, f"another {kind} is there")
+
+
+@pytest.mark.engines
+def test_the_whole_cluster_goes_on_where_it_was_killed(cluster: Cluster) -> None:
+    Whole(cluster).goes_on(SAVED[-1])
+
+
+@pytest.mark.engines
+def test_this_version_and_the_next_train_and_serve_side_by_side_in_either_order(
+    cluster: Cluster,
+) -> None:
+    whole = Whole(cluster)
+    whole.become("agent", NEXT)
+    saved = whole.goes_on(SAVED[-1])
+    whole.become("agent", "")  # it reads the journal that the newer one has written
+    whole.become("coordinator", NEXT)
+    saved = whole.goes_on(saved + 1)
+    whole.become("coordinator", "")
+    whole.goes_on(saved + 1)
+    journal = (cluster.folder / "nodes" / "node-1" / "journal").read_bytes()
+    assert b"danced" in journal
+    logged = (cluster.folder / "logs" / "agent-again.log").read_text()
+    assert "a newer version wrote to the journal" in logged

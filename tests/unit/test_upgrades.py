@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Callable
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -14,8 +14,18 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from holdfast.agent.entries import decode, encode
-from holdfast.agent.events import Ending, Entry, Identity, Key
+from holdfast.agent.events import (
+    Accepted,
+    Ending,
+    Entry,
+    Forgotten,
+    Identity,
+    Key,
+    Slots,
+    TermSeen,
+)
 from holdfast.agent.folders import Folders
+from holdfast.agent.journal import NAME, Journal, recovered, written
 from holdfast.cluster import folder as cluster_folder
 from holdfast.cluster import registry
 from holdfast.control import codec, jobfile
@@ -24,10 +34,13 @@ from holdfast.models.records import Alias, Model, Publication, Version
 from holdfast.serve.gateway.memory import Memory
 from holdfast.serve.records import Course, Gateway, Replica, ReplicaStats, Service
 from holdfast.storage import bundle_names
-from holdfast.wire import documents, talk
+from holdfast.wire import documents, sharing, talk, values
 from holdfast.wire.errors import Usage
-from holdfast.wire.orders import Attempt, View
-from holdfast.wire.reports import Part
+from holdfast.wire.orders import Attempt, GiveView, StartWorker, TakeShare, View
+from holdfast.wire.plain import plain_of
+from holdfast.wire.probes import Probe, ProbeKind
+from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
+from holdfast.wire.room import Resources
 from tests.unit.agent.test_journal import ENTRIES
 from tests.unit.control.test_codec import JOB
 
@@ -56,7 +69,7 @@ def sample(kind: Any) -> Any:
     if origin in (Union, types.UnionType):
         return sample(next(each for each in inner if each is not type(None)))
     if origin is tuple:
-        return (sample(inner[0]),)
+        return tuple(sample(each) for each in inner if each is not Ellipsis)
     if origin is not None:
         return {sample(inner[0]): sample(inner[1])}
     if issubclass(kind, Enum):
@@ -87,7 +100,7 @@ def of_newer(kind: Any, plain: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_document_with_a_field_more_is_read(kind: type) -> None:
     value = sample(kind)
-    plain = {"format": documents.FORMAT} | of_newer(kind, documents.plain_of(value))
+    plain = {"format": documents.FORMAT} | of_newer(kind, plain_of(value))
     assert NEWER in plain
     data = json.dumps(plain).encode()
     assert documents.from_bytes("/path", kind, data) == value
@@ -153,9 +166,54 @@ def test_what_a_newer_shim_wrote_of_a_worker_is_read(tmp_path: Path) -> None:
 
 def test_what_a_newer_agent_and_a_newer_worker_say_to_each_other_is_read() -> None:
     view, attempt, part = View(2, {1: (0,)}, 3, "m"), Attempt(1, 2, 3, 4.0), Part("k", 5, "d")
-    assert talk.view_from(added(talk.view_body(view))) == view
-    assert talk.attempt_from(added(asdict(attempt))) == attempt
-    assert talk.parts_from([added(asdict(part))]) == (part,)
+    shown, asked = GiveView("n", "j", 1, view), TakeShare("n", "j", 1, attempt, 0, 2)
+    for order, name in ((shown, "view"), (asked, "attempt")):
+        ((kind, body),) = json.loads(values.order_bytes(order)).items()
+        later = added(body) | {name: added(body[name])}
+        assert values.order_of(kind, later) == order
+    body = added({"attempt": 1, "parts": [added(asdict(part))], "missed": False})
+    assert values.said(values.SayParts, b"", body) == values.SayParts(1, (part,), False)
+    say = values.Say(True, 1, None, [], [2], False, False, {"loss": 0.5})
+    later = added(talk.parse(values.line("say", say))[1])
+    assert values.said(values.Say, b"", later) == say
+    wants = sharing.wants_line(1, [sharing.Want(1, "lock", "gpu")], ["lr"])
+    body = talk.parse(wants)[1]
+    assert sharing.wants_from(added(body) | {"wants": [added(body["wants"][0])]}).wants
+
+
+def test_a_snapshot_of_a_newer_agent_is_read() -> None:
+    ended, parts = Exit(ExitKind.DONE), {1: (Part("k", 5, "d"),)}
+    worker = WorkerFacts("j", 1, WorkerPhase.GONE, parts=parts, exit=ended)
+    facts = NodeFacts("n", Resources(cpu=1.0), (worker,))
+    later = added(values.facts_bytes(facts))
+    (said,) = later["workers"]
+    said["parts"]["1"] = [added(part) for part in said["parts"]["1"]]
+    later["workers"] = [added(said) | {"exit": added(said["exit"])}]
+    later["capacity"] = added(later["capacity"])
+    assert values.facts_from(json.dumps(later).encode()) == facts
+
+
+def test_an_entry_of_a_kind_that_is_not_known_is_kept_when_the_journal_is_written_anew(
+    tmp_path: Path,
+) -> None:
+    newer = {"kind": "danced", "key": ["job", 1], NEWER: [1, {"a": None}]}
+    entries = [TermSeen(3), Forgotten(Key("job", 1))]
+    (tmp_path / NAME).write_bytes(written([[entries[0], newer], [entries[1]]], b"8 bytes."))
+    journal, found = Journal.open(tmp_path)
+    assert (found.entries, found.unknown, found.cut_bytes) == (entries, [newer], 0)
+    journal.compact(entries)
+    journal.append([TermSeen(4)])
+    journal.close()
+    again = recovered(tmp_path / NAME, (tmp_path / NAME).read_bytes())
+    assert (again.entries, again.unknown) == ([*entries, TermSeen(4)], [newer])
+
+
+def test_an_order_is_spelled_in_the_journal_as_on_the_wire() -> None:
+    probe = Probe(ProbeKind.EXEC, command=("true",), within_s=3.0)
+    order = replace(sample(StartWorker), ready=probe, live=None, secrets={})
+    ((_, body),) = json.loads(values.order_bytes(order)).items()
+    spelled = json.loads(json.dumps(encode(Accepted(order, Slots()))))["order"]
+    assert spelled == body
 
 
 def test_the_record_of_a_bundles_name_with_a_field_more_is_read() -> None:

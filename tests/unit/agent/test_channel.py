@@ -14,7 +14,7 @@ import pytest
 from holdfast.agent.channel import Channel
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
 from holdfast.train.link import Link, Share
-from holdfast.wire import talk
+from holdfast.wire import talk, values
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
@@ -234,7 +234,6 @@ def test_a_view_without_the_worker_asks_it_to_leave(tmp_path: Path) -> None:
         b'{"say": {}}\n',
         b'{"say": {"ready": true, "view": "x", "step": 1}}\n',
         b'{"parts": {"attempt": 1, "parts": [{"key": 1}], "missed": false}}\n',
-        b'{"other": 1}\n',
         b'{"say": 1, "parts": 2}\n',
         b"x" * (CHANNEL_MESSAGE_BYTES_MAX + 10),
     ],
@@ -317,11 +316,34 @@ def test_the_last_word_is_a_file_that_stays_when_nobody_listens(tmp_path: Path) 
     link.close()
 
 
-def test_a_line_from_an_agent_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_what_a_newer_agent_says_besides_is_passed_over_and_nonsense_is_refused(
+    tmp_path: Path,
+) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         link = Link(tmp_path, "job", 1)
-        theirs.sendall(b'{"news": 1}\n')
-        with pytest.raises(Refused, match="same version"):
+        stop = values.order_bytes(StopWorker("n", "job", 1, 3.0))
+        theirs.sendall(b'{"news": 1}\n' + stop + b"\n")
+        assert link._hear(ours, b"") == b""
+        assert link.leaving
+        theirs.sendall(b'{"give_view": 1}\n')
+        with pytest.raises(Refused, match="not understood"):
             link._hear(ours, b"")
         link.close()
+
+
+def test_what_a_newer_worker_says_besides_is_passed_over(tmp_path: Path) -> None:
+    async def story() -> None:
+        ear = Ear()
+        channel = Channel(ear, ear.lost)
+        await channel.open(KEY, tmp_path)
+        folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+        _reader, writer = await asyncio.open_unix_connection(talk.socket_path(folder))
+        say = values.Say(True, 0, None, [], [], False, False, {})
+        writer.write(b'{"other": 1}\n' + values.line("say", say))
+        await ear.until(lambda events: said(ready=True) in events)
+        writer.close()
+        channel.close_all()
+        os.close(folder)
+
+    play(story())

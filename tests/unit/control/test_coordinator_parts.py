@@ -18,7 +18,7 @@ from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import read_manifest
 from holdfast.storage.memory import MemoryBackend
 from holdfast.storage.parts import put_part
-from holdfast.wire import convert
+from holdfast.wire import values
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import (
     ORDER_AGAIN_S,
@@ -163,6 +163,6 @@ def test_workers_of_a_queue_with_a_user_are_ordered_to_run_as_it_and_no_others()
         found = decision.command
         assert isinstance(found, StartWorker)
         assert found.user == user
-        assert convert.order_from(convert.order_message(found)) == found
+        assert values.order_from(values.order_bytes(found)) == found
     stop = Decision(STOP, "enough")
     assert leading._as_its_user(stop, {"trials": "trials-user"}) is stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,8 @@ from holdfast.control.facts import Desired, Observed
 from holdfast.control.reconcile import node_rooms
 from holdfast.control.schedule import NodeRoom
 from holdfast.control.spec import Resources
-from holdfast.wire import convert
+from holdfast.wire import values
 from holdfast.wire.errors import Usage
-from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import NodeFacts
 from tests.unit.control.clusters import Cluster, running
 
@@ -73,8 +73,8 @@ def test_an_older_agent_gets_no_job_that_asks_for_disk_and_the_job_says_so() -> 
 
 
 def test_what_an_older_agent_reports_is_read_as_no_disk() -> None:
-    older = pb.Resources(cpu=4.0, memory_bytes=1 << 30)
-    capacity = convert.resources_from(pb.Resources.FromString(older.SerializeToString()))
+    older = {"node": "old", "capacity": {"cpu": 4.0, "memory_bytes": 1 << 30}}
+    capacity = values.facts_from(json.dumps(older).encode()).capacity
     assert capacity == Resources(4.0, 1 << 30)
     nodes = {"old": NodeFacts("old", capacity)}
     nodes["new"] = NodeFacts("new", replace(capacity, disk_bytes=1))

@@ -12,9 +12,8 @@ import pytest
 from holdfast.train.link import Link
 from holdfast.train.members.member import Left, Member
 from holdfast.train.states.state import Entry, State
-from holdfast.wire import talk
 from holdfast.wire.errors import PeerLost
-from holdfast.wire.orders import View
+from holdfast.wire.orders import GiveSettings, GiveView, View
 from tests.faults.agent_end import AgentEnd
 from tests.servers import free_port
 from tests.unit.train.meshes import JOB, Thread
@@ -60,8 +59,8 @@ class Cast:
         addresses = {worker: f"127.0.0.1:{self.ports[worker]}" for worker in workers}
         view = View(self.view, lanes, restore, "", addresses, len(self.settings))
         for worker in to or range(len(self.ends)):
-            self.ends[worker].tell("settings", [list(each) for each in self.settings])
-            self.ends[worker].tell("view", talk.view_body(view))
+            self.ends[worker].tell(GiveSettings("n", "job", worker, tuple(self.settings)))
+            self.ends[worker].tell(GiveView("n", "job", worker, view))
 
     def all(self, what: str, *workers: int) -> list[object]:
         """Everyone does it at the same time."""

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agent import entries
 from holdfast.agent.events import Accepted, Slots
-from holdfast.wire import convert, talk
+from holdfast.wire import talk, values
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Usage
 from holdfast.wire.job_certificates import JobSecrets, equip
@@ -51,7 +51,7 @@ def test_a_worker_without_a_secret_says_so(tmp_path: Path) -> None:
 
 def test_an_order_carries_the_secret_and_does_not_print_it() -> None:
     order = StartWorker("n1", "job", 1, "", ("true",), Resources(1.0), secret="5e" * 32)
-    found = convert.order_from(convert.order_message(order))
+    found = values.order_from(values.order_bytes(order))
     assert isinstance(found, StartWorker)
     assert found == order and found.secret == order.secret
     assert "5e5e" not in repr(order)
@@ -68,7 +68,7 @@ def test_values_of_secrets_travel_in_an_order_and_are_in_no_text_and_no_journal(
         references={"TOKEN": "hub"},
         secrets={"TOKEN": "xyzzy"},
     )
-    found = convert.order_from(convert.order_message(order))
+    found = values.order_from(values.order_bytes(order))
     assert isinstance(found, StartWorker)
     assert found == order and found.secrets == {"TOKEN": "xyzzy"}
     assert "xyzzy" not in repr(order)
