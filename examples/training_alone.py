@@ -14,7 +14,7 @@ from typing import Final
 from training_crew import EXAMPLES, LANES
 from training_screen import picture_alone
 
-from holdfast.cli.run_picture import Picture
+from holdfast.cli.run.picture import Picture
 from holdfast.storage import open_store
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.state import State

@@ -20,13 +20,13 @@ from typing import Final
 
 from holdfast.agent import keeper, processes
 from holdfast.agent.folders import Folders
-from holdfast.cli.run_look import Looking
-from holdfast.cli.run_picture import Pace, Picture, picture_of, step_of
+from holdfast.cli.run.look import Looking
+from holdfast.cli.run.picture import Pace, Picture, picture_of, step_of
 from holdfast.client.papers import papers_of
 from holdfast.cluster import Cluster, opened
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import CheckpointPolicy, JobSpec
-from holdfast.control.watching import Watching
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec
+from holdfast.control.rpc.watching import Watching
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Leader, Session
 from holdfast.launch import local
 from holdfast.launch.local import Room, Tie

@@ -43,9 +43,9 @@ from training_crew import (
 )
 from training_screen import Screen
 
-from holdfast.cli.run_picture import Pace, Picture
-from holdfast.control.facts import Phase, WorkerPhase
-from holdfast.control.plane import ControlPlane
+from holdfast.cli.run.picture import Pace, Picture
+from holdfast.control.decide.facts import Phase, WorkerPhase
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.models.records import WEIGHTS
 from holdfast.models.registry import Registry

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.live import number, progress_line
-from holdfast.cli.run_picture import Cell, Picture
-from holdfast.control.facts import Phase, WorkerPhase
+from holdfast.cli.run.picture import Cell, Picture
+from holdfast.control.decide.facts import Phase, WorkerPhase
 
 _DRAW_S: Final = 0.1
 _PROGRESS_S: Final = 5.0

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Room
-from holdfast.control import checkpoints, life, membership, reconcile, records, serving
-from holdfast.control.commands import AbandonCheckpoint, Decision, DropCheckpoint
-from holdfast.control.facts import Checkpoint, Observed, Phase, WorkerPhase
+from holdfast.control.decide import checkpoints, life, membership, reconcile, records, serving
+from holdfast.control.decide.commands import AbandonCheckpoint, Decision, DropCheckpoint
+from holdfast.control.decide.facts import Checkpoint, Observed, Phase, WorkerPhase
 from holdfast.coordination.embedded.transactions import Check, SetData
 from simulation import decide
 from simulation.agent import Agent

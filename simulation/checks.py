@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from holdfast.agent.events import Accepted, Answer, Exited, Key, StartProcess, TermSeen, key_of
-from holdfast.control.facts import Intent, Job, Phase, Placement, View
+from holdfast.control.decide.facts import Intent, Job, Phase, Placement, View
 from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
 from holdfast.train.members.effective import Record
 from holdfast.wire.orders import Order, StartWorker

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     CommitCheckpoint,
     CondemnCheckpoint,
     Decision,
@@ -20,9 +20,9 @@ from holdfast.control.commands import (
     RecoverCheckpoints,
     WriteView,
 )
-from holdfast.control.facts import Desired, Job, NodeFacts, Observed
-from holdfast.control.outstanding import Outstanding
-from holdfast.control.records import apply_record
+from holdfast.control.decide.facts import Desired, Job, NodeFacts, Observed
+from holdfast.control.decide.records import apply_record
+from holdfast.control.rpc.outstanding import Outstanding
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN
 from holdfast.coordination.embedded.transactions import (

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.control.claims import hold_of, rank_of
-from holdfast.control.commands import Decision
-from holdfast.control.facts import Desired, Job, Observed
-from holdfast.control.invariants import check_decisions
-from holdfast.control.plans import NodeRoom, Plan
-from holdfast.control.reconcile import node_rooms, reconcile
-from holdfast.control.schedule import plan
+from holdfast.control.decide.claims import hold_of, rank_of
+from holdfast.control.decide.commands import Decision
+from holdfast.control.decide.facts import Desired, Job, Observed
+from holdfast.control.decide.invariants import check_decisions
+from holdfast.control.decide.plans import NodeRoom, Plan
+from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.schedule import plan
 
 
 class Decider:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
 from simulation.arithmetic import Undisturbed
 from simulation.sources import source
 

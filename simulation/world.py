@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.agent.events import Key
-from holdfast.control.facts import Intent, Job, Phase, Recovery, Setting, Status
+from holdfast.control.decide.facts import Intent, Job, Phase, Recovery, Setting, Status
 from holdfast.coordination.embedded.transactions import SetData
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.orders import View

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.commands import Record
+from holdfast.control.decide.commands import Record
 from holdfast.wire.orders import Order
 from simulation.breakages import MUTANTS
 from simulation.breaking import Mutant

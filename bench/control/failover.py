@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from bench.coordination.machine import load_average
-from holdfast.control import filing
-from holdfast.control.ledger import Ledger
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.store import filing
+from holdfast.control.store.ledger import Ledger
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session, connect
 from holdfast.wire.reports import ExitKind
 from tests.contract.field import Field, Process

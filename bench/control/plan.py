@@ -21,9 +21,9 @@ import statistics
 import time
 from dataclasses import replace
 
-from holdfast.control.facts import Job, Phase, Queue, Status
-from holdfast.control.schedule import NodeRoom, Plan, applied, plan
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.facts import Job, Phase, Queue, Status
+from holdfast.control.decide.schedule import NodeRoom, Plan, applied, plan
+from holdfast.control.decide.spec import JobSpec, Resources
 
 SIZES = (100, 1_000, 10_000)
 GOAL_MS = 100.0

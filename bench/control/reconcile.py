@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Desired,
     Exit,
@@ -37,11 +37,11 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.incremental import Reconciler
-from holdfast.control.plans import Plan
-from holdfast.control.reconcile import reconcile
-from holdfast.control.spec import JobSpec, Resources
-from holdfast.control.views import assign
+from holdfast.control.decide.incremental import Reconciler
+from holdfast.control.decide.plans import Plan
+from holdfast.control.decide.reconcile import reconcile
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.decide.views import assign
 
 SIZES = (100, 1_000, 10_000)
 NOW_S = 1_000.0

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from holdfast.agent.uplink import Uplink
 from holdfast.agent.wallet import Papers, Wallet
-from holdfast.control.agents import GrpcAgents
+from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Membership, Session, connect
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Authority, Identity, request_for

@@ -21,11 +21,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.control import codec
-from holdfast.control.commands import Decision
-from holdfast.control.facts import Placement
-from holdfast.control.lines import Lines, Said
-from holdfast.control.views import assign
+from holdfast.control.decide.commands import Decision
+from holdfast.control.decide.facts import Placement
+from holdfast.control.decide.views import assign
+from holdfast.control.rpc.lines import Lines, Said
+from holdfast.control.store import codec
 from holdfast.storage import manifests
 from holdfast.storage.manifests import Manifest
 from holdfast.wire import rpc, values

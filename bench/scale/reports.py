@@ -23,8 +23,8 @@ from bench.control.rpc import _wallet
 from bench.scale.records import WORKERS_A_NODE, report_of
 from holdfast.agent.events import Answer
 from holdfast.agent.uplink import Uplink
-from holdfast.control.agents import GrpcAgents
-from holdfast.control.lines import Lines
+from holdfast.control.rpc.agents import GrpcAgents
+from holdfast.control.rpc.lines import Lines
 from holdfast.coordination import Membership, connect
 from holdfast.wire import rpc
 from holdfast.wire.certificates import Authority

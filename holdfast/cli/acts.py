@@ -12,7 +12,7 @@ from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.control import facts
+    from holdfast.control.decide import facts
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when it is so.")]
 
@@ -73,7 +73,7 @@ def scale(
     with client_of(cluster) as client:
         service = acting.service_of(client.found, name)
         if service:
-            from holdfast.cli import services
+            from holdfast.cli.serve import services
 
             services.scaled(client, service, count)
             return

@@ -44,7 +44,7 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Push a folder as the next version of a name."""
-    from holdfast.control.bundles import BundlesInPlane
+    from holdfast.control.store.bundles import BundlesInPlane
     from holdfast.storage import bundles
     from holdfast.storage.bundle_names import check_name, record_push
 
@@ -79,7 +79,7 @@ def push(
 @app.command("list", epilog=EXAMPLES)
 def list_(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     """List names and their current versions."""
-    from holdfast.control.bundles import BundlesInPlane
+    from holdfast.control.store.bundles import BundlesInPlane
     from holdfast.storage.bundle_names import resolved
 
     with opened(cluster) as found:
@@ -123,7 +123,7 @@ def versions(
     name: NameArgument, cluster: ClusterOption = None, as_json: JsonOption = False
 ) -> None:
     """List the versions of a name, and the jobs that are pinned to each."""
-    from holdfast.control.bundles import BundlesInPlane
+    from holdfast.control.store.bundles import BundlesInPlane
 
     with opened(cluster) as found:
         held = BundlesInPlane(found.session).get(name)
@@ -171,7 +171,7 @@ def rollback(
     cluster: ClusterOption = None,
 ) -> None:
     """Make an older version current, for jobs to come."""
-    from holdfast.control.bundles import BundlesInPlane
+    from holdfast.control.store.bundles import BundlesInPlane
 
     with opened(cluster) as found:
         after = BundlesInPlane(found.session).roll_back(name, version)

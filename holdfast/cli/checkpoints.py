@@ -15,7 +15,7 @@ from holdfast.client import texts
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Usage
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Checkpoint, Job
+    from holdfast.control.decide.facts import Checkpoint, Job
     from holdfast.storage import Blobs
     from holdfast.storage.manifests import Manifest
 

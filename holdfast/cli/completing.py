@@ -61,7 +61,7 @@ def _named(context: typer.Context, incomplete: str, *paths: str) -> list[str]:
 
 def _asked(folder: Path | None, paths: tuple[str, ...]) -> set[str]:
     # Before the clock runs: how long Python takes for these is nobody's fault.
-    import holdfast.control.plane  # noqa: F401
+    import holdfast.control.store.plane  # noqa: F401
     from holdfast.cli.opening import opened
     from holdfast.coordination import look
     from holdfast.wire import logs

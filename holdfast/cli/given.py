@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.wire.reports import SETTING_METRIC
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Job
+    from holdfast.control.decide.facts import Job
     from holdfast.wire.reports import WorkerFacts
 
 

@@ -17,7 +17,7 @@ from holdfast.wire.errors import Usage
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client import Job as JobHandle
-    from holdfast.control.facts import Job
+    from holdfast.control.decide.facts import Job
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -72,7 +72,7 @@ def logs(
 
 def _job(client: Client, name: str) -> JobHandle:
     """The job; of a service, the one of its replicas."""
-    from holdfast.cli.service_why import is_service
+    from holdfast.cli.serve.why import is_service
     from holdfast.serve.records import job_name
 
     return client.job(job_name(name) if is_service(client.found, name) else name)

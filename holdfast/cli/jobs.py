@@ -15,8 +15,8 @@ from holdfast.client.job_status import Working, step_of, wants, workers_in
 from holdfast.wire.reports import SETTING_METRIC
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Job
-    from holdfast.control.spec import JobSpec
+    from holdfast.control.decide.facts import Job
+    from holdfast.control.decide.spec import JobSpec
 
 # A job that ended is shown for so long without being asked for.
 RECENT_S = 24 * 3_600.0
@@ -192,9 +192,9 @@ def _number(value: object) -> str:
 
 
 def _facts(wanted: Job, working: Working) -> list[tuple[str, object]]:
-    from holdfast.control import units
-    from holdfast.control.rooms import room_of
-    from holdfast.control.sentences import amount
+    from holdfast.control.decide.rooms import room_of
+    from holdfast.control.decide.sentences import amount
+    from holdfast.control.jobfile import units
 
     spec, status = wanted.spec, wanted.status
     policy = spec.checkpoint
@@ -258,7 +258,7 @@ def _environment(spec: JobSpec) -> list[tuple[str, object]]:
 
 def _probes(spec: JobSpec) -> str:
     """How its replicas are asked."""
-    from holdfast.control import units
+    from holdfast.control.jobfile import units
 
     said = []
     for key, probe in (("ready", spec.ready), ("live", spec.live)):
@@ -284,7 +284,7 @@ def _view(wanted: Job) -> str:
 
 
 def _slowest(wanted: Job, working: Working) -> str:
-    from holdfast.control import pace
+    from holdfast.control.decide import pace
 
     told = {worker: facts for worker, (_, facts) in working.items()}
     slow = pace.slowest(pace.paces(wanted.view, told))

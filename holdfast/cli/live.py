@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.listing import phase
-from holdfast.cli.run_picture import Cell, Picture
-from holdfast.cli.run_story import Event
+from holdfast.cli.run.picture import Cell, Picture
+from holdfast.cli.run.story import Event
 from holdfast.client.texts import ago, clock, many, span
-from holdfast.control.facts import Phase, WorkerPhase
+from holdfast.control.decide.facts import Phase, WorkerPhase
 
 # A worker's lanes as blocks; more are written as a number.
 _BLOCKS_MAX: Final = 8

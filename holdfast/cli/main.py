@@ -11,8 +11,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from holdfast import __version__
-from holdfast.cli import cluster, coord, models, output, verbs
-from holdfast.cli import run as running
+from holdfast.cli import cluster, coord, output, verbs
+from holdfast.cli.models import commands as models
+from holdfast.cli.run import command as running
 from holdfast.wire import tasks
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 

@@ -8,7 +8,7 @@ from holdfast.client import texts
 from holdfast.wire.causes import cause_of, remark_of
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Job, WorkerFacts
+    from holdfast.control.decide.facts import Job, WorkerFacts
 
 
 def step_reached(job: Job, seen: int | None = None) -> int | None:

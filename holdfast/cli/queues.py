@@ -14,7 +14,7 @@ from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.control.facts import Job, Queue
+    from holdfast.control.decide.facts import Job, Queue
     from holdfast.wire.room import Resources
 
 T = TypeVar("T", int, float)
@@ -102,8 +102,8 @@ def set_(
     cluster: ClusterOption = None,
 ) -> None:
     """Make a queue, or change it. Shares that are not named are 0, or without a limit."""
-    from holdfast.control.facts import Queue
-    from holdfast.control.spec import Resources
+    from holdfast.control.decide.facts import Queue
+    from holdfast.control.decide.spec import Resources
 
     guaranteed = Resources(cpu, _bytes(memory), gpu, _bytes(disk, "--disk"))
     limit = _limit(limit_cpu, limit_memory, limit_gpu, limit_disk)
@@ -142,7 +142,7 @@ _NONE = "none"
 
 
 def _limit(cpu: str, memory: str, gpu: str, disk: str) -> Resources | None:
-    from holdfast.control.spec import Resources
+    from holdfast.control.decide.spec import Resources
 
     if {cpu, memory, gpu, disk} <= {"", _NONE}:
         return None
@@ -170,7 +170,7 @@ def _count(text: str, kind: Callable[[str], T], option: str) -> T:
 
 
 def _bytes(text: str, option: str = "--memory") -> int:
-    from holdfast.control import units
+    from holdfast.control.jobfile import units
 
     if text in ("", "0"):
         return 0
@@ -198,7 +198,7 @@ def _names(known: dict[str, Queue], jobs: list[Job]) -> set[str]:
 
 
 def _row(name: str, queue: Queue | None, jobs: list[Job]) -> dict[str, Any]:
-    from holdfast.control.spec import Resources
+    from holdfast.control.decide.spec import Resources
 
     mine = [job for job in jobs if job.spec.queue == name and not job.status.phase.final]
     used = Resources()

@@ -40,7 +40,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The secret's 
 
 def secrets(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
     """List the secrets: their names, and the jobs that name them. Values are never shown."""
-    from holdfast.control.secret_store import SecretStore
+    from holdfast.control.store.secret_store import SecretStore
 
     with opened(cluster) as found:
         names = SecretStore(found.session).names()
@@ -69,7 +69,7 @@ def set_(
 ) -> None:
     """Keep a value under this name, or another than before. One line break at its end is not part
     of it."""
-    from holdfast.control.secret_store import SecretStore
+    from holdfast.control.store.secret_store import SecretStore
 
     value = _value(name, source, file)
     with opened(cluster) as found:
@@ -82,7 +82,7 @@ def set_(
 @app.command("remove", epilog=EXAMPLES)
 def remove(name: NameArgument, cluster: ClusterOption = None) -> None:
     """Forget a secret. Workers that have it go on; new ones of jobs that name it wait."""
-    from holdfast.control.secret_store import SecretStore
+    from holdfast.control.store.secret_store import SecretStore
 
     with opened(cluster) as found:
         SecretStore(found.session).remove(name)

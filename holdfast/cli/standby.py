@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.cluster import Cluster
-    from holdfast.control.main import Said, Tell
+    from holdfast.control.shell.main import Said, Tell
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -67,7 +67,7 @@ def standby(
     from --token-file or from stdin ([cyan]-[/]); the first time it is asked for. This machine has
     the cluster's authority then: guard it like the first one.
     """
-    from holdfast.control.main import Options, serve
+    from holdfast.control.shell.main import Options, serve
     from holdfast.launch import standby as launching
     from holdfast.launch.cluster import default_folder
     from holdfast.wire import process

@@ -147,8 +147,8 @@ def _started_again(found: Sequence[Process]) -> list[str]:
 def _away(cluster: Cluster) -> tuple[dict[str, int], str]:
     """Nodes that have joined or hold workers, and are not here: how many workers each holds. And
     why that is not known, if it is not."""
-    from holdfast.control.joins import joined_nodes
-    from holdfast.control.plane import ControlPlane
+    from holdfast.control.store.joins import joined_nodes
+    from holdfast.control.store.plane import ControlPlane
     from holdfast.coordination import Membership
     from holdfast.coordination import launch as servers
     from holdfast.wire.places import NODES_PATH

@@ -16,7 +16,7 @@ from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
     from holdfast.client.submitting import Submission
-    from holdfast.control.spec import JobSpec
+    from holdfast.control.decide.spec import JobSpec
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -52,7 +52,7 @@ _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=(.*)", re.ASCII | re.DOTALL)
 
 def _print_schema(wanted: bool) -> None:
     if wanted:
-        from holdfast.control.jobfile_schema import json_schema
+        from holdfast.control.jobfile.schema import json_schema
 
         output.show_json(json_schema())
         raise typer.Exit
@@ -162,7 +162,7 @@ def pairs(words: list[str], example: str) -> dict[str, str]:
 
 def _source(file: Path) -> Path | JobSpec:
     """What the client is given: the file, or the job that stdin describes."""
-    from holdfast.control import jobfile
+    from holdfast.control.jobfile import reading as jobfile
 
     return jobfile.parse(sys.stdin.read(), "stdin") if str(file) == "-" else file
 

@@ -14,15 +14,14 @@ from holdfast.cli import (
     joblogs,
     jobs,
     nodes,
-    predict,
     queues,
     secrets,
-    serve,
-    services,
     sharing,
     submit,
     why,
 )
+from holdfast.cli.serve import command as serve
+from holdfast.cli.serve import predict, services
 
 _Command = tuple[Callable[..., None], str, str]  # the function, its name, its examples
 

@@ -19,8 +19,8 @@ from holdfast.client import texts
 from holdfast.client.job_status import workers_in
 
 if TYPE_CHECKING:
-    from holdfast.control.codec import Entry
-    from holdfast.control.facts import Job
+    from holdfast.control.decide.facts import Job
+    from holdfast.control.store.codec import Entry
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -90,7 +90,7 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Why a job is as it is: every decision with its reason, and what it waits for."""
-    from holdfast.cli import service_why
+    from holdfast.cli.serve import why as service_why
 
     with client_of(cluster, reads=True) as client:
         found = client.found

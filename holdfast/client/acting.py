@@ -11,7 +11,7 @@ from holdfast.wire.errors import Refused, Usage
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
-    from holdfast.control.facts import Intent, Job
+    from holdfast.control.decide.facts import Intent, Job
 
 
 def scale(found: Opened, name: str, workers: int | None) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.client.logs import LogLine
     from holdfast.client.opening import Note
     from holdfast.client.submitting import Source
-    from holdfast.control.codec import Entry
+    from holdfast.control.store.codec import Entry
 
 T = TypeVar("T")
 

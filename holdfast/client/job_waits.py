@@ -16,7 +16,7 @@ from holdfast.wire.limits import JOB_LOOK_S, JOB_STEPS_S
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
-    from holdfast.control.facts import Job
+    from holdfast.control.decide.facts import Job
 
 
 def until(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.client.logs import LogLine, LogStream
     from holdfast.client.opening import Opened
     from holdfast.client.submitting import Submission
-    from holdfast.control.codec import Entry
-    from holdfast.control.facts import Job as JobFacts
+    from holdfast.control.decide.facts import Job as JobFacts
+    from holdfast.control.store.codec import Entry
 
 
 class Job:
@@ -175,7 +175,7 @@ class Job:
         progress: Progress | None = None,
     ) -> JobFacts | None:
         """Save a checkpoint and end its workers, until `resume`. `wait`: the job, once it is."""
-        from holdfast.control.facts import Intent
+        from holdfast.control.decide.facts import Intent
 
         acting.intend(self.found, self.name, Intent.PAUSE)
         return self._phase("paused", timeout_s, progress) if wait else None
@@ -183,7 +183,7 @@ class Job:
     def resume(self, *, from_scratch: bool = False) -> None:
         """Let a paused job go on from its last checkpoint; `from_scratch`: one none of whose
         checkpoints can be read begins at step 0."""
-        from holdfast.control.facts import Intent
+        from holdfast.control.decide.facts import Intent
 
         if from_scratch:
             acting.begin_from_scratch(self.found, self.name)
@@ -200,7 +200,7 @@ class Job:
     ) -> JobFacts | None:
         """End it for good, after a last checkpoint; `now`: without one. With `wait`, the job once
         it is stopped."""
-        from holdfast.control.facts import Intent
+        from holdfast.control.decide.facts import Intent
 
         acting.intend(self.found, self.name, Intent.STOP_NOW if now else Intent.STOP)
         return self._phase("stopped", timeout_s, progress) if wait else None

@@ -17,7 +17,7 @@ from holdfast.agent.log_files import ERR, OUT, LogFiles, Piece, Query, Source
 from holdfast.agent.wallet import Papers
 from holdfast.client import texts
 from holdfast.client.opening import Note, Opened
-from holdfast.control.facts import Job
+from holdfast.control.decide.facts import Job
 from holdfast.wire import calls
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import CLIENT_LOG_PIECES_MAX

@@ -16,9 +16,9 @@ from holdfast.wire.limits import LEADER_ASK_S
 
 if TYPE_CHECKING:
     from holdfast.agent.wallet import Papers
-    from holdfast.control.facts import Job
-    from holdfast.control.observing import NodeSeen
-    from holdfast.control.plane import ControlPlane
+    from holdfast.control.decide.facts import Job
+    from holdfast.control.shell.observing import NodeSeen
+    from holdfast.control.store.plane import ControlPlane
     from holdfast.coordination import MemberInfo, Session
     from holdfast.launch.cluster import Cluster
     from holdfast.serve.records import Service
@@ -84,7 +84,7 @@ class Opened:
 
     def seen(self) -> tuple[list[NodeSeen], str]:
         """Every machine and what it runs now, as the leader knows; or nothing, and why."""
-        from holdfast.control.watching import nodes
+        from holdfast.control.rpc.watching import nodes
         from holdfast.wire.errors import HoldfastError
 
         if self.down:
@@ -106,7 +106,7 @@ def opened(
     """Connect to the cluster that `folder`, the environment or this place names. `reads`: if it is
     down, a look at what it has left will do, and `note` is told so. `patience_s`: for the
     connection, and for each question; otherwise what an ensemble may need."""
-    from holdfast.control.plane import ControlPlane
+    from holdfast.control.store.plane import ControlPlane
     from holdfast.launch import cluster as clusters
 
     found = clusters.find(folder)

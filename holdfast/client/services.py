@@ -23,7 +23,7 @@ from holdfast.wire.limits import PREDICT_S, SERVE_ANSWER_S, SERVE_WAIT_S, UNSERV
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
-    from holdfast.control.codec import Entry
+    from holdfast.control.store.codec import Entry
     from holdfast.serve import records
     from holdfast.serve.services import Services
 

@@ -14,9 +14,9 @@ from holdfast.wire.limits import JOB_PRIORITY_MAX
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
-    from holdfast.control.bundles import Pinned
-    from holdfast.control.facts import Job
-    from holdfast.control.spec import JobSpec
+    from holdfast.control.decide.facts import Job
+    from holdfast.control.decide.spec import JobSpec
+    from holdfast.control.store.bundles import Pinned
 
     Source = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 
@@ -110,8 +110,8 @@ def update(found: Opened, draft: Draft) -> tuple[Job, Submission]:
 
 
 def _pinned(found: Opened, draft: Draft) -> Submission:
-    from holdfast.control.bundles import BundlesInPlane, pin
-    from holdfast.control.jobfile_environment import requirement_files
+    from holdfast.control.jobfile.environment import requirement_files
+    from holdfast.control.store.bundles import BundlesInPlane, pin
 
     spec = draft.spec
     files = requirement_files(spec)
@@ -138,8 +138,8 @@ def _not_bundled(name: str, why: str, fix: str) -> Usage:
 
 
 def _read(source: Source) -> tuple[JobSpec, Path]:
-    from holdfast.control import jobfile
-    from holdfast.control.spec import JobSpec
+    from holdfast.control.decide.spec import JobSpec
+    from holdfast.control.jobfile import reading as jobfile
 
     if isinstance(source, JobSpec):
         return source, Path.cwd()
@@ -156,7 +156,7 @@ def _read(source: Source) -> tuple[JobSpec, Path]:
 
 
 def _changed(spec: JobSpec, changes: Changes) -> JobSpec:
-    from holdfast.control import filing
+    from holdfast.control.store import filing
 
     given: dict[str, Any] = {}
     if changes.name is not None:

@@ -12,7 +12,7 @@ from holdfast.wire import process
 
 
 def serve(arguments: Sequence[str]) -> int:
-    from holdfast.control import main  # noqa: PLC0415
+    from holdfast.control.shell import main  # noqa: PLC0415
 
     return main.serve(main.parsed(arguments))
 

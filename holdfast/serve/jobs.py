@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.control.facts import Intent
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, RestartPolicy
+from holdfast.control.decide.facts import Intent
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, RestartPolicy
+from holdfast.control.store.plane import ControlPlane
 from holdfast.serve.records import Service, job_name
 from holdfast.wire.errors import Conflict, Missing
 from holdfast.wire.limits import (

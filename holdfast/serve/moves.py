@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from holdfast.control.spans import lasts
+from holdfast.control.decide.spans import lasts
 from holdfast.serve.conduct import CANARY, STABLE, Desired, Fleet, Observed
 from holdfast.serve.records import WEIGHT_TOTAL, Arm, Course, Gateway, Leaving, Stage
 from holdfast.wire.errors import BugError

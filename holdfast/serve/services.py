@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.control import codec
-from holdfast.control.codec import Entry
-from holdfast.control.filing import check_name
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store import codec
+from holdfast.control.store.codec import Entry
+from holdfast.control.store.filing import check_name
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Fact, Facts, Membership, Session
 from holdfast.models.records import Version, alias_path, version_path, versions_path
 from holdfast.serve import checked, jobs

@@ -7,7 +7,7 @@ they must be passed on over a channel that nobody else reads or changes. A *memb
 each certificate, ends with it, and accompanies every call: a certificate alone opens nothing.
 
 A join or standby token has a number of its own and says how often it may be used, once unless its
-maker said more. Coordinators count the uses in the coordination plane (`holdfast.control.joins`).
+maker said more. Coordinators count the uses in the plane (`holdfast.control.store.joins`).
 
 A token is a secret as long as it holds. It is never part of an error or a log line.
 """

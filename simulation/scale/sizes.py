@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from holdfast.control import codec
-from holdfast.control.views import assign
+from holdfast.control.decide.views import assign
+from holdfast.control.store import codec
 from holdfast.storage import manifests
 from holdfast.storage.keys import content_key, digest_of
 from holdfast.storage.manifests import Manifest

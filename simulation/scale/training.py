@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.control.lines import steps_pause_s
+from holdfast.control.rpc.lines import steps_pause_s
 from holdfast.train.sums.buckets import bucket_bytes
 from holdfast.wire.limits import (
     BUCKET_BYTES,

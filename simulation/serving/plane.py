@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast.control.facts import Failure
+from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Desired
 from holdfast.serve.records import Course, Gateway, Replica, Service
 from simulation.kernel import Being

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from holdfast.control.facts import Failure
+from holdfast.control.decide.facts import Failure
 from holdfast.serve.records import (
     LATENCY_BOUNDS_MS,
     Counts,

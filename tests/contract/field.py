@@ -19,11 +19,11 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.control.commands import CommitCheckpoint, Decision, StartWorker
-from holdfast.control.coordinator import Coordinator
-from holdfast.control.facts import Desired, NodeFacts, Observed
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import Resources
+from holdfast.control.decide.commands import CommitCheckpoint, Decision, StartWorker
+from holdfast.control.decide.facts import Desired, NodeFacts, Observed
+from holdfast.control.decide.spec import Resources
+from holdfast.control.shell.coordinator import Coordinator
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Transaction, connect
 from holdfast.wire.errors import Fenced
 from holdfast.wire.orders import Order

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.control import filing
-from holdfast.control.codec import Entry
-from holdfast.control.commands import Decision, Place, Record, SetStatus, WriteView
-from holdfast.control.facts import Phase, Placement, Status, View
-from holdfast.control.ledger import Ledger
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.commands import Decision, Place, Record, SetStatus, WriteView
+from holdfast.control.decide.facts import Phase, Placement, Status, View
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.store import filing
+from holdfast.control.store.codec import Entry
+from holdfast.control.store.ledger import Ledger
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Leadership, Session
 
 SPEC = JobSpec("train", ("python", "train.py"), lanes=4, workers_min=1, workers_max=4)

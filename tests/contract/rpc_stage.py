@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.agents import GrpcAgents, Listening
+from holdfast.control.rpc.agents import GrpcAgents, Listening
 from holdfast.coordination import Session, connect
 from holdfast.wire.certificates import Authority
 from tests.contract.planes import EmbeddedPlane

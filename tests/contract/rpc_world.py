@@ -28,8 +28,8 @@ from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
 from holdfast.agent.uplink import Uplink
 from holdfast.agent.wallet import Wallet
-from holdfast.control.agents import GrpcAgents
-from holdfast.control.commands import Decision
+from holdfast.control.decide.commands import Decision
+from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Membership, Session
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Authority

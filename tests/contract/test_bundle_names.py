@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.bundles import BundlesInPlane, pin
-from holdfast.control.codec import State, state_to
-from holdfast.control.facts import Intent, Phase, Queue, Status
-from holdfast.control.filing import state_path
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.facts import Intent, Phase, Queue, Status
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.store.bundles import BundlesInPlane, pin
+from holdfast.control.store.codec import State, state_to
+from holdfast.control.store.filing import state_path
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session
 from holdfast.storage import open_store
 from holdfast.storage.bundle_names import record_push, resolved

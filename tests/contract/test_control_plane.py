@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control import filing
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     BeginCheckpoint,
     CommitCheckpoint,
     CondemnCheckpoint,
@@ -18,7 +17,7 @@ from holdfast.control.commands import (
     RecoverCheckpoints,
     Unplace,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Exit,
     ExitKind,
@@ -28,8 +27,9 @@ from holdfast.control.facts import (
     Queue,
     Recovery,
 )
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.store import filing
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.wire.errors import BugError, Conflict, Fenced, Refused, Usage
 from holdfast.wire.limits import (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control import filing
-from holdfast.control.facts import ExitKind, Intent, Job, Phase
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import CheckpointPolicy, JobSpec
+from holdfast.control.decide.facts import ExitKind, Intent, Job, Phase
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec
+from holdfast.control.store import filing
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session
 from tests.contract.field import Field, Process
 from tests.contract.planes import STEADY_S, Plane

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.commands import Drain, Unplace
-from holdfast.control.facts import Exit, ExitKind, Phase
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.commands import Drain, Unplace
+from holdfast.control.decide.facts import Exit, ExitKind, Phase
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.coordination.embedded import protocol
 from holdfast.wire.errors import Conflict

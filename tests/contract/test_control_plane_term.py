@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.control import filing
-from holdfast.control.commands import CommitCheckpoint, Decision, Order, Record
-from holdfast.control.coordinator import Coordinator
-from holdfast.control.facts import Desired, Job, Observed, Phase
-from holdfast.control.leading import Term
-from holdfast.control.ledger import Ledger
-from holdfast.control.manifests import ManifestWriter, WriteManifest
-from holdfast.control.plane import ControlPlane
-from holdfast.control.records import apply_record
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.decide.commands import CommitCheckpoint, Decision, Order, Record
+from holdfast.control.decide.facts import Desired, Job, Observed, Phase
+from holdfast.control.decide.records import apply_record
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.shell.coordinator import Coordinator
+from holdfast.control.shell.leading import Term
+from holdfast.control.store import filing
+from holdfast.control.store.ledger import Ledger
+from holdfast.control.store.manifests import ManifestWriter, WriteManifest
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import BugError, Fenced, Unavailable
@@ -236,8 +236,8 @@ def test_a_job_whose_record_fails_is_told_once_and_keeps_no_other_waiting(
             raise BugError("a bug of ours", why="for the test")
         return apply_record(job, record, **rest)
 
-    monkeypatch.setattr("holdfast.control.ledger.apply_record", fails)
-    monkeypatch.setattr("holdfast.control.leading.TROUBLE_S", 0.0)
+    monkeypatch.setattr("holdfast.control.store.ledger.apply_record", fails)
+    monkeypatch.setattr("holdfast.control.shell.leading.TROUBLE_S", 0.0)
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
     leader = Leader(session, agents)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.facts import Intent, Phase, Queue, Setting
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.facts import Intent, Phase, Queue, Setting
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
 from holdfast.wire.limits import ASKED_CHARACTERS_MAX, ASKED_KEPT, SETTINGS_MAX
@@ -134,7 +134,7 @@ def test_many_settings_end_in_a_clear_refusal(
     control: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert SETTINGS_MAX > 3
-    monkeypatch.setattr("holdfast.control.plane.SETTINGS_MAX", 3)
+    monkeypatch.setattr("holdfast.control.store.plane.SETTINGS_MAX", 3)
     control.submit(SPEC)
     for step in range(1, 4):
         control.change_setting("train", "lr", "1", step)

@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
-from holdfast.control import lines
-from holdfast.control.facts import WorkerPhase
+from holdfast.control.decide.facts import WorkerPhase
+from holdfast.control.rpc import lines
 from holdfast.coordination import Config, Membership, Session
 from holdfast.wire import rpc
 from holdfast.wire.job_certificates import JobSecrets

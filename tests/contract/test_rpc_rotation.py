@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.agent.wallet import Wallet
-from holdfast.control.agents import GrpcAgents, Listening
-from holdfast.control.door import ServerIdentity
+from holdfast.control.rpc.agents import GrpcAgents, Listening
+from holdfast.control.rpc.door import ServerIdentity
 from holdfast.coordination import Session
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import BugError, Occupied
@@ -89,7 +89,7 @@ def failing(agents: GrpcAgents, times: float) -> list[int]:
 def test_a_coordinator_that_cannot_listen_with_its_new_certificate_tries_again(
     rpc_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.control.agents.RENEW_AGAIN_S", 0.01)
+    monkeypatch.setattr("holdfast.control.rpc.agents.RENEW_AGAIN_S", 0.01)
     authority = Authority.make(tmp_path / "authority", "reef")
     brief = Listening(certificate_s=4.0)
     with GrpcAgents.start(rpc_session, authority, brief) as agents:
@@ -101,7 +101,7 @@ def test_a_coordinator_that_cannot_listen_with_its_new_certificate_tries_again(
 def test_a_coordinator_that_never_listens_with_its_new_certificate_says_so(
     rpc_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.control.agents.RENEW_AGAIN_S", 0.05)
+    monkeypatch.setattr("holdfast.control.rpc.agents.RENEW_AGAIN_S", 0.05)
     authority = Authority.make(tmp_path / "authority", "reef")
     deaths: list[BaseException] = []
     brief = Listening(certificate_s=2.0)
@@ -117,7 +117,7 @@ def test_a_leader_that_cannot_be_announced_for_a_bug_says_so(
     def bug(_value: object) -> None:
         raise ValueError("nobody foresaw it")
 
-    monkeypatch.setattr("holdfast.control.agents.rpc.contact_from", bug)
+    monkeypatch.setattr("holdfast.control.rpc.agents.rpc.contact_from", bug)
     authority = Authority.make(tmp_path / "authority", "reef")
     deaths: list[BaseException] = []
     with GrpcAgents.start(rpc_session, authority, died=deaths.append) as agents:

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.control import filing
-from holdfast.control.asked import Asked
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     BeginCheckpoint,
     CommitCheckpoint,
     DropCheckpoint,
     Record,
     WriteView,
 )
-from holdfast.control.facts import Attempt, Intent, Phase, View
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Attempt, Intent, Phase, View
+from holdfast.control.store import filing
+from holdfast.control.store.asked import Asked
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session
 from holdfast.coordination.transaction import Transaction
 from holdfast.wire.errors import Conflict, Refused

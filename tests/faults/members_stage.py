@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.control.views import assign
+from holdfast.control.decide.views import assign
 from holdfast.storage import open_store
 from holdfast.storage.manifests import Manifest, write_manifest
 from holdfast.wire import talk

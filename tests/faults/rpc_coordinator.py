@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.control.agents import GrpcAgents
-from holdfast.control.facts import Observed
+from holdfast.control.decide.facts import Observed
+from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Election, connect
 from holdfast.wire.certificates import Authority
 from holdfast.wire.rpc import LEADER_PATH

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.control import agents as agents_module
 from holdfast.control.__main__ import serve
-from holdfast.control.commands import CommitCheckpoint, Decision, StopWorker
-from holdfast.control.ledger import Ledger
+from holdfast.control.decide.commands import CommitCheckpoint, Decision, StopWorker
+from holdfast.control.rpc import agents as agents_module
+from holdfast.control.store.ledger import Ledger
 from holdfast.coordination import Config
 from holdfast.wire import logs, process, rpc
 

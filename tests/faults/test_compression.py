@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.views import assign
+from holdfast.control.decide.views import assign
 from tests.faults.training_stage import Host, TrainingStage, hosted
 
 pytestmark = pytest.mark.engines

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control import codec
+from holdfast.control.store import codec
 from holdfast.serve.records import WEIGHT_TOTAL, Course, Load, Loaded, Stage, history_path
 from tests.contract.waiting import eventually
 from tests.integration.conductor_stage import NAME, QUICK, Scene, a_service

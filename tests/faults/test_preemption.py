@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.proofs.control import checks
 from tests.proofs.control.checks import Ground

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run_stage import Stage
+from holdfast.cli.run.stage import Stage
 from holdfast.launch import seen
 from holdfast.launch.ending import down
 from holdfast.launch.local import Room

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.views import assign
+from holdfast.control.decide.views import assign
 from tests.faults.proof_training import prove
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.views import assign
+from holdfast.control.decide.views import assign
 from tests.faults.training_stage import Host, TrainingStage, hosted
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.proofs.control import checks
 from tests.proofs.control.checks import Ground

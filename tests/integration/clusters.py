@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.cluster import Cluster, Process
-from holdfast.control.facts import Job
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.facts import Job
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
 from tests.contract.waiting import eventually

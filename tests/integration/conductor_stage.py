@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.cluster import Cluster, create
-from holdfast.control import codec
+from holdfast.control.store import codec
 from holdfast.coordination import Facts, Follow, Member, Membership
 from holdfast.models.records import (
     Alias,

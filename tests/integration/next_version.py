@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent import channel, journal
-from holdfast.control.lines import Lines
+from holdfast.control.rpc.lines import Lines
 from holdfast.wire import documents, values
 
 NEWER = "of_a_newer_version"

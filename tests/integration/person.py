@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
 from tests.servers import commands

@@ -21,8 +21,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import connect
 from holdfast.wire.errors import HoldfastError
 

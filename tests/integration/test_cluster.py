@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 from holdfast.agent.holding import Holding
-from holdfast.control.facts import Phase
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Phase
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Membership
 from holdfast.launch import local
 from holdfast.wire.rpc import NODES_PATH

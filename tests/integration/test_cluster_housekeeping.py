@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control import codec, filing
-from holdfast.control.bundles import BundlesInPlane
-from holdfast.control.facts import Checkpoint, Observed, Phase, Status
-from holdfast.control.housekeeping import Housekeeping, references
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.facts import Checkpoint, Observed, Phase, Status
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.shell.housekeeping import Housekeeping, references
+from holdfast.control.store import codec, filing
+from holdfast.control.store.bundles import BundlesInPlane
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session, connect
 from holdfast.storage import Blobs, open_store, put_part
 from holdfast.storage.bundle_names import record_push

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from holdfast.agent.presence import Presence
-from holdfast.control.facts import Phase
+from holdfast.control.decide.facts import Phase
 from holdfast.coordination import Config, Membership, Session, connect
 from holdfast.launch import local
 from holdfast.wire.rpc import CONTACT_PATH, NODES_PATH, Contact

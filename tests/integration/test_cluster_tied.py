@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cluster import opened
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
 from tests.contract.waiting import eventually

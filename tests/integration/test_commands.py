@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from holdfast.control.facts import Phase
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Phase
+from holdfast.control.store.plane import ControlPlane
 from holdfast.storage.manifests import read_manifest
 from tests.integration.clusters import Home
 from tests.integration.person import WAIT_S, Person

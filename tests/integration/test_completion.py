@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.facts import Queue
-from holdfast.control.spec import Resources
+from holdfast.control.decide.facts import Queue
+from holdfast.control.decide.spec import Resources
 from holdfast.models.drafts import Draft
 from holdfast.models.records import Kind, Signature, TensorSpec
 from holdfast.models.registry import Registry

@@ -15,8 +15,8 @@ import pytest
 from holdfast.agent.events import Accepted, Held, Key, Started
 from holdfast.agent.journal import Journal
 from holdfast.cluster import Cluster, opened
-from holdfast.control.facts import Checkpoint, Phase, Queue, Recovery, Setting, View
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Checkpoint, Phase, Queue, Recovery, Setting, View
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session, connect
 from holdfast.launch import local
 from holdfast.models.catalogue import Catalogue

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.cli.opening import opened
 from holdfast.client.papers import papers_of
-from holdfast.control.plane import ControlPlane
-from holdfast.control.watching import nodes
+from holdfast.control.rpc.watching import nodes
+from holdfast.control.store.plane import ControlPlane
 from tests.conftest import require_service
 from tests.integration.clusters import PATIENT, Home
 from tests.integration.person import Person

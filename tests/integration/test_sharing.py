@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent import privacy
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.spec import JobSpec, Resources
 from tests.integration.clusters import Home
 from tests.integration.person import Person
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli import units
 from holdfast.cluster import processes
-from holdfast.control.facts import Phase
+from holdfast.control.decide.facts import Phase
 from holdfast.launch import local
 from holdfast.supervise import supervisor, wanted
 from holdfast.wire.errors import Unavailable

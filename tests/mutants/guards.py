@@ -15,28 +15,28 @@ _HOUSE: Final = "tests/integration/test_cluster_housekeeping.py"
 _NODES: Final = "holdfast/coordination/nodes.py"
 _ELECTION: Final = "holdfast/coordination/election.py"
 _REGISTRY: Final = "holdfast/models/registry.py"
-_LEDGER: Final = "holdfast/control/ledger.py"
+_LEDGER: Final = "holdfast/control/store/ledger.py"
 _MIRROR: Final = "holdfast/coordination/mirror.py"
 _MIRRORING: Final = "tests/contract/test_mirror.py -k embedded"
 
 _GARBAGE: Final = (
     Mutant(
         "sweep-forgets-jobs-without-placements",
-        "holdfast/control/housekeeping.py",
+        "holdfast/control/shell/housekeeping.py",
         "for job in jobs for checkpoint in job.checkpoints}",
         "for job in jobs if job.placements for checkpoint in job.checkpoints}",
         _HOUSE,
     ),
     Mutant(
         "sweep-forgets-jobs-that-have-ended",
-        "holdfast/control/housekeeping.py",
+        "holdfast/control/shell/housekeeping.py",
         "for job in jobs for checkpoint in job.checkpoints}",
         "for job in jobs if not job.status.phase.final for checkpoint in job.checkpoints}",
         _HOUSE,
     ),
     Mutant(
         "sweep-forgets-jobs-whose-workers-nobody-sees",
-        "holdfast/control/housekeeping.py",
+        "holdfast/control/shell/housekeeping.py",
         "for job in jobs for checkpoint in job.checkpoints}",
         """for job in jobs for checkpoint in job.checkpoints
         if any(w.job == job.name for n in observed.nodes.values() for w in n.workers)}""",
@@ -61,7 +61,7 @@ _REMOVING: Final = (
     ),
     Mutant(
         "commit-in-the-middle-of-a-removal",
-        "holdfast/control/manifests.py",
+        "holdfast/control/store/manifests.py",
         "claims.needing({manifest_key(manifest), *(part.key for _, part in manifest.parts())})",
         "Claims().needing(())",
         "tests/unit/storage/test_removals.py",
@@ -99,7 +99,7 @@ _JOBS: Final = (
     ),
     Mutant(
         "history-replaced-at-any-version",
-        "holdfast/control/history.py",
+        "holdfast/control/store/history.py",
         "        transaction.replace(path, data, version)\n",
         "        transaction.replace(path, data)\n",
         _VERSIONS,
@@ -113,14 +113,14 @@ _JOBS: Final = (
     ),
     Mutant(
         "words-replaced-at-any-version",
-        "holdfast/control/asked.py",
+        "holdfast/control/store/asked.py",
         "            transaction.replace(path, data, fact.version)\n",
         "            transaction.replace(path, data)\n",
         _VERSIONS,
     ),
     Mutant(
         "job-removed-at-any-version",
-        "holdfast/control/plane.py",
+        "holdfast/control/store/plane.py",
         "        transaction.remove(state, filed.versions[state])\n",
         "        transaction.remove(state)\n",
         _VERSIONS,

@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast.agent.keeper import Cold, Keeper
-from holdfast.cli.run_look import Looking
+from holdfast.cli.run.look import Looking
 from holdfast.client.futures import Futures
-from holdfast.control import housekeeping
-from holdfast.control.facts import Observed
+from holdfast.control.decide.facts import Observed
+from holdfast.control.shell import housekeeping
 from holdfast.serve.gateway.watching import Watching
 from holdfast.serve.predictions import PredictionLog
 from holdfast.serve.replica.aside import Aside

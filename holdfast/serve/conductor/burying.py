@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from holdfast.control import codec
-from holdfast.control.filing import NODES, page_path, placements_path
+from holdfast.control.store import codec
+from holdfast.control.store.filing import NODES, page_path, placements_path
 from holdfast.coordination import Facts, Membership, Session
 from holdfast.serve.conductor.sight import Seen
 from holdfast.serve.records import job_name, replicas_path

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Leadership, Session, Standing
 from holdfast.serve.conduct import Decision, Observed, ScaleJob, SetCourse
 from holdfast.serve.conductor.burying import Burying

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from holdfast.control.facts import Failure
+from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Death, Observed, Sample, Window
 from holdfast.serve.moves import applied_by_all
 from holdfast.serve.output_guards import total as total_watched

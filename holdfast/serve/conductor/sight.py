@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from holdfast.control import codec
-from holdfast.control.facts import Failure
-from holdfast.control.filing import job_path
+from holdfast.control.decide.facts import Failure
+from holdfast.control.store import codec
+from holdfast.control.store.filing import job_path
 from holdfast.coordination import Fact, Facts, Mirror, Mirrored, Session, single, stamps
 from holdfast.coordination.waits import Wake
 from holdfast.models.records import Alias, Version, alias_path, model_path, version_path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control import history
-from holdfast.control.codec import Entry
-from holdfast.control.history import Ring
+from holdfast.control.store import history
+from holdfast.control.store.codec import Entry
+from holdfast.control.store.history import Ring
 from holdfast.coordination import Facts, Leadership, Session, Transaction
 from holdfast.serve.conduct import SetCourse
 from holdfast.serve.guard import new_secret

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.control.facts import Job
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Job
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.storage import open_store
 from holdfast.train.states.restoring import restore

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.wire.errors import Conflict
 from tests.proofs.control import breakages, checks

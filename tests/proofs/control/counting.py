@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast.control.facts import Checkpoint
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.decide.facts import Checkpoint
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.store.plane import ControlPlane
 from holdfast.storage import open_store
 from holdfast.train.states.restoring import restore
 from holdfast.train.states.state import State

@@ -17,9 +17,9 @@ from typing import Final
 from holdfast.agent.events import Event, Key, NeverStarted, StartProcess, key_of
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.supervisor import Supervisor
-from holdfast.control import leading
-from holdfast.control.commands import Decision, Unplace, WriteView
-from holdfast.control.facts import Desired, Job, Observed, View
+from holdfast.control.decide.commands import Decision, Unplace, WriteView
+from holdfast.control.decide.facts import Desired, Job, Observed, View
+from holdfast.control.shell import leading
 from holdfast.coordination import Leadership
 from holdfast.coordination.nodes import Op
 

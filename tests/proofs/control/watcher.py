@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from holdfast.control import codec
+from holdfast.control.store import codec
 from tests.proofs.control.checks import FINAL
 from tests.proofs.control.events import (
     Commit,

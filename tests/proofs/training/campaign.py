@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.facts import Phase
+from holdfast.control.decide.facts import Phase
 from tests.proofs.training import judging
 from tests.proofs.training.judging import Violation
 from tests.proofs.training.schedules import MODELS, SIZES, Schedule, schedule

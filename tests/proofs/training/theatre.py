@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.facts import Job
-from holdfast.control.plane import ControlPlane
+from holdfast.control.decide.facts import Job
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session, connect
 from holdfast.storage import open_store
 from holdfast.wire.errors import Conflict, HoldfastError, RetryError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.facts import Job
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.decide.facts import Job
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.storage import Blobs, open_store
 from holdfast.train.data.order import Order, Size
 from holdfast.train.states.restoring import restore

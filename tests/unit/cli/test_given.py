@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli.given import given_settings
-from holdfast.control.facts import Setting
+from holdfast.control.decide.facts import Setting
 from holdfast.wire.reports import SETTING_METRIC, WorkerFacts, WorkerPhase
 from tests.unit.control.test_life import job_with
 

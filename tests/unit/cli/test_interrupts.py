@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.cli.run_conduct import Interrupts
+from holdfast.cli.run.conduct import Interrupts
 from tests.unit.cli.running import ROOT
 
 WAIT_S = 20.0

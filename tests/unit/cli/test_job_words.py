@@ -15,9 +15,9 @@ from holdfast.cli.opening import missing
 from holdfast.cli.submit import pairs
 from holdfast.client import texts
 from holdfast.client.logs import Assembler
-from holdfast.control.codec import Entry
-from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Placement, Status
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.facts import Checkpoint, Intent, Job, Phase, Placement, Status
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.store.codec import Entry
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.reports import WorkerFacts, WorkerPhase

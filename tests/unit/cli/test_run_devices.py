@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import devices
-from holdfast.cli.run_devices import choose
-from holdfast.cli.run_ending import Countdown, being_written, countdown_text
+from holdfast.cli.run.devices import choose
+from holdfast.cli.run.ending import Countdown, being_written, countdown_text
 from holdfast.wire.limits import RUN_INTERRUPT_S, RUN_SAVE_S
 
 TWO = ("NVIDIA H200", "NVIDIA H200")

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.agent.log_files import ends
-from holdfast.cli.run_conduct import _once
-from holdfast.cli.run_output import Line, Output
-from holdfast.cli.run_story import Event
+from holdfast.cli.run.conduct import _once
+from holdfast.cli.run.output import Line, Output
+from holdfast.cli.run.story import Event
 
 
 class Clock:

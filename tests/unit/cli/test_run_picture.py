@@ -9,14 +9,14 @@ from dataclasses import replace
 from rich.console import Console
 
 from holdfast.cli import live
-from holdfast.cli.run_output import Line
-from holdfast.cli.run_picture import Pace, Picture, picture_of
-from holdfast.cli.run_story import Event
-from holdfast.cli.run_summary import Summary, next_after, summary_lines
-from holdfast.cli.run_voices import Json, Plain, Screen
-from holdfast.control.facts import Checkpoint, Job, Phase, Placement, Status, View
-from holdfast.control.observing import Observation
-from holdfast.control.spec import JobSpec
+from holdfast.cli.run.output import Line
+from holdfast.cli.run.picture import Pace, Picture, picture_of
+from holdfast.cli.run.story import Event
+from holdfast.cli.run.summary import Summary, next_after, summary_lines
+from holdfast.cli.run.voices import Json, Plain, Screen
+from holdfast.control.decide.facts import Checkpoint, Job, Phase, Placement, Status, View
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.shell.observing import Observation
 from holdfast.wire.reports import NodeFacts, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import run_plan
-from holdfast.cli.run_plan import Act, decide
+from holdfast.cli.run import plan as run_plan
+from holdfast.cli.run.plan import Act, decide
 from holdfast.client import scripts
 from holdfast.client.scripts import Wanted, spec_of
-from holdfast.control.facts import Checkpoint, Intent, Job, Phase, Setting, Status
-from holdfast.control.spec import CheckpointPolicy, Mode, Resources
+from holdfast.control.decide.facts import Checkpoint, Intent, Job, Phase, Setting, Status
+from holdfast.control.decide.spec import CheckpointPolicy, Mode, Resources
 from holdfast.wire.errors import Usage
 
 BUNDLE = "sha256:" + "0" * 64

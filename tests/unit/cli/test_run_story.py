@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import holdfast
-from holdfast.cli.run_story import Event, Settling, Story, own_traceback, told
-from holdfast.control.codec import Entry
+from holdfast.cli.run.story import Event, Settling, Story, own_traceback, told
+from holdfast.control.store.codec import Entry
 from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import RUN_SETTLE_S
 

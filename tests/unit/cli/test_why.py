@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli import output, why
-from holdfast.control.codec import Entry
+from holdfast.control.store.codec import Entry
 
 TRACE = (
     "Traceback (most recent call last):\n"

@@ -28,9 +28,9 @@ from holdfast.client.serving import Asked, ServeOptions, wishes_of
 from holdfast.client.submitting import Changes, draft_of, draft_of_script
 from holdfast.client.waiting import Wait
 from holdfast.cluster import create
-from holdfast.control import facts
-from holdfast.control.facts import Checkpoint, Phase, Placement, Status
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide import facts
+from holdfast.control.decide.facts import Checkpoint, Phase, Placement, Status
+from holdfast.control.decide.spec import JobSpec
 from holdfast.launch.ending import down
 from holdfast.wire.errors import (
     Cancelled,
@@ -414,7 +414,7 @@ def test_options_of_serving_may_be_numbers() -> None:
 
 
 def test_every_option_of_the_command_is_one_of_the_client() -> None:
-    from holdfast.cli.serve import serve
+    from holdfast.cli.serve.command import serve
 
     own = {"reference", "service", "replicas", "key", "gateway", "region", "gateways"}
     theirs = {"no_wait", "cluster", "as_json"}

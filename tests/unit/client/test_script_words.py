@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import run_plan
-from holdfast.cli.run_plan import Wanted
+from holdfast.cli.run import plan as run_plan
+from holdfast.cli.run.plan import Wanted
 from holdfast.client.script_words import ScriptLanes, lanes_in, strange_options
 from holdfast.wire.errors import Usage
 from tests.unit.cli.running import holdfast

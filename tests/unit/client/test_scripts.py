@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.client.scripts import Wanted, other_lanes
-from holdfast.control.spec import JobSpec, Mode
+from holdfast.control.decide.spec import JobSpec, Mode
 
 SPEC = JobSpec("job", ("python", "train.py"), lanes=4, workers_max=4, bundle=".")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Checkpoint,
     Intent,
     Job,
@@ -15,8 +15,8 @@ from holdfast.control.facts import (
     Status,
     View,
 )
-from holdfast.control.schedule import NodeRoom, Plan, applied, plan
-from holdfast.control.spec import JobSpec, Mode, Resources
+from holdfast.control.decide.schedule import NodeRoom, Plan, applied, plan
+from holdfast.control.decide.spec import JobSpec, Mode, Resources
 
 ONE_CPU = Resources(1.0)
 

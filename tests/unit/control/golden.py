@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     Command,
     Decision,
     GiveView,
@@ -21,8 +21,8 @@ from holdfast.control.commands import (
     TakeShare,
     WriteView,
 )
-from holdfast.control.facts import ExitKind, Intent, Phase, Recovery, Setting, View
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
+from holdfast.control.decide.facts import ExitKind, Intent, Phase, Recovery, Setting, View
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
 from tests.unit.control.world import Machine, Worker, World, submitted
 
 FOLDER = Path(__file__).parents[2] / "golden" / "reconcile"

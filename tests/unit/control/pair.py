@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.facts import Checkpoint, Job, Phase, Placement, Status, View
-from holdfast.control.spec import CheckpointPolicy, JobSpec
+from holdfast.control.decide.facts import Checkpoint, Job, Phase, Placement, Status, View
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec
 
 
 def pair(workers_max: int = 2, **changes: object) -> Job:

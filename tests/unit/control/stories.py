@@ -11,9 +11,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from holdfast.control.facts import Intent
-from holdfast.control.schedule import JobPlan, Plan
-from holdfast.control.spec import Mode, Resources
+from holdfast.control.decide.facts import Intent
+from holdfast.control.decide.schedule import JobPlan, Plan
+from holdfast.control.decide.spec import Mode, Resources
 from tests.unit.control.clusters import Cluster
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schedule"

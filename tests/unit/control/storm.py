@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from holdfast.control.commands import Order
-from holdfast.control.facts import ExitKind, Intent, Setting
+from holdfast.control.decide.commands import Order
+from holdfast.control.decide.facts import ExitKind, Intent, Setting
 from tests.unit.control.world import Machine, World
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.checkpoints import begin, conclude, condemn, drops, due, lead, shares
-from holdfast.control.commands import (
+from holdfast.control.decide.checkpoints import begin, conclude, condemn, drops, due, lead, shares
+from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     CommitCheckpoint,
@@ -20,7 +20,7 @@ from holdfast.control.commands import (
     TakeShare,
     WriteView,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Desired,
@@ -36,11 +36,11 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.plans import Add, JobPlan, Plan
-from holdfast.control.reconcile import reconcile, reconcile_job
-from holdfast.control.records import apply_record
-from holdfast.control.sight import Reports, Sight, by_job, look
-from holdfast.control.spec import CheckpointPolicy, Resources
+from holdfast.control.decide.plans import Add, JobPlan, Plan
+from holdfast.control.decide.reconcile import reconcile, reconcile_job
+from holdfast.control.decide.records import apply_record
+from holdfast.control.decide.sight import Reports, Sight, by_job, look
+from holdfast.control.decide.spec import CheckpointPolicy, Resources
 from holdfast.wire.limits import (
     CHECKPOINT_ATTEMPT_S,
     CHECKPOINT_LEAD_STEPS,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control import codec
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Failure,
@@ -26,7 +25,8 @@ from holdfast.control.facts import (
     Unreadable,
     View,
 )
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.store import codec
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import PLACEMENTS_PER_NODE, VALUE_BYTES_MAX
 from holdfast.wire.probes import Probe, ProbeKind

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.control import history, leading
-from holdfast.control.commands import CommitCheckpoint, Decision, Forget, Place, StopWorker
-from holdfast.control.facts import Attempt, Part, Placement
-from holdfast.control.manifests import ManifestWriter, manifests_in
-from holdfast.control.outstanding import Outstanding
+from holdfast.control.decide.commands import CommitCheckpoint, Decision, Forget, Place, StopWorker
+from holdfast.control.decide.facts import Attempt, Part, Placement
+from holdfast.control.rpc.outstanding import Outstanding
+from holdfast.control.shell import leading
+from holdfast.control.store import history
+from holdfast.control.store.manifests import ManifestWriter, manifests_in
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import read_manifest

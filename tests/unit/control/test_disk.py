@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control import jobfile
-from holdfast.control.facts import Desired, Observed
-from holdfast.control.reconcile import node_rooms
-from holdfast.control.schedule import NodeRoom
-from holdfast.control.spec import Resources
+from holdfast.control.decide.facts import Desired, Observed
+from holdfast.control.decide.reconcile import node_rooms
+from holdfast.control.decide.schedule import NodeRoom
+from holdfast.control.decide.spec import Resources
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.wire import values
 from holdfast.wire.errors import Usage
 from holdfast.wire.reports import NodeFacts

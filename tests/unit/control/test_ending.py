@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     Command,
@@ -18,7 +18,7 @@ from holdfast.control.commands import (
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Desired,
@@ -35,11 +35,11 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.invariants import check_job
-from holdfast.control.plans import Add, JobPlan, Plan
-from holdfast.control.reconcile import reconcile
-from holdfast.control.records import apply_record
-from holdfast.control.spec import Resources
+from holdfast.control.decide.invariants import check_job
+from holdfast.control.decide.plans import Add, JobPlan, Plan
+from holdfast.control.decide.reconcile import reconcile
+from holdfast.control.decide.records import apply_record
+from holdfast.control.decide.spec import Resources
 from holdfast.wire.errors import BugError, Conflict
 from tests.unit.control.pair import pair
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.facts import Phase, Status
-from holdfast.control.schedule import plan
-from holdfast.control.spec import JobSpec, Mode, Resources
+from holdfast.control.decide.facts import Phase, Status
+from holdfast.control.decide.schedule import plan
+from holdfast.control.decide.spec import JobSpec, Mode, Resources
 from holdfast.wire.talk import REPLICA_MODULE
 from tests.unit.control.clusters import Cluster, running
 from tests.unit.control.world import submitted

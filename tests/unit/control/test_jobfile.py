@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.control import jobfile, jobfile_schema, jobfile_tree, units
-from holdfast.control.spec import (
+from holdfast.control.decide.spec import (
     CheckpointPolicy,
     JobSpec,
     Mode,
@@ -15,6 +14,10 @@ from holdfast.control.spec import (
     Resources,
     RestartPolicy,
 )
+from holdfast.control.jobfile import reading as jobfile
+from holdfast.control.jobfile import schema as jobfile_schema
+from holdfast.control.jobfile import tree as jobfile_tree
+from holdfast.control.jobfile import units
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_FILE_BYTES_MAX
 from holdfast.wire.probes import Probe, ProbeKind

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.control import jobfile
-from holdfast.control.jobfile_schema import json_schema, page
-from holdfast.control.jobfile_tree import Key
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.spec import JobSpec
+from holdfast.control.jobfile import reading as jobfile
+from holdfast.control.jobfile.schema import json_schema, page
+from holdfast.control.jobfile.tree import Key
 from holdfast.wire.errors import Usage
 from tests.unit.control.test_jobfile import WHOLE, specs
 
@@ -112,7 +112,7 @@ def test_an_example_of_the_page_can_be_written_into_a_job_file(example: str) -> 
 
 
 def test_the_page_is_what_the_table_gives() -> None:
-    fix = "python -m holdfast.control.jobfile_schema > docs/job-files.md"
+    fix = "python -m holdfast.control.jobfile.schema > docs/job-files.md"
     assert (ROOT / "docs" / "job-files.md").read_text() == page(), fix
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.joins import TOKENS, Joins, Known, Use, judged
+from holdfast.control.store.joins import TOKENS, Joins, Known, Use, judged
 from holdfast.coordination import Facts, Session, connect
 from holdfast.wire import tokens
 from holdfast.wire.certificates import Authority

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Checkpoint,
     Exit,
     ExitKind,
@@ -22,7 +22,7 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.life import (
+from holdfast.control.decide.life import (
     bounded,
     departure,
     end_of,
@@ -33,9 +33,9 @@ from holdfast.control.life import (
     rounds,
     status_of,
 )
-from holdfast.control.plans import NOTHING, Add, JobPlan, Leave
-from holdfast.control.sight import Sight, by_job, look
-from holdfast.control.spec import JobSpec, Resources, RestartPolicy
+from holdfast.control.decide.plans import NOTHING, Add, JobPlan, Leave
+from holdfast.control.decide.sight import Sight, by_job, look
+from holdfast.control.decide.spec import JobSpec, Resources, RestartPolicy
 from holdfast.wire.limits import DEPARTURE_S, FINISH_S, REASON_CHARACTERS_MAX
 
 RESTART = RestartPolicy(failures_max=3, backoff_s=1.0, backoff_s_max=3.0, forgiven_after_s=100.0)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from holdfast.control.commands import Decision, Drain
-from holdfast.control.facts import NodeFacts
-from holdfast.control.lines import Line, Lines, Said, steps_pause_s
+from holdfast.control.decide.commands import Decision, Drain
+from holdfast.control.decide.facts import NodeFacts
+from holdfast.control.rpc.lines import Line, Lines, Said, steps_pause_s
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import (
     ORDERS_BYTES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.commands import StartWorker, Unplace, WriteView
-from holdfast.control.facts import (
+from holdfast.control.decide.commands import StartWorker, Unplace, WriteView
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Failure,
@@ -20,12 +20,12 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.life import end_of, may_start, resting
-from holdfast.control.plans import NOTHING
-from holdfast.control.reconcile import reconcile_job
-from holdfast.control.sight import by_job, look
-from holdfast.control.spans import lasts
-from holdfast.control.spec import JobSpec, Resources, RestartPolicy
+from holdfast.control.decide.life import end_of, may_start, resting
+from holdfast.control.decide.plans import NOTHING
+from holdfast.control.decide.reconcile import reconcile_job
+from holdfast.control.decide.sight import by_job, look
+from holdfast.control.decide.spans import lasts
+from holdfast.control.decide.spec import JobSpec, Resources, RestartPolicy
 
 SPEC = JobSpec("train", ("python",), lanes=2, workers_max=2, restart=RestartPolicy(backoff_s=1.0))
 NOW_S = 10_000.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Job,
     NodeFacts,
     Observed,
@@ -19,9 +19,9 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.membership import outcasts, wanted_members
-from holdfast.control.sight import Sight, by_job, look
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.membership import outcasts, wanted_members
+from holdfast.control.decide.sight import Sight, by_job, look
+from holdfast.control.decide.spec import JobSpec, Resources
 
 
 def seen(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control import pace
-from holdfast.control.commands import WriteView
-from holdfast.control.facts import (
+from holdfast.control.decide import pace
+from holdfast.control.decide.commands import WriteView
+from holdfast.control.decide.facts import (
     Attempt,
     Job,
     NodeFacts,
@@ -19,10 +19,10 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.membership import next_view
-from holdfast.control.sight import Sight, by_job, look
-from holdfast.control.spec import JobSpec, Resources
-from holdfast.control.views import assign
+from holdfast.control.decide.membership import next_view
+from holdfast.control.decide.sight import Sight, by_job, look
+from holdfast.control.decide.spec import JobSpec, Resources
+from holdfast.control.decide.views import assign
 from holdfast.wire.limits import UNEVEN_GAIN, VIEW_WAIT_S
 from holdfast.wire.reports import LANE_METRIC
 

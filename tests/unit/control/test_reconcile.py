@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     Decision,
     Forget,
     GiveSettings,
@@ -19,7 +19,7 @@ from holdfast.control.commands import (
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Desired,
@@ -37,9 +37,9 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.plans import Add, JobPlan, Leave, NodeRoom, Plan
-from holdfast.control.reconcile import node_rooms, reconcile
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.plans import Add, JobPlan, Leave, NodeRoom, Plan
+from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.wire.limits import GATHER_S, NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
 
 CAPACITY = Resources(cpu=4.0)

@@ -10,9 +10,9 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from bench.control.reconcile import row
-from holdfast.control.commands import Order
-from holdfast.control.facts import Intent, Job, Phase
-from holdfast.control.spec import CheckpointPolicy, JobSpec, Resources
+from holdfast.control.decide.commands import Order
+from holdfast.control.decide.facts import Intent, Job, Phase
+from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from tests.unit.control.golden import FOLDER, replayed
 from tests.unit.control.storm import Storm
 from tests.unit.control.world import World, submitted

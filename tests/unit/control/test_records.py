@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     CommitCheckpoint,
@@ -19,7 +19,7 @@ from holdfast.control.commands import (
     Unplace,
     WriteView,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Desired,
@@ -33,8 +33,8 @@ from holdfast.control.facts import (
     Status,
     View,
 )
-from holdfast.control.records import apply_record, apply_to
-from holdfast.control.spec import JobSpec
+from holdfast.control.decide.records import apply_record, apply_to
+from holdfast.control.decide.spec import JobSpec
 from holdfast.wire.errors import BugError, Conflict
 from holdfast.wire.limits import FAILURES_KEPT
 

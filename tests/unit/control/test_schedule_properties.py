@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from holdfast.control.facts import Intent
-from holdfast.control.rooms import room_of, within
-from holdfast.control.schedule import JobPlan, Plan
-from holdfast.control.spec import Resources
+from holdfast.control.decide.facts import Intent
+from holdfast.control.decide.rooms import room_of, within
+from holdfast.control.decide.schedule import JobPlan, Plan
+from holdfast.control.decide.spec import Resources
 from tests.unit.control.clusters import Cluster, load, running
 
 NEEDS = (Resources(1.0), Resources(2.0, 1), Resources(0.5, 2), Resources(1.0, 1, 1), Resources(3.0))

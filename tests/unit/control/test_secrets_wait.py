@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.commands import Drain, Place, SetStatus, StartWorker
-from holdfast.control.facts import Desired, Job, NodeFacts, Observed, Phase, Placement, Status
-from holdfast.control.leading import decide
-from holdfast.control.spec import JobSpec, Mode, Resources
+from holdfast.control.decide.commands import Drain, Place, SetStatus, StartWorker
+from holdfast.control.decide.facts import (
+    Desired,
+    Job,
+    NodeFacts,
+    Observed,
+    Phase,
+    Placement,
+    Status,
+)
+from holdfast.control.decide.spec import JobSpec, Mode, Resources
+from holdfast.control.shell.leading import decide
 from tests.unit.control.world import submitted
 
 ONE = Resources(cpu=1.0)

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.control.commands import GiveView, Order, StopWorker, WriteView
-from holdfast.control.facts import ExitKind, Failure, Intent, Job, Phase, WorkerPhase
-from holdfast.control.invariants import check_job
-from holdfast.control.jobfile import dump, parse
-from holdfast.control.serving import may_start, pause_s, row
-from holdfast.control.spec import JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.decide.commands import GiveView, Order, StopWorker, WriteView
+from holdfast.control.decide.facts import ExitKind, Failure, Intent, Job, Phase, WorkerPhase
+from holdfast.control.decide.invariants import check_job
+from holdfast.control.decide.serving import may_start, pause_s, row
+from holdfast.control.decide.spec import JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.jobfile.reading import dump, parse
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import FAILURES_KEPT, REPLICA_READY_S
 from holdfast.wire.orders import View

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.codec import Wish
-from holdfast.control.commands import HaltUpdate, StartWorker
-from holdfast.control.facts import ExitKind, Halt, Job, Phase, WorkerPhase
-from holdfast.control.spec import JobSpec, Mode, Resources
-from holdfast.control.updating import changed
+from holdfast.control.decide.commands import HaltUpdate, StartWorker
+from holdfast.control.decide.facts import ExitKind, Halt, Job, Phase, WorkerPhase
+from holdfast.control.decide.spec import JobSpec, Mode, Resources
+from holdfast.control.decide.updating import changed
+from holdfast.control.store.codec import Wish
 from holdfast.wire.errors import Refused
 from holdfast.wire.limits import REPLICA_READY_S, UPDATE_FAILURES_MAX
 from tests.unit.control.world import World, submitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.views import assign, moved, pieces, pieces_of
+from holdfast.control.decide.views import assign, moved, pieces, pieces_of
 
 LANES = st.integers(1, 64)
 MEMBERS = st.sets(st.integers(1, 40), min_size=1, max_size=20)

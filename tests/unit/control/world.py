@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.control.commands import (
+from holdfast.control.decide.commands import (
     CommitCheckpoint,
     Decision,
     Forget,
@@ -22,7 +22,7 @@ from holdfast.control.commands import (
     StopWorker,
     TakeShare,
 )
-from holdfast.control.facts import (
+from holdfast.control.decide.facts import (
     Attempt,
     Desired,
     Exit,
@@ -38,12 +38,17 @@ from holdfast.control.facts import (
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.incremental import Reconciler
-from holdfast.control.invariants import check_change, check_decisions, check_room, check_twice
-from holdfast.control.reconcile import node_rooms, reconcile
-from holdfast.control.records import apply_to
-from holdfast.control.schedule import plan
-from holdfast.control.spec import JobSpec, Resources
+from holdfast.control.decide.incremental import Reconciler
+from holdfast.control.decide.invariants import (
+    check_change,
+    check_decisions,
+    check_room,
+    check_twice,
+)
+from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.records import apply_to
+from holdfast.control.decide.schedule import plan
+from holdfast.control.decide.spec import JobSpec, Resources
 
 Key = tuple[str, int]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run import default_folder as run_folder
+from holdfast.cli.run.command import default_folder as run_folder
 from holdfast.cluster import CLUSTER_VARIABLE, create, default_folder, find, opened
 from holdfast.cluster.folder import readdressed
 from holdfast.launch import local

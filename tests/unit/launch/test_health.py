@@ -16,7 +16,7 @@ from holdfast.client import absence
 from holdfast.client.opening import Opened
 from holdfast.cluster import Cluster, Process, create
 from holdfast.cluster.registry import identified, write_record
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import connect
 from holdfast.launch import health
 from holdfast.supervise import supervisor, wanted

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.facts import Observed
-from holdfast.control.housekeeping import references
+from holdfast.control.decide.facts import Observed
+from holdfast.control.shell.housekeeping import references
 from holdfast.coordination import Session, connect
 from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.records import Model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import NoAuthError
 
-from holdfast.control.plane import ControlPlane
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import access, connect
 from tests.contract.waiting import eventually
 from tests.proofs.control.counting import Counting

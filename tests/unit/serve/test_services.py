@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.facts import Intent
-from holdfast.control.plane import ControlPlane
-from holdfast.control.spec import Mode
+from holdfast.control.decide.facts import Intent
+from holdfast.control.decide.spec import Mode
+from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Membership, Session, connect
 from holdfast.models.records import (
     Alias,

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from holdfast.agent.events import Entry, Forgotten, Key, TermSeen
-from holdfast.control.schedule import plan
+from holdfast.control.decide.schedule import plan
 from holdfast.train.members.effective import Setting
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.reports import Part

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.control.commands import CommitCheckpoint
-from holdfast.control.facts import Attempt
-from holdfast.control.manifests import manifests_in
+from holdfast.control.decide.commands import CommitCheckpoint
+from holdfast.control.decide.facts import Attempt
+from holdfast.control.store.manifests import manifests_in
 from holdfast.storage import Blobs, Part, Retrying, put_part
 from holdfast.storage.claims import Claims
 from holdfast.storage.deadline import Deadline

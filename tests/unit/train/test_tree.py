@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control import views
+from holdfast.control.decide import views
 from holdfast.train.sums import tree
 from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import BugError

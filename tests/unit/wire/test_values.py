@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control import codec
+from holdfast.control.store import codec
 from holdfast.wire import talk, values
 from holdfast.wire.errors import BugError, Refused
 from holdfast.wire.limits import EXIT_DETAIL_SHORT_CHARACTERS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.facts import Failure
+from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Decision, Observed
 from holdfast.serve.conductor.memory import Memory
 from holdfast.serve.records import Course, Leaving, ReplicaStats

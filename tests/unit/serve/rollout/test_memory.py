@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.control.facts import Failure
+from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Observed
 from holdfast.serve.conductor.memory import Memory
 from holdfast.serve.records import Counts, Load, ReplicaStats

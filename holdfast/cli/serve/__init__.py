@@ -1,0 +1,1 @@
+"""`holdfast serve`, `services`, `predict` and what belongs to them."""

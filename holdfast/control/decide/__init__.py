@@ -1,0 +1,1 @@
+"""Deciding: desired and observed state as values, and what to do about the difference. Pure."""

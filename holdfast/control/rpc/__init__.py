@@ -1,0 +1,1 @@
+"""The coordinator's side of gRPC: agents, those who join, those who watch."""

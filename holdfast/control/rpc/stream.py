@@ -1,0 +1,168 @@
+"""One stream of an agent, on the coordinator's side: hello, then snapshots in and orders out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from holdfast.control.rpc.door import Context
+from holdfast.control.rpc.lines import Lines, OrderRefused, Said
+from holdfast.wire import logs, rpc, values
+from holdfast.wire.errors import Refused, TimedOut
+from holdfast.wire.limits import REPORT_SILENCE_S
+from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.rpc import Denied
+from holdfast.wire.tasks import WAITED, end, in_loop, start_task
+
+log = logs.get(__name__)
+
+
+class Stream:
+    """One open stream: a reader, a writer, and whoever wants to end it."""
+
+    def __init__(self, lines: Lines, said: Said, context: Context) -> None:
+        loop = asyncio.get_running_loop()
+        self._lines = lines
+        self._context = context
+        self._bell = asyncio.Event()
+        self._over: asyncio.Future[None] = loop.create_future()
+        self._line = lines.attach(said, _soon(loop, self._bell.set), self._cut(loop))
+
+    def _cut(self, loop: asyncio.AbstractEventLoop) -> Callable[[Denied], None]:
+        def end(denied: Denied) -> None:
+            if not self._over.done():
+                self._over.set_exception(denied)
+
+        return lambda denied: _soon(loop, partial(end, denied))()
+
+    async def run(self) -> None:
+        """Until the agent hangs up, or raises `Denied` to say why not any longer."""
+        line = self._line
+        log.info("an agent is connected", node=line.said.node, connection=line.number)
+        works = {"hear": self._hear(), "tell": self._tell()}
+        tasks = [start_task(work, name, WAITED) for name, work in works.items()]
+        try:
+            done, _ = await asyncio.wait([*tasks, self._over], return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            self._lines.detach(line)
+            await end(*tasks)
+            self._over.cancel()
+            log.info("an agent is not connected any more", node=line.said.node)
+
+    async def _hear(self) -> None:
+        node = self._line.said.node
+        while True:
+            try:
+                async with asyncio.timeout(REPORT_SILENCE_S):
+                    raw = await self._context.read()
+            except TimeoutError:
+                raise _silent(node) from None
+            if raw is rpc.EOF:
+                return
+            self._heard(_parsed(raw), node)
+
+    def _heard(self, message: pb.FromAgent, node: str) -> None:
+        match message.WhichOneof("message"):
+            case "snapshot":
+                facts = _checked(values.facts_from, message.snapshot)
+                if facts.node != node:
+                    raise _bad(f"a snapshot of {facts.node} on the stream of {node}")
+                self._lines.report(self._line, facts)
+            case "refusal":
+                said = message.refusal
+                refused = OrderRefused(
+                    node, said.term, said.order, said.job, said.worker, said.reason, said.fenced
+                )
+                log.warning("an agent refused an order", refusal=refused)
+                self._lines.refused(refused)
+            case None if message.ByteSize():
+                log.warning("an agent sent what this version does not know", node=node)
+            case other:
+                raise _bad(f"{other or 'nothing'} in the middle of a stream")
+
+    async def _tell(self) -> None:
+        line, steps_s = self._line, self._lines.steps_s
+        welcome = pb.Welcome(term=line.term, steps_s=steps_s)
+        await self._context.write(_bytes(pb.ToAgent(welcome=welcome)))
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            while (orders := self._lines.take(line)) or steps_s != self._lines.steps_s:
+                steps_s = self._lines.steps_s
+                said = (line.term, line.said.session, steps_s)
+                batch = pb.Orders(term=said[0], session=said[1], steps_s=said[2], orders=orders)
+                await self._context.write(_bytes(pb.ToAgent(orders=batch)))
+
+
+def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> Callable[[], None]:
+    """Do it in the loop, from any thread; a loop that has ended has nothing to do any more."""
+
+    return partial(in_loop, loop, work)
+
+
+async def first_of(context: Context) -> bytes:
+    """The first message of a stream, as it came; nothing: there is none."""
+    raw = await context.read()
+    return b"" if raw is rpc.EOF else bytes(raw)
+
+
+def hello_in(raw: bytes, cluster: str) -> Said:
+    """Who opened the stream, by its first message; `Denied` if that is nobody we speak to."""
+    return _said(_parsed(raw), cluster)
+
+
+def _parsed(raw: bytes) -> pb.FromAgent:
+    message: pb.FromAgent = _checked(lambda data: rpc.parsed(pb.FromAgent, data), raw)
+    return message
+
+
+def _checked(read: Any, what: Any) -> Any:
+    try:
+        return read(what)
+    except Refused as error:
+        raise Denied(grpc.StatusCode.INVALID_ARGUMENT, error) from error
+
+
+def _said(message: pb.FromAgent, cluster: str) -> Said:
+    """Who opened the stream, by its hello."""
+    if message.WhichOneof("message") != "hello":
+        raise _bad("a stream that does not begin with a hello")
+    hello = message.hello
+    rpc.check_protocol(hello.protocol)
+    if hello.cluster != cluster:
+        raise Denied(
+            grpc.StatusCode.PERMISSION_DENIED,
+            Refused(
+                f"this is cluster {cluster!r}, not {hello.cluster!r}",
+                why="the agent was made for another cluster",
+                fix="join this machine to this cluster, or give it the other one's address",
+            ),
+        )
+    if not hello.session or not hello.process:
+        raise _bad("a hello without a session or a process")
+    return Said(hello.node, hello.session, hello.process, hello.serial)
+
+
+def _bytes(message: pb.ToAgent) -> bytes:
+    return message.SerializeToString()
+
+
+def _bad(what: str) -> Denied:
+    return Denied(grpc.StatusCode.INVALID_ARGUMENT, values.malformed(what))
+
+
+def _silent(node: str) -> Denied:
+    return Denied(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        TimedOut(
+            f"the agent of {node} has said nothing for {REPORT_SILENCE_S:g} s",
+            fix="look at that machine; its agent connects again by itself",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The loop around deciding: campaign, lead, observe, carry out, clean up; and its process."""

@@ -1,0 +1,174 @@
+"""What people are shown of running jobs and machines: the leader's side. `watching` is the other.
+
+Levels, not logs: an observer gets the latest that agents said of a job's workers, a few times a
+second, and misses whatever lay between two looks. It comes from memory, and never goes to the
+coordination plane. Only the leader has agents, so only it answers; a standby says that it does not
+lead, and the observer follows the leader's contact.
+
+Whoever has papers of the cluster (certificate and token) may look. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from holdfast.control.rpc.door import Context, check_peer, left_s
+from holdfast.control.rpc.lines import Lines, Look, not_leading
+from holdfast.wire import rpc, values
+from holdfast.wire.certificates import Authority
+from holdfast.wire.errors import Full, Refused
+from holdfast.wire.limits import OBSERVE_S, OBSERVE_SILENCE_S, OBSERVERS_MAX
+from holdfast.wire.proto import cluster_pb2 as pb
+from holdfast.wire.reports import NodeFacts
+from holdfast.wire.rpc import Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What agents say now of one job's workers. `nodes` holds only those workers, without parts.
+
+    `unheard`: machines that are alive and have told this leader nothing yet.
+    """
+
+    term: int
+    nodes: tuple[NodeFacts, ...] = ()
+    unheard: frozenset[str] = frozenset()
+
+    def message(self) -> pb.Observation:
+        nodes = [values.facts_bytes(facts) for facts in self.nodes]
+        return pb.Observation(term=self.term, nodes=nodes, unheard=sorted(self.unheard))
+
+    @classmethod
+    def parsed(cls, raw: bytes) -> Observation:
+        message = rpc.parsed(pb.Observation, raw)
+        nodes = tuple(values.facts_from(facts) for facts in message.nodes)
+        return cls(message.term, nodes, frozenset(message.unheard))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A machine whose agent is alive. `facts` None: it has told this leader nothing yet.
+
+    `connected`: its agent has a stream to the leader now, so its facts are fresh.
+    """
+
+    node: str
+    since_ms: int
+    connected: bool
+    facts: NodeFacts | None
+
+
+def observation_of(look: Look, job: str) -> Observation:
+    """The part of a look that is about one job."""
+    nodes = []
+    for facts in look.facts.values():
+        workers = tuple(replace(held, parts={}) for held in facts.workers if held.job == job)
+        if workers:
+            nodes.append(replace(facts, workers=workers))
+    return Observation(look.term, tuple(nodes), frozenset(look.members) - frozenset(look.facts))
+
+
+def nodes_message(look: Look) -> pb.NodesReply:
+    reply = pb.NodesReply(term=look.term)
+    for node, since_ms in sorted(look.members.items()):
+        seen = reply.nodes.add(node=node, since_ms=since_ms, connected=node in look.connected)
+        facts = look.facts.get(node)
+        if facts is not None:
+            bare = tuple(replace(held, parts={}) for held in facts.workers)
+            seen.facts = values.facts_bytes(replace(facts, workers=bare))
+    return reply
+
+
+def nodes_from(raw: bytes) -> list[NodeSeen]:
+    return [
+        NodeSeen(
+            seen.node,
+            seen.since_ms,
+            seen.connected,
+            values.facts_from(seen.facts) if seen.facts else None,
+        )
+        for seen in rpc.parsed(pb.NodesReply, raw).nodes
+    ]
+
+
+class People:
+    """Serves `Observe` and `Nodes` out of the leader's lines. Lives in the server's loop."""
+
+    def __init__(self, lines: Lines, authority: Authority) -> None:
+        self._lines = lines
+        self._authority = authority
+        self._observers = 0
+
+    def methods(self) -> dict[str, Any]:
+        return {
+            "Observe": grpc.unary_stream_rpc_method_handler(self._observe),
+            "Nodes": grpc.unary_unary_rpc_method_handler(self._nodes),
+        }
+
+    async def _observe(self, raw: bytes, context: Context) -> None:
+        try:
+            peer = check_peer(self._authority, context)
+            request = _parsed(pb.ObserveRequest, raw)
+            rpc.check_protocol(request.protocol)
+            if self._observers >= OBSERVERS_MAX:
+                raise _too_many()
+            self._observers += 1
+            try:
+                # As an agent's stream, it ends with the certificate that it was opened with.
+                async with asyncio.timeout(left_s(peer)):
+                    await self._tell(request.job, context)
+            finally:
+                self._observers -= 1
+        except TimeoutError:
+            return  # the observer opens another, with its present papers
+        except Denied as denied:
+            await rpc.deny(context, denied)
+
+    async def _tell(self, job: str, context: Context) -> None:
+        said: Observation | None = None
+        said_s = 0.0
+        while True:
+            now = observation_of(self._look(), job)
+            now_s = time.monotonic()
+            if now != said or now_s >= said_s + OBSERVE_SILENCE_S:
+                await context.write(now.message().SerializeToString())
+                said, said_s = now, now_s
+            await asyncio.sleep(OBSERVE_S)
+
+    async def _nodes(self, raw: bytes, context: Context) -> bytes:
+        try:
+            check_peer(self._authority, context)
+            rpc.check_protocol(_parsed(pb.NodesRequest, raw).protocol)
+            return nodes_message(self._look()).SerializeToString()
+        except Denied as denied:
+            await rpc.deny(context, denied)
+
+    def _look(self) -> Look:
+        look = self._lines.look()
+        if look is None:
+            raise not_leading()
+        return look
+
+
+def _parsed(kind: Any, raw: bytes) -> Any:
+    try:
+        return rpc.parsed(kind, raw)
+    except Refused as error:
+        raise Denied(grpc.StatusCode.INVALID_ARGUMENT, error) from error
+
+
+def _too_many() -> Denied:
+    return Denied(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        Full(
+            f"{OBSERVERS_MAX} people look at jobs already",
+            why="each look costs the leader a little",
+            fix="close one of them; `holdfast jobs` and `holdfast why` work without",
+        ),
+    )

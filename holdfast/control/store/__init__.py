@@ -1,0 +1,1 @@
+"""What is wanted and what happened, as znodes and blobs: what users do, and what leaders do."""
