@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.coordination.embedded import protocol
-from holdfast.wire import limits
+from holdfast.coordination.embedded.connection import FRAME_BYTES_MAX
 from tests.conftest import require_service
 from tests.proofs import wire
 from tests.proofs.fuzz.guard import Guard
@@ -84,7 +84,7 @@ def test_the_largest_frame_is_served(server: ServerProcess) -> None:
     with introduced(server) as link:
         link.call(1, protocol.CREATE, wire.create_body("/largest"))
         body = wire.set_data_body("/largest", b"")
-        data = bytes(limits.FRAME_BYTES_MAX - 1 - 8 - len(body))
+        data = bytes(FRAME_BYTES_MAX - 1 - 8 - len(body))
         reply = link.call(2, protocol.SET_DATA, wire.set_data_body("/largest", data))
         assert reply is not None
         assert reply.error == protocol.OK

@@ -21,6 +21,7 @@ import numpy as np
 from bench.serving import work
 from bench.serving.contestants import MARK, ROOT, SCRIPTS, START_S, Broken, free_port
 from bench.serving.lines import Address
+from holdfast.client.service_waits import SERVE_LOOK_S
 from holdfast.coordination import Facts, Member, Membership
 from holdfast.launch import serving
 from holdfast.launch.ending import down
@@ -47,7 +48,6 @@ from holdfast.serve.records import (
 from holdfast.serve.services import Services
 from holdfast.storage import bundles
 from holdfast.wire import documents
-from holdfast.wire.limits import SERVE_LOOK_S
 from holdfast.wire.room import Resources
 
 # As often as `holdfast rollout` looks: whoever measures is no more in the way than users are.

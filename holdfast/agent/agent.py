@@ -53,10 +53,13 @@ from holdfast.agent.supervisor import BundleFolder, Supervisor
 from holdfast.wire import logs
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import BugError, Cancelled, Full
-from holdfast.wire.limits import AGENT_EVENTS_MAX, JOURNAL_RETRY_S
+from holdfast.wire.limits import JOURNAL_RETRY_S
 from holdfast.wire.orders import Order, StopWorker
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.tasks import WAITED, end, start_task, unexpected
+
+# Events that wait for the disk; an order beyond it is refused for now.
+AGENT_EVENTS_MAX: Final = 10_000
 
 log = logs.get(__name__)
 _NO_PRIVACY: Final = Privacy("", "it was not asked for")

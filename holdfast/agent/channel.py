@@ -18,12 +18,12 @@ from holdfast.agent import users
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
 from holdfast.wire import logs, sharing, talk, values
 from holdfast.wire.errors import Refused, Usage
-from holdfast.wire.limits import (
-    CHANNEL_MESSAGE_BYTES_MAX,
-    CHANNEL_UNSENT_BYTES_MAX,
-    UNREADABLE_WHY_CHARACTERS_MAX,
-)
+from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, UNREADABLE_WHY_CHARACTERS_MAX
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
+
+# What waits for a worker that does not read; beyond it the connection is cut, and the worker is
+# told everything again when it is back.
+CHANNEL_UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
 log = logs.get(__name__)
 

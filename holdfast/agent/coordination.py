@@ -37,15 +37,20 @@ from holdfast.wire.limits import (
     KEEPER_FRACTION,
     RECONNECT_DELAY_S_MAX,
     SESSION_TIMEOUT_S,
-    SHARED_AGENT_CONFIGS_MAX,
-    SHARED_AGENT_WAITS_MAX,
     SHARED_CONFIGS_MAX,
     SHARED_HELD_MAX,
-    SHARED_RELEASES,
     SHARED_WAITS_MAX,
 )
 from holdfast.wire.sharing import HELD, LOST, REFUSED, WAITING, Standing, Value, Want
 from holdfast.wire.tasks import ends_process, in_loop, owned
+
+# What all workers of an agent wait for at once: each is a thread of the agent.
+SHARED_AGENT_WAITS_MAX: Final = 256
+# Threads of an agent that give back what is not held any more.
+SHARED_RELEASES: Final = 4
+# Values that one worker follows, and that all workers of an agent follow: each of the latter is a
+# thread of the agent and a watch in the plane.
+SHARED_AGENT_CONFIGS_MAX: Final = 64
 
 log = logs.get(__name__)
 

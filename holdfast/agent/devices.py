@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agent import disk_use
-from holdfast.wire.limits import DISK_RESERVE_BYTES_MAX, DISK_RESERVE_PART, NVIDIA_SMI_S
+
+# Of an agent's file system so much is given to no worker: logs, journal, bundles, checkpoints.
+DISK_RESERVE_PART: Final = 0.05
+DISK_RESERVE_BYTES_MAX: Final = 10 * 1024**3
+# What `nvidia-smi` may take to list the devices: a sleeping driver wakes up first.
+NVIDIA_SMI_S: Final = 20.0
 
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")

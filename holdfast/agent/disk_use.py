@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agent.events import DiskUsed, Event, Key
-from holdfast.wire.limits import DISK_LOOK_FILES_MAX, DISK_LOOK_PART, DISK_LOOK_S
 from holdfast.wire.tasks import Died, Tasks
+
+# How often an agent looks how much disk a worker's folder holds. It is a walk over its files:
+# of a hundred thousand it takes some tenths of a second, and then is made the later again.
+DISK_LOOK_S: Final = 2.0
+# Such looks take at most this part of a core, all workers of an agent together.
+DISK_LOOK_PART: Final = 0.02
+# Files that one look counts. Whoever has more is held to what these take.
+DISK_LOOK_FILES_MAX: Final = 200_000
 
 _BLOCK_BYTES: Final = 512  # what st_blocks counts in, whatever the file system's own blocks are
 

@@ -35,8 +35,11 @@ from holdfast.agent import as_user, processes
 from holdfast.agent.events import Event, Key, Preparing
 from holdfast.agent.requirements import FAILED, CannotPrepare, Lock, Made, surplus
 from holdfast.wire import logs
-from holdfast.wire.limits import ENVIRONMENT_MAKE_S, KILL_AGAIN_S, STDERR_TAIL_BYTES
+from holdfast.wire.limits import KILL_AGAIN_S, STDERR_TAIL_BYTES
 from holdfast.wire.tasks import WAITED, Tasks
+
+# pip may take so long: some gigabytes over a slow line, or a build. It is not held to progress.
+ENVIRONMENT_MAKE_S: Final = 3_600.0
 
 MARKER: Final = "holdfast.json"
 _DRAFT: Final = ".tmp-"

@@ -10,9 +10,11 @@ from typing import Final
 
 from holdfast.agent.events import Ending
 from holdfast.wire.causes import TRACEBACK, comes_again
-from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
 from holdfast.wire.reports import Exit, ExitKind
 from holdfast.wire.talk import DONE, LEFT, REFUSED
+
+# What people are shown of a worker's end. It is in the journal and in every snapshot.
+EXIT_DETAIL_CHARACTERS_MAX: Final = 8_000
 
 # Signals that a process brings upon itself: an abort, a bad address, a bad instruction. Everything
 # else was sent by somebody.

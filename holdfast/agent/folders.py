@@ -36,8 +36,11 @@ from holdfast.agent.processes import identify
 from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.durable import write_file
 from holdfast.wire.errors import BugError, Full, Occupied
-from holdfast.wire.limits import STDERR_TAIL_BYTES, WORKER_LOGS_KEPT
+from holdfast.wire.limits import STDERR_TAIL_BYTES
 from holdfast.wire.plain import known_fields
+
+# Logs of ended workers that stay on an agent's disk; the oldest go first.
+WORKER_LOGS_KEPT: Final = 200
 
 _GONE: Final = ".gone-"
 

@@ -31,7 +31,11 @@ from typing import Final
 
 from holdfast.agent import leftovers
 from holdfast.wire.errors import Occupied, Refused
-from holdfast.wire.limits import PORT_BLOCK, WORKER_PORT_FIRST, WORKER_PORT_LAST
+from holdfast.wire.limits import WORKER_PORT_FIRST, WORKER_PORT_LAST
+
+# Agents of one machine share the range of workers' ports in blocks of so many: each worker has a
+# few, so a block serves two hundred workers, and 25 agents fit. A larger machine: `--ports`.
+PORT_BLOCK: Final = 400
 
 LOCKS_VARIABLE: Final = "HOLDFAST_LOCKS"
 _OF_ROOT: Final = Path("/run/holdfast/locks")

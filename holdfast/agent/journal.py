@@ -32,7 +32,11 @@ from holdfast.agent.events import Entry
 from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.durable import write_all
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
-from holdfast.wire.limits import JOURNAL_BATCH_BYTES_MAX, JOURNAL_GROWTH_BYTES
+
+# A batch of journal entries: a snapshot of a full agent fits.
+JOURNAL_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+# The journal is rewritten when it has grown by so much, and to at least twice what is needed.
+JOURNAL_GROWTH_BYTES: Final = 1024 * 1024
 
 NAME: Final = "journal"
 

@@ -22,15 +22,18 @@ from holdfast.agent.events import Identity
 from holdfast.agent.nursery import LOCK_NAME, READY, SOCKET_NAME, fingerprint, socket_path
 from holdfast.wire import logs
 from holdfast.wire.backoff import Backoff
-from holdfast.wire.limits import (
-    NURSERY_ANSWER_S,
-    NURSERY_MESSAGE_BYTES_MAX,
-    NURSERY_READY_S,
-    NURSERY_RETRY_S,
-    NURSERY_RETRY_S_MAX,
-    NURSERY_TITLE_BYTES,
-)
+from holdfast.wire.limits import NURSERY_ANSWER_S, NURSERY_MESSAGE_BYTES_MAX
 from holdfast.wire.tasks import end, start_task
+
+# A worker that wants torch waits so long for the nursery to have imported it, and is then started
+# cold. Importing takes three seconds on a quiet core and ten times that on a busy one, where a cold
+# start would only begin it anew.
+NURSERY_READY_S: Final = 60.0
+# A nursery that has died is started again after so long, and later each time.
+NURSERY_RETRY_S: Final = 1.0
+NURSERY_RETRY_S_MAX: Final = 300.0
+# Room in a nursery's environment where its children write who they are: a path, and some.
+NURSERY_TITLE_BYTES: Final = 8 * 1024
 
 # Its children have the streams that it has, and show who they are where this variable stands.
 _OWN: Final = {"PYTHONUNBUFFERED": "1", "HOLDFAST_ROOM": " " * NURSERY_TITLE_BYTES}

@@ -36,12 +36,14 @@ from holdfast.wire.limits import (
     AGENT_LOOK_S,
     MEMORY_LOOK_S,
     REPLICA_AWAY_S,
-    WORKER_LOG_BYTES_MAX,
     WORKER_PORTS,
 )
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.places import SERVICE_JOB
 from holdfast.wire.probes import variable_of, with_ports
+
+# A worker's log is rotated at this size; it and the one before it are kept.
+WORKER_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 ReplicaAccess = Callable[[str], bytes]
 """What a replica of a service shows to the coordination plane, as it is kept in a file."""

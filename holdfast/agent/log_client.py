@@ -20,9 +20,11 @@ from holdfast.agent.wallet import Papers
 from holdfast.wire import rpc
 from holdfast.wire.certificates import node_host
 from holdfast.wire.errors import HoldfastError, Refused, Unavailable
-from holdfast.wire.limits import LOG_READ_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.values import malformed
+
+# All that is kept of a job's logs on one machine, over a slow line.
+LOG_READ_S: Final = 600.0
 
 _OUTPUTS_BACK: Final = {int(number): output for output, number in OUTPUTS.items()}
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.wire.limits import LOG_PIECE_BYTES
+# One piece of a log: large enough to be quick, small beside the agent's own memory.
+LOG_PIECE_BYTES: Final = 64 * 1024
+
 
 OUT: Final = "out"
 ERR: Final = "err"

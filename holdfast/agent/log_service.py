@@ -27,20 +27,22 @@ from holdfast.agent.wallet import Papers, Wallet
 from holdfast.wire import logs, rpc, tokens
 from holdfast.wire.certificates import Peer, Trust, peer_of
 from holdfast.wire.errors import Full, Occupied, Refused
-from holdfast.wire.limits import (
-    CERTIFICATE_S,
-    LOG_LOOK_S,
-    LOG_PAPERS_S,
-    LOG_POSITIONS_MAX,
-    LOG_READERS_MAX,
-    RPC_STOP_S,
-)
+from holdfast.wire.limits import CERTIFICATE_S, RPC_STOP_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.retries import Retries
 from holdfast.wire.rpc import Denied
 from holdfast.wire.tasks import Tasks, end, start_task
 from holdfast.wire.tokens import Kind
 from holdfast.wire.values import malformed
+
+# A reader of logs that follows is shown what is new so soon: as fast as a person reads on.
+LOG_LOOK_S: Final = 0.2
+# Readers of one agent's logs at once, those that follow included.
+LOG_READERS_MAX: Final = 32
+# Positions that a reader hands back when it calls again: an output of each kept worker, and some.
+LOG_POSITIONS_MAX: Final = 1_000
+# An agent looks so often whether it has new papers to serve logs with.
+LOG_PAPERS_S: Final = 60.0
 
 log = logs.get(__name__)
 

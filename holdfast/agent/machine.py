@@ -68,14 +68,7 @@ from holdfast.agent.events import (
 from holdfast.agent.exits import classify
 from holdfast.agent.record import Worker
 from holdfast.agent.state import AgentState
-from holdfast.wire.limits import (
-    AGENT_WORKERS_MAX,
-    LIVE_NOTICE_S,
-    NAME_CHARACTERS_MAX,
-    NOTICE_S_MAX,
-    PORT_MOVES_MAX,
-    TIMER_LATE_S,
-)
+from holdfast.wire.limits import AGENT_WORKERS_MAX, NAME_CHARACTERS_MAX
 from holdfast.wire.orders import (
     Forget,
     GiveSettings,
@@ -86,6 +79,17 @@ from holdfast.wire.orders import (
     TakeShare,
 )
 from holdfast.wire.reports import Exit, ExitKind
+
+# The longest notice before SIGKILL: spot machines give two minutes, a large checkpoint takes some.
+NOTICE_S_MAX: Final = 600.0
+# A timer that comes later than this was not late: the agent or the machine was asleep, and so may
+# the workers have been. Nobody is held to have hung in that time.
+TIMER_LATE_S: Final = 10.0
+# Ports that strangers hold are passed over so often before a worker is given up: a machine where
+# so many in a row are taken has another trouble.
+PORT_MOVES_MAX: Final = 20
+# From SIGTERM to SIGKILL for a worker whose `live` probe says no.
+LIVE_NOTICE_S: Final = 10.0
 
 # A job's name becomes the name of a folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.agent import devices, privacy, wallet
 from holdfast.agent.agent import Agent
@@ -43,7 +43,6 @@ from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
     DOWN_NOTICE_S,
-    GPU_SHARE_MAX,
     KILL_AGAIN_S,
     REPLICA_AWAY_S,
     TIED_END_S,
@@ -51,6 +50,9 @@ from holdfast.wire.limits import (
 )
 from holdfast.wire.room import Resources
 from holdfast.wire.tasks import until_one_ends
+
+# Workers that may share one GPU: each needs a context of some hundred megabytes there.
+GPU_SHARE_MAX: Final = 64
 
 log = logs.get(__name__)
 

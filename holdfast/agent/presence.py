@@ -10,14 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.coordination import Config, Member, Membership, Session, Versioned
 from holdfast.coordination.follow import Follow
 from holdfast.wire import logs, rpc
 from holdfast.wire.errors import HoldfastError, RetryError, SessionLost
-from holdfast.wire.limits import PRESENCE_CHECK_S, PRESENCE_LOOK_S, RECONNECT_DELAY_S_MAX
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
 from holdfast.wire.rpc import Contact
+
+# An agent that has no place in the coordination plane looks so often whether it can have it.
+PRESENCE_LOOK_S: Final = 0.2
+# An agent that has its place looks so often whether somebody took it.
+PRESENCE_CHECK_S: Final = 1.0
 
 T = TypeVar("T")
 

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.agent import sandbox
 from holdfast.wire import logs
-from holdfast.wire.limits import SANDBOX_TRY_S
+
+# Trying whether a worker can have a /tmp of its own: a small process, on a busy machine.
+SANDBOX_TRY_S: Final = 10.0
 
 # In the environment of an agent, or of an order: its workers see the machine's own /tmp.
 TMP_VARIABLE: Final = "HOLDFAST_TMP"

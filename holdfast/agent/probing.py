@@ -23,17 +23,21 @@ from typing import Any, Final
 from holdfast.agent import processes
 from holdfast.agent.events import Asked, BeginProbes, Event, Key, Probed, key_of
 from holdfast.wire import logs
-from holdfast.wire.limits import (
-    KILL_AGAIN_S,
-    PROBE_COMMANDS_MAX,
-    PROBE_DETAIL_CHARACTERS_MAX,
-    PROBE_FIRST_S,
-    PROBE_LINE_BYTES_MAX,
-    PROBE_OUTPUT_BYTES_MAX,
-    PROBE_READ_BYTES,
-)
+from holdfast.wire.limits import KILL_AGAIN_S
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
 from holdfast.wire.tasks import Died, Tasks
+
+# Until a probe has passed once it is asked so often at least: people wait for the first answer.
+PROBE_FIRST_S: Final = 0.25
+# Of an answer over HTTP only the first line is read, and of a command's output so much is kept.
+PROBE_LINE_BYTES_MAX: Final = 8 * 1024
+PROBE_OUTPUT_BYTES_MAX: Final = 4 * 1024
+# The output of a command is taken from its pipe in such pieces: what a pipe holds.
+PROBE_READ_BYTES: Final = 64 * 1024
+# Commands of probes that run at once on one machine; the others wait their turn.
+PROBE_COMMANDS_MAX: Final = 16
+# What people are told of a probe that fails.
+PROBE_DETAIL_CHARACTERS_MAX: Final = 300
 
 _PASSING: Final = range(200, 400)
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.wire import talk
-from holdfast.wire.limits import SCRIPT_LOOK_BYTES
+
+# How much of a script is searched for its imports.
+SCRIPT_LOOK_BYTES: Final = 256 * 1024
 
 # What is read when Python, a library of torch or the C library is loaded: too late for a fork.
 _READ_AT_START: Final = re.compile(

@@ -24,16 +24,20 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.events import Exited as ExitedEntry
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import (
-    ATTEMPTS_KEPT,
-    KILL_AGAIN_S,
-    PROGRAM_SETTLES_S,
-    WORKER_FROZEN_S,
-    WORKER_SILENCE_S,
-)
+from holdfast.wire.limits import ATTEMPTS_KEPT, KILL_AGAIN_S
 from holdfast.wire.orders import GiveSettings, GiveView, StartWorker, StopWorker, TakeShare
 from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, Part, WorkerFacts, WorkerPhase
+
+# Without a sign of progress for so long a worker has hung. The same as the longest that a
+# collective of torch waits for its peers: nothing honest takes longer.
+WORKER_SILENCE_S: Final = 1_800.0
+# A worker that was silent on its line for so long is looked at: if the system has paused it
+# (SIGSTOP), it is killed. A few beats; one that is merely busy is not paused, so this may be short.
+WORKER_FROZEN_S: Final = 4.0
+# A program without a probe that never used the link is ready when it has run for so long: whoever
+# cannot start (a wrong argument, a port that is taken) has ended by then.
+PROGRAM_SETTLES_S: Final = 3.0
 
 _NO_SLOTS: Final = Slots()
 

@@ -18,15 +18,19 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.wire.errors import Refused
-from holdfast.wire.limits import (
-    ENVIRONMENT_FRESH_S,
-    ENVIRONMENT_UNUSED_S,
-    ENVIRONMENTS_BYTES_MAX,
-    ENVIRONMENTS_KEPT,
-    JOB_REQUIREMENTS_BYTES_MAX,
-    REQUIREMENT_FILES_MAX,
-)
 from holdfast.wire.orders import StartWorker
+
+# Files of requirements that name each other, and all that stands in them: a lock of some hundred
+# packages with a hash of each of their files has a megabyte.
+REQUIREMENT_FILES_MAX: Final = 50
+JOB_REQUIREMENTS_BYTES_MAX: Final = 8 * 1024 * 1024
+# Environments that nobody has used for so long are removed, and beyond these bounds those that were
+# used longest ago: one with another torch has five gigabytes.
+ENVIRONMENT_UNUSED_S: Final = 30 * 86_400.0
+ENVIRONMENTS_KEPT: Final = 20
+ENVIRONMENTS_BYTES_MAX: Final = 50 * 1024**3
+# One that was given a moment ago may not be known to be in use yet.
+ENVIRONMENT_FRESH_S: Final = 60.0
 
 FAILED: Final = "the environment could not be made"  # `wire.causes` knows it
 _COMMENT: Final = re.compile(r"(^|\s+)#.*$")

@@ -4,6 +4,7 @@ true of it. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from holdfast.agent.events import (
     Accepted,
@@ -24,9 +25,13 @@ from holdfast.agent.events import (
 from holdfast.agent.record import Worker
 from holdfast.agent.slots import Machine, Room
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import AGENT_WORKERS_MAX, FORGOTTEN_KEPT_MAX
+from holdfast.wire.limits import AGENT_WORKERS_MAX
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.room import Resources
+
+# Numbers of forgotten workers, kept within a term: an order of the same term that is late by more
+# than so many lives of workers is not a late order any more.
+FORGOTTEN_KEPT_MAX: Final = 10_000
 
 
 class AgentState:

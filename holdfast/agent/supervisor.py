@@ -44,9 +44,12 @@ from holdfast.agent.requirements import CannotPrepare
 from holdfast.wire import logs
 from holdfast.wire.disk import NO_ROOM
 from holdfast.wire.errors import BugError, HoldfastError, RetryError
-from holdfast.wire.limits import BUNDLE_RETRY_S, JOURNAL_RETRY_S, KILL_AGAIN_S
+from holdfast.wire.limits import JOURNAL_RETRY_S, KILL_AGAIN_S
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.tasks import Died, Tasks, start_task
+
+# A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
+BUNDLE_RETRY_S: Final = 2.0
 
 _SWEEP_S: Final = 0.02
 

@@ -18,8 +18,10 @@ from typing import Final
 
 import typer
 
-from holdfast.wire.limits import COMPLETION_S
 from holdfast.wire.places import JOBS_PATH, MODELS_PATH, NODES_PATH, QUEUES_PATH, SERVICES_PATH
+
+# A shell that completes a name: somebody waits with a finger on the key.
+COMPLETION_S: Final = 1.0
 
 PATIENCE_VARIABLE: Final = "HOLDFAST_COMPLETION_S"
 _DEFAULT_QUEUE: Final = "default"

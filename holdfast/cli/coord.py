@@ -83,7 +83,8 @@ def serve(
     from holdfast.coordination.address import checked_network
     from holdfast.coordination.embedded.main import Options
     from holdfast.coordination.embedded.main import serve as run_server
-    from holdfast.wire import limits, logs
+    from holdfast.wire import logs
+    from holdfast.wire.limits import TICK_MS
 
     logs.set_up(context.obj or "info")  # a server tells more than a listing
     folder = data.absolute()
@@ -99,7 +100,7 @@ def serve(
         tls_key=tls_key,
         tls_ca=tls_ca,
         network=checked_network(network),
-        tick_ms=limits.TICK_MS if tick_ms is None else tick_ms,
+        tick_ms=TICK_MS if tick_ms is None else tick_ms,
         open=open_to_all,
     )
     raise typer.Exit(run_server(options))

@@ -18,15 +18,32 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.agent import privacy
 from holdfast.cli import machine, output
 from holdfast.cli.throwaway import RoundTrip, round_trip_here, round_trip_to
 from holdfast.cli.words import ask
-from holdfast.wire import limits
 from holdfast.wire.errors import HoldfastError, Unavailable
 from holdfast.wire.tasks import start_thread
+
+# All checks together, so that the command ends within three seconds: longer, and nobody runs it
+# before asking for help.
+DOCTOR_S: Final = 2.4
+# Of `holdfast doctor`: a small process that tries out namespaces, after all other checks.
+DOCTOR_TMP_S: Final = 0.5
+# Measuring fsync: enough for a median on a slow disk, a fraction of the whole.
+DOCTOR_FSYNC_S: Final = 0.4
+DOCTOR_FSYNC_SAMPLES_MAX: Final = 25
+# A write waits for one fsync. Above this a disk is spinning, remote, or throttled.
+FSYNC_MS_WARN: Final = 10.0
+# Room for the log and two snapshots of a full tree; below the minimum writes soon stop.
+DISK_FREE_BYTES_WARN: Final = 5 * 1024**3
+DISK_FREE_BYTES_MIN: Final = 256 * 1024**2
+# A connection takes one file; fewer than this, and a small cluster meets the limit.
+OPEN_FILES_WARN: Final = 4_096
+# Wall clock against monotonic clock over a short sleep: more is a clock being moved.
+CLOCK_SKEW_MS_WARN: Final = 20.0
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
@@ -62,7 +79,7 @@ def examine(data: Path, address: str | None = None) -> Report:
     started = time.monotonic()
     folder = _nearest_existing(data)
     checks = [python(), torch(), fsync(folder), disk(folder), port(), clock(), open_files()]
-    left_s = limits.DOCTOR_S - (time.monotonic() - started)
+    left_s = DOCTOR_S - (time.monotonic() - started)
     checks.insert(2, coordination(address, left_s))
     checks.append(tmp())
     return Report(tuple(checks), round((time.monotonic() - started) * 1_000))
@@ -105,7 +122,7 @@ def torch() -> Check:
 
 def tmp() -> Check:
     """Whether a worker can have a /tmp of its own."""
-    found = privacy.found(limits.DOCTOR_TMP_S)
+    found = privacy.found(DOCTOR_TMP_S)
     if found.kind:
         return Check("tmp", PASS, "each worker has a /tmp of its own")
     seen = f"workers share /tmp with all that runs here: {found.reason}"
@@ -134,10 +151,10 @@ def fsync(folder: Path) -> Check:
     """The median time until a small write is on the disk; every acknowledged write waits for it."""
     block = b"holdfast" * 64
     samples: list[float] = []
-    deadline = time.monotonic() + limits.DOCTOR_FSYNC_S
+    deadline = time.monotonic() + DOCTOR_FSYNC_S
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            while len(samples) < limits.DOCTOR_FSYNC_SAMPLES_MAX and time.monotonic() < deadline:
+            while len(samples) < DOCTOR_FSYNC_SAMPLES_MAX and time.monotonic() < deadline:
                 file.write(block)
                 before = time.perf_counter()
                 machine.sync(file.fileno())
@@ -147,7 +164,7 @@ def fsync(folder: Path) -> Check:
         return Check("fsync", FAIL, f"cannot write in {folder}: {error.strerror}", fix)
     median_ms = statistics.median(samples)
     seen = f"{median_ms:.2f} ms median of {len(samples)} in {folder}"
-    if median_ms > limits.FSYNC_MS_WARN:
+    if median_ms > FSYNC_MS_WARN:
         return Check("fsync", WARN, seen, "put the data folder on a local SSD: --data DIR")
     return Check("fsync", PASS, seen)
 
@@ -156,9 +173,9 @@ def disk(folder: Path) -> Check:
     usage = shutil.disk_usage(folder)
     seen = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f} at {folder}"
     fix = "free some room, or choose another folder with --data"
-    if usage.free < limits.DISK_FREE_BYTES_MIN:
+    if usage.free < DISK_FREE_BYTES_MIN:
         return Check("disk", FAIL, seen, fix)
-    if usage.free < limits.DISK_FREE_BYTES_WARN:
+    if usage.free < DISK_FREE_BYTES_WARN:
         return Check("disk", WARN, seen, fix)
     return Check("disk", PASS, seen)
 
@@ -182,7 +199,7 @@ def clock() -> Check:
     if year < 2024:
         fix = "set the date: timedatectl set-ntp true"
         return Check("clock", FAIL, f"the wall clock says {year}", fix)
-    if abs(skew_ms) > limits.CLOCK_SKEW_MS_WARN:
+    if abs(skew_ms) > CLOCK_SKEW_MS_WARN:
         seen = f"the wall clock moved {skew_ms:+.0f} ms against the monotonic one"
         return Check(
             "clock", WARN, seen, "something is setting the clock: look at the time service"
@@ -197,7 +214,7 @@ def clock() -> Check:
 def open_files() -> Check:
     soft, hard = machine.open_files()
     seen = f"{soft} of at most {hard}"
-    if soft < limits.OPEN_FILES_WARN:
+    if soft < OPEN_FILES_WARN:
         return Check("open files", WARN, seen, f"ulimit -n {min(hard, 65_536)}")
     return Check("open files", PASS, seen)
 

@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.client import texts
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import NOBODY_S, WAIT_SAYS_S
+from holdfast.wire.limits import WAIT_SAYS_S
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
+
+# Nobody leads, or nobody conducts, for so long, and nothing here is about to start one: a command
+# that waits for him stops. A supervisor needs seconds, and so does a standby: the session of the
+# one before has to end.
+NOBODY_S: Final = 30.0
 
 COORDINATOR: Final = "coordinator"
 CONDUCTOR: Final = "conductor"

@@ -31,11 +31,14 @@ from holdfast.client.predicting import Gateways
 from holdfast.client.services import Service
 from holdfast.wire import logs
 from holdfast.wire.errors import Missing, Usage
-from holdfast.wire.limits import CLIENT_THREADS_MAX
 
 if TYPE_CHECKING:
     from holdfast.client.submitting import Source
     from holdfast.models.records import Model
+
+# Calls of one client at a time: predictions as futures, verbs of an async client. A machine that
+# sends more has several processes.
+CLIENT_THREADS_MAX: Final = 32
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,11 +12,15 @@ from holdfast.client.job_status import JobStatus, Working, status_of, workers_in
 from holdfast.client.waiting import Wait, deadline_of
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import JobFailed, Refused, TimedOut
-from holdfast.wire.limits import JOB_LOOK_S, JOB_STEPS_S
+from holdfast.wire.limits import JOB_LOOK_S
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
     from holdfast.control.decide.facts import Job
+from typing import Final
+
+# Steps are asked of the leader more rarely than phases of the coordination plane.
+JOB_STEPS_S: Final = 1.0
 
 
 def until(

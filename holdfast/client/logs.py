@@ -20,8 +20,10 @@ from holdfast.client.opening import Note, Opened
 from holdfast.control.decide.facts import Job
 from holdfast.wire import calls
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import CLIENT_LOG_PIECES_MAX
 from holdfast.wire.tasks import WAITED, end, start_task
+
+# Lines of logs that wait to be taken; then the machines that send them wait.
+CLIENT_LOG_PIECES_MAX: Final = 64
 
 # How often a follower looks whether machines have come or gone, and whether the job has ended.
 _LOOK_S: Final = 1.0

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.client import texts
 from holdfast.wire.errors import Missing, Unavailable
-from holdfast.wire.limits import LEADER_ASK_S
 
 if TYPE_CHECKING:
     from holdfast.agent.wallet import Papers
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.launch.cluster import Cluster
     from holdfast.serve.records import Service
     from holdfast.serve.services import Services
+
+# What runs is asked of the leader; nobody waits for one longer than a person would.
+LEADER_ASK_S: Final = 2.0
 
 Note = Callable[[str], None]
 # A server that was killed is there again within a second, unless the machine is busy.

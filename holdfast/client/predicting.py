@@ -20,7 +20,9 @@ from holdfast.wire.errors import (
     Unavailable,
     Usage,
 )
-from holdfast.wire.limits import CLIENT_CONNECTIONS_KEPT
+
+# Connections to gateways that a client keeps for its next prediction.
+CLIENT_CONNECTIONS_KEPT: Final = 32
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401

@@ -16,7 +16,10 @@ from holdfast.client.texts import many
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources
 from holdfast.control.jobfile import units
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX, RUN_CHECKPOINT_S
+from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX
+
+# A laptop's lid is closed sooner than a cluster's machine is taken away.
+RUN_CHECKPOINT_S: Final = 30.0
 
 _ONE_CORE: Final = Resources(cpu=1.0)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)

@@ -11,10 +11,13 @@ from holdfast.client.absence import CONDUCTOR, COORDINATOR, Progress, Waiting
 from holdfast.client.sight import ServiceStatus, Sight, look, status_of
 from holdfast.client.waiting import Wait, deadline_of
 from holdfast.wire.errors import TerminalError, TimedOut
-from holdfast.wire.limits import SERVE_LOOK_S
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
+from typing import Final
+
+# How often they look.
+SERVE_LOOK_S: Final = 0.1
 
 
 def until_noted(

@@ -19,13 +19,17 @@ from holdfast.client.absence import Progress
 from holdfast.client.predicting import Answer
 from holdfast.client.sight import ServiceStatus, Sight, status_of
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import PREDICT_S, SERVE_ANSWER_S, SERVE_WAIT_S, UNSERVE_WAIT_S
+from holdfast.wire.limits import SERVE_ANSWER_S, SERVE_WAIT_S, UNSERVE_WAIT_S
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
     from holdfast.control.store.codec import Entry
     from holdfast.serve import records
     from holdfast.serve.services import Services
+from typing import Final
+
+# One prediction; a model that takes longer is slow, and `timeout_s` says how slow it may be.
+PREDICT_S: Final = 60.0
 
 
 class Service:

@@ -9,9 +9,13 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import LINGER_S, SESSION_TIMEOUT_S, TICK_MS
+from holdfast.wire.limits import SESSION_TIMEOUT_S, TICK_MS
+
+# An embedded server that nobody uses ends after this; long enough for a script's next run.
+LINGER_S: Final = 30.0
 
 DEFAULT_PORT = 2181
 _FORMS = "embedded:DIR or zk://h1:2181,h2,h3/chroot?timeout_s=10"

@@ -26,7 +26,10 @@ from holdfast.coordination import listeners
 from holdfast.coordination.access import Access, Entry
 from holdfast.coordination.address import ZooKeeperAddress
 from holdfast.wire.errors import BugError, HoldfastError
-from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S, RECONNECT_DELAY_S_MAX
+from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S_MAX
+
+# Between two attempts to connect: the first is soon, the last still below a session's time.
+RECONNECT_DELAY_S: Final = 0.05
 
 _log = logging.getLogger("holdfast.coordination.kazoo")
 

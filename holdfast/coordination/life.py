@@ -8,11 +8,15 @@ revives it.
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from holdfast.coordination.waits import Wake
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import SessionLost
-from holdfast.wire.limits import LEASE_FRACTION
+
+# A leader acts only this part of a session's time after the last answer it had: the rest covers
+# the difference between its clock and the ensemble's.
+LEASE_FRACTION: Final = 2 / 3
 
 
 class Life:

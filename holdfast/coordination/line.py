@@ -20,12 +20,16 @@ from holdfast.coordination.life import Life
 from holdfast.coordination.nodes import Znode
 from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import Cancelled, Fenced, RetryError, TimedOut
-from holdfast.wire.limits import OPERATION_GRACE_S, RECONNECT_DELAY_S_MAX
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.coordination.session import Session
+from typing import Final
+
+# A caller that waits for less, or not at all, still gives each request this long to be answered.
+OPERATION_GRACE_S: Final = 5.0
 
 Blocks = Callable[[str], bool]
 

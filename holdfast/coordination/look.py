@@ -8,11 +8,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.coordination.session import Session
-from holdfast.wire import limits
 from holdfast.wire.errors import TerminalError, Usage
 from holdfast.wire.places import SECRETS_PATH
+
+# A tree on a terminal: beyond it nobody reads, and each node costs a round trip.
+LISTED_NODES_MAX: Final = 10_000
+# How much of a node's data a listing shows.
+SHOWN_DATA_BYTES_MAX: Final = 80
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def below(session: Session, path: str, *, depth: int) -> tuple[list[Seen], bool]
             )
         )
         if level < depth:
-            if len(found) + len(waiting) + len(names) > limits.LISTED_NODES_MAX:
+            if len(found) + len(waiting) + len(names) > LISTED_NODES_MAX:
                 return sorted(found, key=_parts), True
             waiting.extend((f"{here.rstrip('/')}/{name}", level + 1) for name in names)
     return sorted(found, key=_parts), False
@@ -92,7 +97,7 @@ def _parts(seen: Seen) -> list[str]:
 
 
 def _text(data: bytes) -> str:
-    shown = data[: limits.SHOWN_DATA_BYTES_MAX]
+    shown = data[:SHOWN_DATA_BYTES_MAX]
     text = shown.decode(errors="replace")
     more = "…" if len(data) > len(shown) else ""
     return "".join(letter if letter.isprintable() else "·" for letter in text) + more

@@ -24,10 +24,16 @@ from holdfast.coordination.stamps import Stamped, new_stamp
 from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import Conflict, Fenced, Full, RetryError, SessionLost, TimedOut, Usage
-from holdfast.wire.limits import QUEUE_CAPACITY_MAX, QUEUE_ITEM_BYTES_MAX, RECONNECT_DELAY_S_MAX
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
+from typing import Final
+
+# An item of a queue is written again with each delivery; larger things belong into a blob.
+QUEUE_ITEM_BYTES_MAX: Final = 64 * 1024
+# All names of a queue's items come in one frame, 44 bytes each.
+QUEUE_CAPACITY_MAX: Final = 10_000
 
 _BUSY_S = 0.01  # the longest pause before a lost race is run again; grows with the races lost
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
@@ -25,15 +25,18 @@ from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import HoldfastError, Refused, SessionLost, Unavailable, Usage
 from holdfast.wire.limits import (
-    CHORES_MAX,
     CONNECT_TIMEOUT_S,
-    HANG_UP_FRACTION,
     KEEPER_FRACTION,
     OPERATION_TIMEOUT_S,
     RECONNECT_DELAY_S_MAX,
     THREAD_END_S,
 )
 from holdfast.wire.tasks import OwnedThread, ends_process, start_thread, unexpected
+
+# A server that has not answered the keeper by then is given up, and another one is tried.
+HANG_UP_FRACTION: Final = 1 / 3
+# Nodes that a waiter could not remove because the server was away; removed when it is back.
+CHORES_MAX: Final = 10_000
 
 _log = logging.getLogger("holdfast.coordination")
 _log.addHandler(logging.NullHandler())  # a program that set up no logs sees none of ours

@@ -18,13 +18,15 @@ from holdfast.coordination.config import Config
 from holdfast.coordination.line import Contender, Line
 from holdfast.coordination.locks import Lock, Semaphore, count_of, split
 from holdfast.wire.errors import HoldfastError, Usage
-from holdfast.wire.limits import SHARED_VALUE_BYTES_MAX
 from holdfast.wire.sharing import LOCK, SEMAPHORE, Want, check_name
 
 if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.coordination.session import Session
+
+# A watched value goes to every worker that follows it, in one message.
+SHARED_VALUE_BYTES_MAX: Final = 64 * 1024
 
 SHARED: Final = "/holdfast/shared"
 Recipe = Lock | Semaphore

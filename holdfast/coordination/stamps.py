@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.wire.errors import Corrupt, Usage
-from holdfast.wire.limits import STAMPS_KEPT, VALUE_BYTES_MAX
+from holdfast.wire.limits import VALUE_BYTES_MAX
+
+# Marks of the last writes, kept beside a value: a writer whose reply was lost finds its own.
+STAMPS_KEPT: Final = 64
 
 
 def new_stamp() -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from holdfast.coordination.election import Election, Leadership
 from holdfast.coordination.session import Session
 from holdfast.wire import logs
 from holdfast.wire.errors import Fenced, RetryError, SessionLost
-from holdfast.wire.limits import CAMPAIGN_AGAIN_S
 from holdfast.wire.tasks import start_thread
+
+# A candidate whose campaign failed stands again after this.
+CAMPAIGN_AGAIN_S: Final = 0.2
 
 _log = logs.get(__name__)
 

@@ -7,9 +7,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-from holdfast.wire.limits import STATE_CHANGES_MAX, THREAD_END_S
+from holdfast.wire.limits import THREAD_END_S
 from holdfast.wire.tasks import OwnedThread, start_thread
+
+# Changes of a session's state that a slow listener has not seen yet.
+STATE_CHANGES_MAX: Final = 1_000
 
 _log = logging.getLogger("holdfast.coordination")
 

@@ -23,8 +23,12 @@ from holdfast.launch.seen import alone, server_of
 from holdfast.launch.starting import AGENT, GATEWAY
 from holdfast.supervise import supervisor
 from holdfast.wire.errors import TerminalError
-from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_PARTS_MAX, DOWN_S, KILL_AGAIN_S
+from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_S, KILL_AGAIN_S
 from holdfast.wire.process import PART_VARIABLE
+
+# What `down` ends, one after the other. No machine has nearly as many parts of a cluster: beyond it
+# somebody starts them as fast as they are ended.
+DOWN_PARTS_MAX: Final = 1_000
 
 _ORDER: Final = {supervisor.KIND: -1, GATEWAY: 0, AGENT: 2}
 _LOOK_S: Final = 0.02

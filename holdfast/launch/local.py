@@ -50,8 +50,12 @@ from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Usage
-from holdfast.wire.limits import TIED_AWAY_S, TIED_LINGER_S, TIED_NOTICE_S, UP_S
+from holdfast.wire.limits import TIED_LINGER_S, UP_S
 from holdfast.wire.places import LEADER_PATH
+
+# Workers of a tied agent end so soon after it, when it is killed and no other one comes.
+TIED_AWAY_S: Final = 10.0
+TIED_NOTICE_S: Final = 3.0
 
 __all__ = [
     "Down",

@@ -30,15 +30,16 @@ from holdfast.supervise import wanted as wanted_here
 from holdfast.supervise.wanted import Wanted
 from holdfast.wire import disk
 from holdfast.wire.errors import Occupied, Usage
-from holdfast.wire.limits import (
-    GATEWAY_GONE_S,
-    GATEWAY_PORT,
-    GATEWAY_PORTS_TRIED,
-    UP_LOOK_S,
-    UP_S,
-)
+from holdfast.wire.limits import UP_LOOK_S, UP_S
 from holdfast.wire.places import GATEWAYS_PATH
 from holdfast.wire.plain import known_fields
+
+# Where a gateway listens unless it is told; and how many ports after it are tried when it is taken.
+GATEWAY_PORT: Final = 8_080
+GATEWAY_PORTS_TRIED: Final = 100
+# A gateway that was killed is still a member until its session ends. Who ends the last one waits so
+# long for that: otherwise the next `serve` takes it for one of another machine.
+GATEWAY_GONE_S: Final = 30.0
 
 _FILE: Final = "serving.json"
 FIRST: Final = "gateway-1"

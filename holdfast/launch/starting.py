@@ -23,7 +23,10 @@ from holdfast.supervise import wanted as wanted_here
 from holdfast.supervise.spawn import environment, last_words, spawn
 from holdfast.supervise.wanted import Wanted
 from holdfast.wire.errors import Occupied, TerminalError, TimedOut
-from holdfast.wire.limits import PROCESS_LOG_LINES_SHOWN, UP_LOOK_S, UP_S
+from holdfast.wire.limits import UP_LOOK_S, UP_S
+
+# What is shown of the log of a process that ended early.
+PROCESS_LOG_LINES_SHOWN: Final = 12
 
 AGENT: Final = "agent"
 COORDINATOR: Final = "coordinator"

@@ -26,7 +26,15 @@ from holdfast.models.examples import Example
 from holdfast.models.records import Version
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import BadModel, MissingExtra, ModelFailed
-from holdfast.wire.limits import APART_END_S, APART_FRAME_BYTES_MAX, APART_LOAD_S, APART_RESTART_S
+
+# Tensors that travel to and from a model in a process of its own, in one piece.
+APART_FRAME_BYTES_MAX: Final = 1024 * 1024 * 1024
+# Until such a process has loaded its model: as long as a trial may take.
+APART_LOAD_S: Final = 300.0
+# One that ends is started again no sooner than this after it was started: importing takes a core.
+APART_RESTART_S: Final = 2.0
+# Between the end of its socket and that of the process.
+APART_END_S: Final = 2.0
 
 log = logs.get(__name__)
 Array = np.ndarray[Any, Any]

@@ -7,14 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.models.names import check_model
 from holdfast.models.records import CODE_KINDS, ONNX, WEIGHTS, Kind, Signature, is_example
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import MODEL_FILES_MAX
 from holdfast.wire.plain import plain_of
 from holdfast.wire.reports import Part
+
+# Files of a version; weights, an example and a few of the model's own.
+MODEL_FILES_MAX: Final = 64
 
 Content = bytes | memoryview | Path
 

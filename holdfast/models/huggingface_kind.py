@@ -30,7 +30,9 @@ from holdfast.models.records import Kind, Signature, Version
 from holdfast.models.torch_kind import chosen_device
 from holdfast.wire.errors import BadModel, Refused, Usage
 from holdfast.wire.extras import require_extra
-from holdfast.wire.limits import GENERATED_TOKENS
+
+# Tokens that a model of texts writes unless it is told otherwise: a sentence or two.
+GENERATED_TOKENS: Final = 64
 
 FILE: Final = "config.json"
 _EXTRA: Final = "huggingface"

@@ -24,7 +24,9 @@ from holdfast.models.files_kind import ALLOW_PICKLE, Servable, files_kind
 from holdfast.models.importing import Space
 from holdfast.models.records import CODE_KINDS, WEIGHTS, Kind, Signature, TensorSpec, Version
 from holdfast.wire.errors import BadModel, HoldfastError
-from holdfast.wire.limits import MODEL_TRACE_LINES
+
+# Of a model's own traceback: what people read first, and what fits into a node of the plane.
+MODEL_TRACE_LINES: Final = 12
 
 Array = np.ndarray[Any, Any]
 _OURS: Final = str(Path(__file__).parent)

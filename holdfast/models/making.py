@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from holdfast.models.describing import Dynamic
 from holdfast.models.examples import Arrays, Example
 from holdfast.models.records import Kind, Signature, Version, example_name
 from holdfast.wire.errors import BadModel, Full, HoldfastError, Usage
-from holdfast.wire.limits import EXAMPLE_BYTES_MAX
+
+# An example is one batch, fetched and computed by every replica before it serves.
+EXAMPLE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ import re
 from typing import Final
 
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import MODEL_NAME_CHARACTERS_MAX
+
+# It becomes a part of paths, of clusters' names and of headers.
+MODEL_NAME_CHARACTERS_MAX: Final = 63
 
 PROD: Final = "prod"  # what a model's plain name means, once there is one
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -25,8 +25,13 @@ from holdfast.storage import Blobs, bundles, put_part
 from holdfast.wire import logs
 from holdfast.wire.documents import from_bytes, to_bytes
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
-from holdfast.wire.limits import ALIAS_MOVES_KEPT, UPDATE_TRIES_MAX, VERSION_BYTES_MAX
+from holdfast.wire.limits import UPDATE_TRIES_MAX
 from holdfast.wire.reports import Part
+
+# Moves of an alias that are kept: a year of weekly releases.
+ALIAS_MOVES_KEPT: Final = 50
+# A version's record is one node of the coordination plane, read by every replica and gateway.
+VERSION_BYTES_MAX: Final = 256 * 1024
 
 log = logs.get(__name__)
 T = TypeVar("T")

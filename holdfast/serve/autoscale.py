@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.serve.conduct import Sample
 from holdfast.serve.records import Service
-from holdfast.wire.limits import (
-    AUTOSCALE_DOWN_S,
-    AUTOSCALE_GROWTH,
-    AUTOSCALE_IN_FLIGHT,
-    AUTOSCALE_SLOW_FRACTION,
-    AUTOSCALE_UP_S,
-)
+
+# Requests that a replica carries at a time with ease.
+AUTOSCALE_IN_FLIGHT: Final = 8
+# The last seconds ask for more replicas; a whole minute must ask for fewer.
+AUTOSCALE_UP_S: Final = 6.0
+AUTOSCALE_DOWN_S: Final = 60.0
+# Refused requests and slow answers tell that more are needed, but not how many: so much at a time.
+AUTOSCALE_GROWTH: Final = 1.5
+# An answer is slow when it takes this part of the service's time-out.
+AUTOSCALE_SLOW_FRACTION: Final = 0.5
 
 
 def is_automatic(service: Service) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from holdfast.serve.records import WEIGHT_TOTAL, Service
 from holdfast.wire.errors import Full, Refused, Usage
-from holdfast.wire.limits import SERVICE_KEYS_MAX, SERVICE_REPLICAS_MAX
+from holdfast.wire.limits import SERVICE_REPLICAS_MAX
 from holdfast.wire.room import Resources
+
+# API keys of one service: each request is compared with all of them.
+SERVICE_KEYS_MAX: Final = 64
 
 
 def check(service: Service) -> None:

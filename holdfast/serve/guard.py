@@ -11,9 +11,15 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from typing import Final
 
 from holdfast.wire.errors import Refused
-from holdfast.wire.limits import SERVICE_SECRET_BYTES, SERVICE_SECRET_GRACE_S
+
+# What gateways show to replicas: nobody guesses it.
+SERVICE_SECRET_BYTES: Final = 32
+# A service that gets a secret while it is served: gateways and replicas hear of it within a second,
+# or as soon as the plane is back for them.
+SERVICE_SECRET_GRACE_S: Final = 30.0
 
 
 def new_secret() -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.control.decide.facts import Intent
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, RestartPolicy
 from holdfast.control.store.plane import ControlPlane
 from holdfast.serve.records import Service, job_name
 from holdfast.wire.errors import Conflict, Missing
-from holdfast.wire.limits import (
-    REPLICA_AWAY_S,
-    REPLICA_BACKOFF_S,
-    REPLICA_BACKOFF_S_MAX,
-    REPLICA_FORGIVEN_S,
-    SERVICE_REPLICAS_MAX,
-    UPDATE_TRIES_MAX,
-)
+from holdfast.wire.limits import REPLICA_AWAY_S, SERVICE_REPLICAS_MAX, UPDATE_TRIES_MAX
 from holdfast.wire.talk import REPLICA_MODULE
+
+# A replica that fails is started again after the first, then ever later up to the second. A service
+# that is down for want of a store or a model should be back soon after they are.
+REPLICA_BACKOFF_S: Final = 0.5
+REPLICA_BACKOFF_S_MAX: Final = 30.0
+# A replica that ran so long has earned a fresh start.
+REPLICA_FORGIVEN_S: Final = 300.0
 
 
 def spec_of(service: Service) -> JobSpec:

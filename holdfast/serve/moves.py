@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.control.decide.spans import lasts
 from holdfast.serve.conduct import CANARY, STABLE, Desired, Fleet, Observed
 from holdfast.serve.records import WEIGHT_TOTAL, Arm, Course, Gateway, Leaving, Stage
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import UNLOAD_GRACE_S
+
+# A version without requests is unloaded after its service's time-out and this: by then nobody
+# waits for an answer of it, however often it was tried again.
+UNLOAD_GRACE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from typing import Final
 
 from holdfast.serve import settings
 from holdfast.serve.records import Compared, Service, Watched
-from holdfast.wire.limits import GUARD_BREACHES_MIN, VERDICT_SIGMAS
+from holdfast.wire.limits import VERDICT_SIGMAS
+
+# A guard counts when this many answers have broken it: one may be the request's own fault.
+GUARD_BREACHES_MIN: Final = 2
 
 # A standard deviation below this part of the mean is that of a constant.
 _CONSTANT = 1e-9

@@ -23,19 +23,22 @@ from holdfast.serve.cache.keys import feed
 from holdfast.serve.protocol.tensors import as_bytes
 from holdfast.serve.protocol.values import Answer, Array, Request
 from holdfast.wire import logs
-from holdfast.wire.limits import (
-    PREDICTIONS_BATCH_MAX,
-    PREDICTIONS_CLOSE_S,
-    PREDICTIONS_ELEMENTS_MAX,
-    PREDICTIONS_FILE_BYTES_MAX,
-    PREDICTIONS_FILES_KEPT,
-    PREDICTIONS_FLUSH_S,
-    PREDICTIONS_TEXT_CHARACTERS_MAX,
-    PREDICTIONS_WAITING_BYTES_MAX,
-    PREDICTIONS_WAITING_MAX,
-)
+from holdfast.wire.limits import PREDICTIONS_FILE_BYTES_MAX, PREDICTIONS_FILES_KEPT
 from holdfast.wire.retries import Retries
 from holdfast.wire.tasks import start_thread
+
+# Predictions that wait to be written down: a tenth of a second of the fastest replica.
+PREDICTIONS_WAITING_MAX: Final = 4_096
+PREDICTIONS_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+# What waits is written before a replica ends, unless the disk hangs.
+PREDICTIONS_CLOSE_S: Final = 5.0
+# Lines reach the file after this at the latest, many at once.
+PREDICTIONS_FLUSH_S: Final = 0.1
+# Lines that are written in one piece: a file is at most so much larger than its bound.
+PREDICTIONS_BATCH_MAX: Final = 256
+# Elements of each tensor in a line, and characters of a text.
+PREDICTIONS_ELEMENTS_MAX: Final = 64
+PREDICTIONS_TEXT_CHARACTERS_MAX: Final = 200
 
 FILE: Final = "predictions.jsonl"
 _DIGEST_BYTES: Final = 16

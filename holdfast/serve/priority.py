@@ -31,15 +31,25 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.wire import logs
-from holdfast.wire.limits import (
-    AUTOGROUP_AGAIN_S,
-    GIVE_WAY_NICE,
-    LOADING_NICE,
-    LOADING_SLICE_S,
-    NICE_MAX,
-    TRIAL_NICE,
-)
 from holdfast.wire.tasks import WAITED, start_thread
+
+# By how much the thread and the process that load a version step back, as `nice` has it: they take
+# what the requests leave over. The thread not far: it holds Python's lock now and then, and whoever
+# waits for that lock waits for the thread to be given a core. Nor the thread of Envoy that is told
+# what to do: it checks the replicas too.
+LOADING_NICE: Final = 5
+TRIAL_NICE: Final = 10
+# By how much those step back who look after things and answer nobody: a conductor, and what a
+# gateway watches with. Not far: a rollback waits for them.
+GIVE_WAY_NICE: Final = 3
+# The last one that there is.
+NICE_MAX: Final = 19
+# The system changes the priority of a session ten times a second at most, of all that there are.
+AUTOGROUP_AGAIN_S: Final = 0.25
+# The slice of time that they ask the system for: longer than its own, which have 3 ms at most. So
+# whoever answers interrupts them at once. Not much longer: where others compute all the time, they
+# would be interrupted less often.
+LOADING_SLICE_S: Final = 0.005
 
 log = logs.get(__name__)
 

@@ -21,16 +21,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from holdfast.wire import documents
-from holdfast.wire.limits import (
-    BODIES_BYTES_MAX,
-    EJECT_FAILURES,
-    EJECT_S,
-    EJECT_S_MAX,
-    RETRY_BUDGET_PERCENT,
-    SHADOW_SHARE,
-    UPSTREAM_CONNECT_S,
-    UPSTREAM_REQUESTS_MAX,
-)
+from holdfast.wire.limits import EJECT_FAILURES, EJECT_S
 from holdfast.wire.places import (
     COURSE_NAME,
     GATEWAYS_PATH,
@@ -40,6 +31,24 @@ from holdfast.wire.places import (
     SERVICES_PATH,
 )
 from holdfast.wire.room import Resources
+
+# Bodies that a replica has in its hands at once; one more that is not small gets 503.
+BODIES_BYTES_MAX: Final = 1024 * 1024 * 1024
+# A version's outputs are compared with the stable version's on the same requests, one at a time and
+# while neither has others waiting. A replica spends this share of its time on that: with more, the
+# requests that wait for such a computation would show in the p99.
+SHADOW_SHARE: Final = 0.05
+# A replica that breaks so many requests one after the other gets none for a while, at least the
+# second; the third is how often that is looked at. Answers of the model do not count.
+EJECT_S_MAX: Final = 20.0
+# A part of the requests in flight that may be retries. When a region is lost, all of them are. What
+# a full queue has refused is none of them but for a few (`ELSEWHERE_SHARE`).
+RETRY_BUDGET_PERCENT: Final = 100.0
+# What Envoy keeps open to, and has waiting for, the replicas of one version. Replicas refuse far
+# earlier; this is for Envoy's own memory.
+UPSTREAM_REQUESTS_MAX: Final = 65_536
+# A new connection on the same network, or none.
+UPSTREAM_CONNECT_S: Final = 1.0
 
 SERVICES: Final = SERVICES_PATH
 GATEWAYS: Final = GATEWAYS_PATH

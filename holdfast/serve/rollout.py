@@ -13,6 +13,7 @@ target, a split before both, at any moment.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from holdfast.serve import moves, splits
 from holdfast.serve.autoscale import replicas as count_of
@@ -21,7 +22,10 @@ from holdfast.serve.conduct import Decision, Desired, Fleet, Observed, ScaleJob,
 from holdfast.serve.moves import Look, Move, weight_of
 from holdfast.serve.records import WEIGHT_TOTAL, Course, Stage
 from holdfast.serve.trouble import held_long_enough, next_step, trouble_with
-from holdfast.wire.limits import COURSE_REASON_CHARACTERS_MAX, HELD_VERSIONS_MAX
+from holdfast.wire.limits import HELD_VERSIONS_MAX
+
+# A reason in a course: every replica and gateway reads it.
+COURSE_REASON_CHARACTERS_MAX: Final = 400
 
 
 def advance(desired: Desired, observed: Observed, now_s: float) -> list[Decision]:

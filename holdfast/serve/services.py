@@ -20,7 +20,7 @@ import heapq
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.control.store import codec
 from holdfast.control.store.codec import Entry
@@ -46,13 +46,12 @@ from holdfast.serve.records import (
 )
 from holdfast.wire import documents
 from holdfast.wire.errors import Conflict, Missing, Refused
-from holdfast.wire.limits import (
-    ASKED_CHARACTERS_MAX,
-    ASKED_KEPT,
-    SERVICE_KEY_BYTES,
-    SERVICE_NODES_REMOVED,
-    UPDATE_TRIES_MAX,
-)
+from holdfast.wire.limits import ASKED_CHARACTERS_MAX, ASKED_KEPT, UPDATE_TRIES_MAX
+
+# Random bytes of an API key: nobody guesses it, so a plain SHA-256 keeps it.
+SERVICE_KEY_BYTES: Final = 24
+# Nodes of a removed service that go in one transaction.
+SERVICE_NODES_REMOVED: Final = 200
 
 T = TypeVar("T")
 Change = Callable[[Service], Service]

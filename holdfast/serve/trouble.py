@@ -7,18 +7,24 @@ the version that it shall replace.
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.serve import output_guards, settings
 from holdfast.serve.autoscale import replicas as count_of
 from holdfast.serve.moves import Look, weight_of
 from holdfast.serve.records import WEIGHT_TOTAL, Counts, Load, RolloutPolicy, Stage, Watched
 from holdfast.serve.verdict import Finding, judge
-from holdfast.wire.limits import (
-    DEATHS_MAX,
-    DEATHS_WINDOW_S,
-    LOAD_FAILURES_ENOUGH,
-    LOADING_CRASHES_MAX,
-    VERDICT_HOLDS_MAX,
-)
+
+# A step that saw an error among too few requests is held longer, up to so many times `hold_s`.
+VERDICT_HOLDS_MAX: Final = 6
+# Replicas that could not load a version, on several machines, when no other one could.
+LOAD_FAILURES_ENOUGH: Final = 2
+# Replicas that crashed by their own fault while they loaded a version: the second is no accident.
+LOADING_CRASHES_MAX: Final = 2
+# Replicas that were killed, nobody knows why: so many within so short a time and the version is
+# to blame. Somebody who kills machines one by one is slower.
+DEATHS_MAX: Final = 5
+DEATHS_WINDOW_S: Final = 5.0
 
 
 def steps_of(policy: RolloutPolicy) -> list[int]:

@@ -11,11 +11,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.serve import settings
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, RolloutPolicy
-from holdfast.wire.limits import VERDICT_ERRORS_MIN, VERDICT_SIGMAS, VERDICT_SLOWER_MIN
+from holdfast.wire.limits import VERDICT_SIGMAS
+
+# Errors of a version count when they are so many, and beyond what chance would give (in standard
+# deviations of a binomial): one error may be anybody's.
+VERDICT_ERRORS_MIN: Final = 2
+# So many answers lie above the quantile that is compared: of 500 or more it is the p99.
+VERDICT_SLOWER_MIN: Final = 5
 
 
 class Finding(Enum):

@@ -18,12 +18,12 @@ from typing import BinaryIO, Final
 
 from holdfast.wire.disk import private_folder
 from holdfast.wire.errors import Corrupt, Refused, Usage
-from holdfast.wire.limits import (
-    BUNDLE_BYTES_MAX,
-    BUNDLE_FILES_MAX,
-    BUNDLE_LARGEST_SHOWN,
-    QUIET_PIECE_BYTES,
-)
+from holdfast.wire.limits import BUNDLE_FILES_MAX, QUIET_PIECE_BYTES
+
+# Code, not data: it is copied to every machine. The tree is checked whole before it is used.
+BUNDLE_BYTES_MAX: Final = 256 * 1024 * 1024
+# The largest files are named when a bundle is too large.
+BUNDLE_LARGEST_SHOWN: Final = 5
 
 _PROGRAM: Final = 0o755
 _PLAIN: Final = 0o644

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from holdfast.storage import address as addresses
 from holdfast.storage import memory
@@ -22,7 +22,10 @@ from holdfast.storage.keys import BytesLike, check_digest, check_key, check_pref
 from holdfast.storage.objects import ObjectBackend
 from holdfast.storage.sources import Data, Watched, source_of
 from holdfast.wire.errors import Corrupt, Full, Unavailable, Usage
-from holdfast.wire.limits import BLOB_CHUNK_BYTES, BLOB_IN_MEMORY_BYTES_MAX
+from holdfast.wire.limits import BLOB_CHUNK_BYTES
+
+# What `get` holds in memory; larger blobs are streamed.
+BLOB_IN_MEMORY_BYTES_MAX: Final = 4 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)

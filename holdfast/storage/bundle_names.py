@@ -13,7 +13,10 @@ from typing import Final, Protocol
 
 from holdfast.storage.keys import check_digest
 from holdfast.wire.errors import Conflict, Corrupt, Missing, Usage
-from holdfast.wire.limits import BUNDLE_VERSIONS_KEPT, UPDATE_TRIES_MAX
+from holdfast.wire.limits import UPDATE_TRIES_MAX
+
+# Old versions of a name; a job is pinned to a digest, so a forgotten version harms no job.
+BUNDLE_VERSIONS_KEPT: Final = 100
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _FORMAT: Final = 1

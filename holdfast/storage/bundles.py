@@ -36,12 +36,10 @@ from holdfast.storage.selection import selected
 from holdfast.wire import logs
 from holdfast.wire.disk import draft, private_folder
 from holdfast.wire.errors import HoldfastError, TimedOut, Usage
-from holdfast.wire.limits import (
-    BUNDLE_LOCK_S,
-    FOLDER_LOCK_POLL_S,
-    GARBAGE_GRACE_S,
-    QUIET_PIECE_BYTES,
-)
+from holdfast.wire.limits import FOLDER_LOCK_POLL_S, GARBAGE_GRACE_S, QUIET_PIECE_BYTES
+
+# Waiting for another process that unpacks the same bundle.
+BUNDLE_LOCK_S: Final = 120.0
 
 BUNDLES: Final = "bundles"
 FILES: Final = "files"

@@ -10,13 +10,12 @@ from typing import Final, TypeVar
 from holdfast.wire import backoff, logs
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import TimedOut, Unavailable
-from holdfast.wire.limits import (
-    BLOB_BACKOFF_S,
-    BLOB_BACKOFF_S_MAX,
-    BLOB_BYTES_PER_S_MIN,
-    BLOB_CALL_S,
-    BLOB_TRIES_MAX,
-)
+from holdfast.wire.limits import BLOB_BYTES_PER_S_MIN, BLOB_CALL_S
+
+# A store that restarts is back within these: 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 5 s apart.
+BLOB_TRIES_MAX: Final = 8
+BLOB_BACKOFF_S: Final = 0.1
+BLOB_BACKOFF_S_MAX: Final = 5.0
 
 T = TypeVar("T")
 log: Final = logs.get(__name__)

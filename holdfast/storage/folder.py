@@ -42,13 +42,12 @@ from holdfast.wire.errors import (
     Refused,
     Unavailable,
 )
-from holdfast.wire.limits import (
-    BLOB_CHUNK_BYTES,
-    BLOB_KEY_BYTES_MAX,
-    FOLDER_LOCK_POLL_S,
-    FOLDERS_KNOWN_MAX,
-    TEMPORARY_AGE_S,
-)
+from holdfast.wire.limits import BLOB_CHUNK_BYTES, BLOB_KEY_BYTES_MAX, FOLDER_LOCK_POLL_S
+
+# A temporary file of a writer that is gone; younger ones may not have been locked yet.
+TEMPORARY_AGE_S: Final = 3_600.0
+# Directories known to be durable, so that they are not synced again; then we learn anew.
+FOLDERS_KNOWN_MAX: Final = 10_000
 
 OWN: Final = ".holdfast"
 _DRAFTS: Final = f"{OWN}/tmp"  # noqa: S108 - of the store

@@ -34,7 +34,10 @@ from holdfast.storage.manifests import MANIFESTS, Manifest, manifest_key, read_m
 from holdfast.storage.parts import PARTS
 from holdfast.wire import logs
 from holdfast.wire.errors import Missing
-from holdfast.wire.limits import GARBAGE_BATCH, GARBAGE_GRACE_S, GARBAGE_WAIT_S
+from holdfast.wire.limits import GARBAGE_GRACE_S, GARBAGE_WAIT_S
+
+# Removed with one look at what is needed; a look older than this removal would be too old.
+GARBAGE_BATCH: Final = 200
 
 MARKS: Final = "garbage/marks.json"
 log: Final = logs.get(__name__)

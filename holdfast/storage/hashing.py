@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
 
 from holdfast.storage.keys import BytesLike
-from holdfast.wire.limits import HASH_ASIDE_BYTES
+
+# A smaller piece is hashed sooner than another thread is woken.
+HASH_ASIDE_BYTES: Final = 1024 * 1024
 
 
 class Hasher:

@@ -7,7 +7,10 @@ import re
 from typing import Final
 
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import BLOB_KEY_BYTES_MAX, BLOB_KEY_SEGMENT_BYTES_MAX
+from holdfast.wire.limits import BLOB_KEY_BYTES_MAX
+
+# S3's own limit for a whole key; a segment also becomes a file's name, with room for a suffix.
+BLOB_KEY_SEGMENT_BYTES_MAX: Final = 200
 
 BytesLike = bytes | bytearray | memoryview
 

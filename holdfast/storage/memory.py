@@ -11,7 +11,10 @@ from holdfast.storage.deadline import Deadline
 from holdfast.storage.sources import Watched
 from holdfast.wire.clock import Clock, SystemClock
 from holdfast.wire.errors import Full, Missing
-from holdfast.wire.limits import BLOB_CHUNK_BYTES, MEMORY_STORE_BYTES_MAX
+from holdfast.wire.limits import BLOB_CHUNK_BYTES
+
+# A store in memory is for tests and simulations.
+MEMORY_STORE_BYTES_MAX: Final = 2 * 1024**3
 
 
 class MemoryBackend:

@@ -22,19 +22,21 @@ from holdfast.storage.sources import Watched
 from holdfast.storage.translate import credentials_missing, translated
 from holdfast.wire.errors import Full, Missing, Refused, Usage
 from holdfast.wire.extras import require_extra
-from holdfast.wire.limits import (
-    BLOB_BYTES_PER_S_MIN,
-    BLOB_CALL_S,
-    BLOB_CHUNK_BYTES,
-    BLOB_CONNECT_S,
-    BLOB_LIST_PAGE,
-    BLOB_MULTIPART_BYTES,
-    BLOB_PIECES_IN_FLIGHT,
-    BLOB_REQUEST_S,
-)
+from holdfast.wire.limits import BLOB_BYTES_PER_S_MIN, BLOB_CALL_S, BLOB_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config, S3Store
+
+# Larger blobs go to an object store in several requests of this size. With S3's limit of 10,000
+# requests an upload, and this size, 156 GiB would be the end.
+BLOB_MULTIPART_BYTES: Final = 16 * 1024 * 1024
+# Requests of one upload at a time; each holds a piece in memory.
+BLOB_PIECES_IN_FLIGHT: Final = 4
+# One small request to an object store; also the longest silence within a large one.
+BLOB_REQUEST_S: Final = 20.0
+BLOB_CONNECT_S: Final = 5.0
+# Keys that a listing holds in memory at a time: what S3 gives in one answer.
+BLOB_LIST_PAGE: Final = 1_000
 
 T = TypeVar("T")
 PROBES: Final = "holdfast-probes"

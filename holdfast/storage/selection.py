@@ -16,10 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from holdfast.wire.errors import Refused, TimedOut, Usage
-from holdfast.wire.limits import BUNDLE_FILES_MAX, GIT_S
+from holdfast.wire.limits import BUNDLE_FILES_MAX
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+# Listing a large checkout takes git a second or two.
+GIT_S: Final = 30.0
 
 NEVER: Final = (".git", ".hg", ".svn")
 UNWANTED: Final = frozenset(

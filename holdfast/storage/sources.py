@@ -6,13 +6,16 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from holdfast.storage.deadline import Deadline
 from holdfast.storage.hashing import Hasher
 from holdfast.storage.keys import BytesLike
 from holdfast.wire.errors import Conflict, Full, Refused, Usage
-from holdfast.wire.limits import BLOB_BYTES_MAX, BLOB_CHUNK_BYTES
+from holdfast.wire.limits import BLOB_CHUNK_BYTES
+
+# Requests of one upload at a time; each holds a piece in memory.
+BLOB_BYTES_MAX: Final = 128 * 1024**3
 
 Data = BytesLike | Path | BinaryIO | io.BufferedIOBase | Iterable[bytes]
 

@@ -16,12 +16,15 @@ from typing import Final
 
 from holdfast.wire import backoff
 from holdfast.wire.errors import RetryError
-from holdfast.wire.limits import (
-    KEEP_FAULTS_MAX,
-    KEEP_PAUSE_S,
-    KEEP_PAUSE_S_MAX,
-    KEEP_STEADY_S,
-)
+from holdfast.wire.limits import KEEP_STEADY_S
+
+# One that dies again soon is started after a pause, which doubles each time up to the second: a
+# machine with a broken part is busy with it for some percent of its time at most.
+KEEP_PAUSE_S: Final = 0.25
+KEEP_PAUSE_S_MAX: Final = 30.0
+# After so many deaths in a row that were its own doing (about half a minute of tries) a process is
+# given up: nothing that a person does not mend will help.
+KEEP_FAULTS_MAX: Final = 8
 
 # Somebody outside did it.
 _KILLED: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -6,10 +6,13 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from holdfast.wire import disk
-from holdfast.wire.limits import PROCESS_LOG_BYTES_MAX
 from holdfast.wire.process import PART_VARIABLE
+
+# A log of a process is put aside at its start when it is longer than this; one older is kept.
+PROCESS_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 def spawn(

@@ -24,7 +24,12 @@ from holdfast.supervise.decide import Care, Death, after
 from holdfast.supervise.records import Process, Registration
 from holdfast.supervise.wanted import Wanted
 from holdfast.wire.errors import Occupied
-from holdfast.wire.limits import KEEP_LOOK_S, KEEP_STEADY_S, KEEP_WORDS_MAX
+from holdfast.wire.limits import KEEP_STEADY_S
+
+# A supervisor that nothing wakes looks so often whether it has missed something: one `stat`.
+KEEP_LOOK_S: Final = 10.0
+# Letters of the last words of a process that a supervisor tells.
+KEEP_WORDS_MAX: Final = 400
 
 KIND: Final = "supervisor"
 NAME: Final = "supervisor-1"

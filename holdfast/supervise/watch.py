@@ -10,12 +10,16 @@ import os
 import select
 import subprocess
 from pathlib import Path
+from typing import Final
 
 from holdfast.supervise import records, supervisor, wanted
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import KEEP_AGAIN_S, KEEP_TURN_S
+from holdfast.wire.limits import KEEP_TURN_S
 from holdfast.wire.tasks import OwnedThread, start_thread
+
+# After a supervisor was started, or could not be: when one looks again.
+KEEP_AGAIN_S: Final = 0.5
 
 log = logs.get(__name__)
 

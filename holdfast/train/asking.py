@@ -28,13 +28,12 @@ from holdfast.wire.errors import (
     Unavailable,
     Usage,
 )
-from holdfast.wire.limits import (
-    SHARED_ANSWER_S,
-    SHARED_CONFIGS_MAX,
-    SHARED_HELD_MAX,
-    SHARED_WAITS_MAX,
-)
+from holdfast.wire.limits import SHARED_CONFIGS_MAX, SHARED_HELD_MAX, SHARED_WAITS_MAX
 from holdfast.wire.sharing import HELD, WAITING, Standing, Value, Want
+
+# After its time is over a worker still waits so long for its agent's answer, which may say whom it
+# waited for. An agent gives a request that is under way `OPERATION_GRACE_S`; this is more.
+SHARED_ANSWER_S: Final = 7.0
 
 _ACQUIRE_AGAIN: Final = "acquire it again; let what it protects refuse smaller tokens"
 

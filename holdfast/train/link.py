@@ -36,15 +36,19 @@ from holdfast.wire.errors import BugError, Refused, Usage
 from holdfast.wire.limits import (
     ATTEMPTS_KEPT,
     CHANNEL_MESSAGE_BYTES_MAX,
-    LINK_RETRY_S,
-    LINK_RETRY_S_MAX,
-    STEP_REPORT_S,
     UNREADABLE_WHY_CHARACTERS_MAX,
-    WORKER_BEAT_S,
 )
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import LANE_METRIC, Part
 from holdfast.wire.tasks import WAITED, Died, start_thread, unexpected
+
+# Steps are reported to the agent at most so often; everything else at once.
+STEP_REPORT_S: Final = 0.1
+# A worker whose agent is away tries again so often.
+LINK_RETRY_S: Final = 0.05
+LINK_RETRY_S_MAX: Final = 1.0
+# A worker says what is true of it at least so often, changed or not: a sign of life.
+WORKER_BEAT_S: Final = 1.0
 
 log = logs.get(__name__)
 

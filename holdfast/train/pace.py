@@ -14,9 +14,16 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-from holdfast.wire.limits import PACE_S, PACE_STEPS_KEPT, PACE_STEPS_MIN
 from holdfast.wire.reports import LANE_METRIC
+
+# A worker says how long a lane takes it when it has seen so much of its present view: so lanes move
+# at most so often because of it, and not for a moment's trouble.
+PACE_S: Final = 10.0
+PACE_STEPS_MIN: Final = 5
+# The median is over the last so many steps.
+PACE_STEPS_KEPT: Final = 128
 
 
 class Pace:

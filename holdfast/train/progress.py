@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, TextIO
 
-from holdfast.wire.limits import PROGRESS_PLAIN_S, PROGRESS_RATE_SAMPLES, PROGRESS_TERMINAL_S
 from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, SETTING_METRIC, TOTAL_METRIC
+
+# A script without a job shows how far it is: on a terminal so often, elsewhere so often. Its rate
+# is that of the last so many times: steady to the eye.
+PROGRESS_TERMINAL_S: Final = 0.25
+PROGRESS_PLAIN_S: Final = 10.0
+PROGRESS_RATE_SAMPLES: Final = 20
 
 PROGRESS_VARIABLE: Final = "HOLDFAST_PROGRESS"
 _CLEARED: Final = "\r\x1b[K"

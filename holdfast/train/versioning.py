@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from torch import nn
 
@@ -22,7 +23,11 @@ from holdfast.train.modes.rounds import Rounds
 from holdfast.train.publishing import Published, Wish, buffers
 from holdfast.wire import logs, talk
 from holdfast.wire.errors import BadModel, RetryError, Usage
-from holdfast.wire.limits import PUBLISH_RETRY_S, PUBLISH_S
+
+# A worker that publishes waits for a plane that is away: longer than a failover or a restart, and
+# shorter than the silence after which its agent takes it for hung.
+PUBLISH_S: Final = 600.0
+PUBLISH_RETRY_S: Final = 1.0
 
 log = logs.get(__name__)
 

@@ -29,13 +29,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast.wire.disk import create_durably, make_folder, replace_durably
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Refused, Usage
-from holdfast.wire.limits import (
-    AUTHORITY_S,
-    CERTIFICATE_RENEW_PART,
-    CERTIFICATE_REQUEST_BYTES_MAX,
-    CERTIFICATE_S,
-    CLOCK_DIFFERENCE_S,
-)
+from holdfast.wire.limits import CERTIFICATE_S, CLOCK_DIFFERENCE_S
+
+# Renewed after this part of its life: several tries are left.
+CERTIFICATE_RENEW_PART: Final = 0.5
+# The cluster's own authority: it outlives the cluster.
+AUTHORITY_S: Final = 10 * 365 * 24 * 3_600.0
+# A request for a certificate has a key and a name.
+CERTIFICATE_REQUEST_BYTES_MAX: Final = 16 * 1024
 
 # Every coordinator's certificate has this name, so that an agent need not know its address to
 # know that it speaks to a coordinator of its cluster.

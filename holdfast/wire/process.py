@@ -15,7 +15,11 @@ from typing import Any, Final
 
 from holdfast.wire import tasks
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import FILES_WANTED
+
+# Files of one process of ours: twenty thousand clients of a server or a gateway, what it opens
+# itself for them, and some. Not all that a system may allow: there are programs that go over every
+# possible file when they start.
+FILES_WANTED: Final = 65_536
 
 # In the environment with which a part of a cluster is started, before it can write down who it is:
 # the folder that it is started over. A part does not pass it on to what it starts.

@@ -27,13 +27,11 @@ from holdfast.wire.errors import (
     TimedOut,
     Unavailable,
 )
-from holdfast.wire.limits import (
-    RPC_CALL_S,
-    RPC_KEEPALIVE_S,
-    RPC_KEEPALIVE_TIMEOUT_S,
-    RPC_MESSAGE_BYTES_MAX,
-)
+from holdfast.wire.limits import RPC_CALL_S, RPC_KEEPALIVE_S, RPC_MESSAGE_BYTES_MAX
 from holdfast.wire.values import malformed
+
+# A peer that does not answer HTTP/2 pings for so long is gone.
+RPC_KEEPALIVE_TIMEOUT_S: Final = 5.0
 
 # Raised when an older side would misunderstand a newer one.
 PROTOCOL: Final = 3

@@ -22,8 +22,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.wire import errors, talk
 from holdfast.wire.errors import HoldfastError, Unavailable, Usage
-from holdfast.wire.limits import NAME_CHARACTERS_MAX, SHARED_SEMAPHORE_MAX
+from holdfast.wire.limits import NAME_CHARACTERS_MAX
 from holdfast.wire.plain import known_fields
+
+# Holders of one semaphore: whoever waits reads the names of all of them.
+SHARED_SEMAPHORE_MAX: Final = 1_000
 
 SHARED: Final = "shared"
 CONFIG: Final = "config"

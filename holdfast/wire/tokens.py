@@ -24,12 +24,14 @@ from typing import Any, Final
 
 from holdfast.wire.certificates import Authority, Trust, checked_name
 from holdfast.wire.errors import Refused, Usage
-from holdfast.wire.limits import (
-    JOIN_TOKEN_S,
-    JOIN_TOKEN_S_MAX,
-    JOIN_TOKEN_USES_MAX,
-    TOKEN_CHARACTERS_MAX,
-)
+from holdfast.wire.limits import JOIN_TOKEN_S
+
+# A join token is copied by hand, and then used.
+JOIN_TOKEN_S_MAX: Final = 7 * 24 * 3_600.0
+# Enough for a rack that is set up at once; each use is written into one record.
+JOIN_TOKEN_USES_MAX: Final = 1_000
+# A token with the authority's certificate in it has about a thousand characters.
+TOKEN_CHARACTERS_MAX: Final = 8_192
 
 _PREFIX: Final = "holdfast1"
 # In front of what is signed: nothing else that the authority signs can be taken for a token.

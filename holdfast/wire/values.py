@@ -24,7 +24,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.wire import talk
 from holdfast.wire.documents import FORMAT, NOT_READ
 from holdfast.wire.errors import BugError, Refused
-from holdfast.wire.limits import EXIT_DETAIL_SHORT_CHARACTERS, RPC_MESSAGE_BYTES_MAX
+from holdfast.wire.limits import RPC_MESSAGE_BYTES_MAX
 from holdfast.wire.orders import (
     Forget,
     GiveSettings,
@@ -38,6 +38,9 @@ from holdfast.wire.orders import (
 from holdfast.wire.probes import Probe
 from holdfast.wire.reports import NodeFacts, Part, WorkerFacts
 from holdfast.wire.room import Resources
+
+# What a report keeps of each traceback when the whole does not fit.
+EXIT_DETAIL_SHORT_CHARACTERS: Final = 200
 
 T = TypeVar("T")
 

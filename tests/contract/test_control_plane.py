@@ -29,14 +29,11 @@ from holdfast.control.decide.facts import (
 )
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store import filing
+from holdfast.control.store.codec import PLACEMENTS_PER_NODE
+from holdfast.control.store.history import HISTORY_PAGE_ENTRIES, HISTORY_PAGES_KEPT
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.wire.errors import BugError, Conflict, Fenced, Refused, Usage
-from holdfast.wire.limits import (
-    HISTORY_PAGE_ENTRIES,
-    HISTORY_PAGES_KEPT,
-    PLACEMENTS_PER_NODE,
-)
 from tests.contract.expiring import expire
 from tests.contract.leading import SPEC, Leading, decided, place, status
 from tests.contract.planes import Plane

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.control.decide.facts import Intent, Phase, Queue, Setting
 from holdfast.control.decide.spec import JobSpec, Resources
-from holdfast.control.store.plane import ControlPlane
+from holdfast.control.store.plane import SETTINGS_MAX, ControlPlane
 from holdfast.coordination import Session
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
-from holdfast.wire.limits import ASKED_CHARACTERS_MAX, ASKED_KEPT, SETTINGS_MAX
+from holdfast.wire.limits import ASKED_CHARACTERS_MAX, ASKED_KEPT
 
 Sessions = Callable[..., Session]
 

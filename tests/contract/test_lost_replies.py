@@ -21,8 +21,8 @@ from holdfast.coordination import (
     connect,
 )
 from holdfast.coordination.embedded import protocol
+from holdfast.coordination.stamps import STAMPS_KEPT
 from holdfast.wire.errors import Conflict, Fenced
-from holdfast.wire.limits import STAMPS_KEPT
 from tests.contract.cutting import CuttingProxy
 from tests.contract.planes import Plane
 from tests.contract.waiting import eventually

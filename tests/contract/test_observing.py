@@ -12,12 +12,11 @@ import pytest
 from holdfast.agent.wallet import Papers
 from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.control.rpc.watching import Watching, nodes
-from holdfast.control.shell.observing import observation_of
+from holdfast.control.shell.observing import OBSERVERS_MAX, observation_of
 from holdfast.coordination import Config
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Identity
 from holdfast.wire.errors import Refused, Unavailable
-from holdfast.wire.limits import OBSERVERS_MAX
 from holdfast.wire.reports import WorkerFacts
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, papers, soon, start

@@ -18,8 +18,8 @@ import pytest
 
 from holdfast.coordination import Config, access, connect, launch, tls
 from holdfast.coordination.address import TLS, EmbeddedAddress, parse
+from holdfast.coordination.embedded.greeting import HANDSHAKES_MAX
 from holdfast.wire.errors import Refused, Unavailable
-from holdfast.wire.limits import HANDSHAKES_MAX
 from tests.contract.waiting import eventually
 from tests.servers.process import four_letter_word, free_port
 

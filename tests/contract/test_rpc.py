@@ -9,10 +9,11 @@ import pytest
 
 from holdfast.control.decide.facts import WorkerPhase
 from holdfast.control.rpc import lines
+from holdfast.control.rpc.lines import ORDERS_WAITING_MAX
 from holdfast.coordination import Config, Membership, Session
 from holdfast.wire import rpc
 from holdfast.wire.job_certificates import JobSecrets
-from holdfast.wire.limits import ORDERS_WAITING_MAX, REPORT_STEPS_S
+from holdfast.wire.limits import REPORT_STEPS_S
 from holdfast.wire.orders import Forget, GiveView, StartWorker, StopWorker, View
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from holdfast.agent.agent import Agent
-from holdfast.wire.limits import WORKER_FROZEN_S
+from holdfast.agent.record import WORKER_FROZEN_S
 from holdfast.wire.orders import GiveView, View
 from holdfast.wire.reports import ExitKind, WorkerPhase
 from tests.faults.agent_process import NODE, AgentProcess, start_order, until

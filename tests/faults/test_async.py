@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.limits import ASYNC_LEASE_MAX
+from holdfast.train.modes.asynchronous.tickets import ASYNC_LEASE_MAX
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted, said
 
 ASYNC = {"HOLDFAST_MODE": "async"}

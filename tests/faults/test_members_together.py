@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.storage import open_store
 from holdfast.train.members.effective import Setting
+from holdfast.train.states.divergence import HASH_STEPS
 from holdfast.train.states.restoring import restore
-from holdfast.wire.limits import HASH_STEPS
 from tests.faults.members_stage import JOB, Stage
 from tests.faults.test_members_checkpoints import checkpoint
 from tests.servers.cutting import CuttingProxy

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run.stage import Stage
+from holdfast.cli.run.stage import RUN_RESTARTS_MAX, Stage
 from holdfast.launch import seen
 from holdfast.launch.ending import down
 from holdfast.launch.local import Room
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import RUN_RESTARTS_MAX
 from tests.contract.waiting import eventually
 from tests.integration.clusters import running
 

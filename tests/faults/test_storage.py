@@ -17,10 +17,9 @@ import pytest
 
 from holdfast.storage import Retrying, open_store, put_part, read_part
 from holdfast.storage.bundles import push, unpack
-from holdfast.storage.folder import OWN
+from holdfast.storage.folder import OWN, TEMPORARY_AGE_S
 from holdfast.storage.keys import digest_of
 from holdfast.wire.errors import Corrupt, Full, Refused, TimedOut
-from holdfast.wire.limits import TEMPORARY_AGE_S
 from tests.faults.room import files_no_larger_than
 from tests.faults.storage_process import writes
 from tests.faults.test_disk import CAN_MOUNT, SmallDisk, small_disk

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.storage import Blobs, Retrying, objects, open_store, put_part, read_part
 from holdfast.storage.keys import digest_of
+from holdfast.storage.objects import BLOB_MULTIPART_BYTES
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, Refused, Unavailable, Usage
-from holdfast.wire.limits import BLOB_MULTIPART_BYTES
 from tests.conftest import require_service
 from tests.servers.cutting import CuttingProxy
 from tests.servers.s3 import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.serve.priority import LOADING_NICE, NICE_MAX
 from holdfast.serve.records import Limits, Load, Loaded
-from holdfast.wire.limits import LOADING_NICE, NICE_MAX
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import (

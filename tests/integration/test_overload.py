@@ -16,7 +16,7 @@ from bench.serving.replies import Reply, Shot
 from bench.serving.steady import Generator
 from holdfast.cluster import create
 from holdfast.serve.records import GATEWAYS, Limits
-from holdfast.wire.limits import ELSEWHERE_MAX, ELSEWHERE_SHARE
+from holdfast.serve.replica.elsewhere import ELSEWHERE_MAX, ELSEWHERE_SHARE
 from tests.conftest import require_service
 from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.coordination.embedded import appender
 from holdfast.coordination.embedded.compact import Compactor, compact
 from holdfast.coordination.embedded.log import read_mark
 from holdfast.coordination.embedded.recovery import recover
 from holdfast.coordination.embedded.store import Store
-from holdfast.wire import limits
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from tests.powercut.disk import Disk
 from tests.powercut.images import images, survives, write
@@ -36,7 +36,7 @@ def _small_and_in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         compact(self._folder, upto_zxid, *(int(option) for option in self._options))
 
     monkeypatch.setattr(Compactor, "start", start)
-    monkeypatch.setattr(limits, "LOG_AHEAD_BYTES", 600)
+    monkeypatch.setattr(appender, "LOG_AHEAD_BYTES", 600)
     with open_pipe_as_standard_input():
         yield
 

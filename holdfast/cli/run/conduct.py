@@ -36,8 +36,13 @@ from holdfast.coordination import Session
 from holdfast.storage import bundles
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError, TimedOut
-from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_REPLACE_S, RUN_SETTLE_S, RUN_TICK_S
+from holdfast.wire.limits import OBSERVE_SILENCE_S, RUN_SETTLE_S
 from holdfast.wire.tasks import start_thread
+
+# An old job of the same name that is to end before a new one begins: its agent comes up first.
+RUN_REPLACE_S: Final = 60.0
+# How often a run looks whether there is anything to show, when nothing wakes it.
+RUN_TICK_S: Final = 0.1
 
 Voice = Screen | Plain | Json
 EXIT_INTERRUPTED: Final = 130

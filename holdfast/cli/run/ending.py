@@ -11,8 +11,15 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from holdfast.wire.limits import RUN_INTERRUPT_S, RUN_SAVE_S, RUN_WRITING_S
+# After the first Ctrl-C a script has so long to reach a step and save it. What then lives is
+# killed, and all is over within 10 s: longer, and people close the terminal.
+RUN_INTERRUPT_S: Final = 7.0
+# While bytes of a checkpoint come, it gets so much longer each time; all together at most so long,
+# as a job of a cluster does.
+RUN_WRITING_S: Final = 2.0
+RUN_SAVE_S: Final = 300.0
 
 
 @dataclass

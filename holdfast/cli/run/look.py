@@ -6,15 +6,22 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from holdfast.cli.run.story import Story
 from holdfast.control.decide.facts import Job
 from holdfast.control.store.codec import Entry
 from holdfast.control.store.plane import ControlPlane
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import RUN_HISTORY_S, RUN_LINES_MAX, RUN_LOOK_S, THREAD_END_S
+from holdfast.wire.limits import THREAD_END_S
 from holdfast.wire.tasks import start_thread
+
+# The job's facts are looked at so often; its steps come by themselves.
+RUN_LOOK_S: Final = 0.3
+# Its history is read again at least so often, also when nothing else has changed.
+RUN_HISTORY_S: Final = 2.0
+# What a run keeps of its own: samples of progress for the summary, lines that wait to be shown.
+RUN_LINES_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,11 @@ from typing import Final
 
 from holdfast.agent.log_files import ERR, OUT, LogFiles, Place, Query, Source
 from holdfast.cli.run.story import is_traceback_start
-from holdfast.wire.limits import RUN_LINE_BYTES_MAX, RUN_TRACEBACK_S
+
+# A worker's line without an end is shown in pieces of this size.
+RUN_LINE_BYTES_MAX: Final = 64 * 1024
+# A traceback of a worker that has not ended by then was only logged.
+RUN_TRACEBACK_S: Final = 3.0
 
 _OUTPUTS: Final = (OUT, ERR)
 

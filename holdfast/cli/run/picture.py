@@ -6,13 +6,17 @@ import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.control.decide.facts import Job, Phase, WorkerFacts, WorkerPhase
 from holdfast.control.decide.pace import Slowest, paces, slowest
 from holdfast.control.shell.observing import Observation
-from holdfast.wire.limits import RUN_RATE_S, RUN_SAMPLES_MAX
 from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, SETTING_METRIC, TOTAL_METRIC
+
+# Steps a second, over the last so many seconds: steady to the eye, and soon true after a change.
+RUN_RATE_S: Final = 5.0
+# What a run keeps of its own: samples of progress for the summary, lines that wait to be shown.
+RUN_SAMPLES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)

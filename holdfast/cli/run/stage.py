@@ -24,17 +24,20 @@ from holdfast.launch.starting import Started
 from holdfast.wire import backoff
 from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import HoldfastError, Missing, Occupied, Unavailable, Usage
-from holdfast.wire.limits import (
-    RUN_END_S,
-    RUN_RESTART_S,
-    RUN_RESTART_S_MAX,
-    RUN_RESTARTS_MAX,
-    RUN_SESSION_S,
-    RUN_STEADY_S,
-    TIED_END_S,
-    TIED_LINGER_S,
-)
+from holdfast.wire.limits import TIED_END_S, TIED_LINGER_S
 from holdfast.wire.tasks import start_thread
+
+# A process that died is started again after a pause that doubles: one that cannot start at all
+# must not keep a core busy.
+RUN_RESTART_S: Final = 0.1
+RUN_RESTART_S_MAX: Final = 10.0
+# Processes have so long to end by themselves before they are killed.
+RUN_END_S: Final = 10.0
+# A process of a run that lived so long has started well; one that ends early so often is given up.
+RUN_STEADY_S: Final = 10.0
+RUN_RESTARTS_MAX: Final = 5
+# Sessions of a run's own cluster: all on one machine, so silence of this length is a dead process.
+RUN_SESSION_S: Final = 5.0
 
 NODE = "local"
 _AGENT: Final = "agent"

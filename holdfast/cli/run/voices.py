@@ -24,7 +24,9 @@ from holdfast.cli.run.picture import Picture
 from holdfast.cli.run.story import Event
 from holdfast.cli.run.summary import Summary, summary_lines
 from holdfast.client.texts import clock
-from holdfast.wire.limits import RUN_PROGRESS_S
+
+# Where there is no terminal, a line of progress so often.
+RUN_PROGRESS_S: Final = 5.0
 
 HINT: Final = "Ctrl-C saves a checkpoint and stops"
 _EVENTS_SHOWN: Final = 6

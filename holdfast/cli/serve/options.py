@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from holdfast.cli import completing
-from holdfast.wire.limits import GATEWAYS_TOGETHER_MAX
+
+# Gateways that share one address: each has all of Envoy, and checks every replica by itself.
+GATEWAYS_TOGETHER_MAX: Final = 8
 
 Reference = Annotated[
     str,

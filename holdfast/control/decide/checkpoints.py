@@ -20,6 +20,7 @@ Numbers of attempts are used once, so parts of a given up attempt never count fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from holdfast.control.decide.commands import (
     AbandonCheckpoint,
@@ -34,14 +35,14 @@ from holdfast.control.decide.commands import (
 from holdfast.control.decide.facts import Attempt, Job, Part, Recovery, View
 from holdfast.control.decide.sight import Reports, Sight
 from holdfast.control.decide.spans import lasts
-from holdfast.wire.limits import (
-    CHECKPOINT_ATTEMPT_S,
-    CHECKPOINT_LEAD_GROWTH,
-    CHECKPOINT_LEAD_S,
-    CHECKPOINT_LEAD_STEPS,
-    CHECKPOINT_LEAD_STEPS_MAX,
-    CHECKPOINT_RETRY_S,
-)
+from holdfast.wire.limits import CHECKPOINT_ATTEMPT_S, CHECKPOINT_RETRY_S
+
+# A checkpoint names a step that nobody has reached when the order arrives: so many steps ahead,
+# and as many as the job makes in so much time; each missed attempt multiplies it.
+CHECKPOINT_LEAD_STEPS: Final = 2
+CHECKPOINT_LEAD_S: Final = 0.5
+CHECKPOINT_LEAD_GROWTH: Final = 4
+CHECKPOINT_LEAD_STEPS_MAX: Final = 100_000
 
 
 def due(sight: Sight, departing: bool, now_s: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.control.decide.facts import Job, Phase, Placement, Queue
 from holdfast.control.decide.plans import NodeRoom, surge_of
@@ -19,7 +20,10 @@ from holdfast.control.decide.rooms import (
     times,
     within,
 )
-from holdfast.wire.limits import AGING_S
+
+# Waiting so long is worth a point of priority, so nothing waits for ever. Whole jobs may have to
+# take turns by it; they then run for hours, which is worth the restart.
+AGING_S: Final = 4 * 3_600.0
 
 
 @dataclass(slots=True, eq=False)

@@ -35,6 +35,7 @@ worker may skip any number of them. So nobody waits until an older view has been
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from holdfast.control.decide import pace
 from holdfast.control.decide.commands import Decision, GiveView, StopWorker, WriteView
@@ -42,7 +43,10 @@ from holdfast.control.decide.facts import Job, Setting, View, WorkerPhase
 from holdfast.control.decide.sight import Sight
 from holdfast.control.decide.spans import lasts
 from holdfast.control.decide.views import assign
-from holdfast.wire.limits import GATHER_S, NOTICE_S, REPLICA_NOTICE_S, VIEW_WAIT_S
+from holdfast.wire.limits import GATHER_S, REPLICA_NOTICE_S, VIEW_WAIT_S
+
+# A worker that is asked to end has so long to reach a step boundary and to put its things away.
+NOTICE_S: Final = 30.0
 
 ABLE = (WorkerPhase.READY, WorkerPhase.RUNNING)
 # Settings in one sentence; the rest is counted.

@@ -12,11 +12,16 @@ from __future__ import annotations
 import heapq
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.control.decide.facts import View, WorkerFacts
-from holdfast.wire.limits import SLOW_RATIO, UNEVEN_GAIN
 from holdfast.wire.reports import LANE_METRIC
+
+# Lanes move from slower to faster workers only when a step becomes shorter by this part of it: less
+# would move them to and fro with the noise of a machine.
+UNEVEN_GAIN: Final = 0.15
+# A worker that needs so much longer for a lane than the others do is named to people.
+SLOW_RATIO: Final = 1.25
 
 
 class Slowest(NamedTuple):

@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from holdfast.control.decide import checkpoints, life, membership, serving, updating
 from holdfast.control.decide.commands import (
@@ -51,7 +52,10 @@ from holdfast.control.decide.sight import Reports, Sight, by_job, look
 from holdfast.control.decide.spans import lasts
 from holdfast.control.decide.spec import JobSpec, Network, Resources
 from holdfast.wire import talk
-from holdfast.wire.limits import REPLICA_NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
+from holdfast.wire.limits import REPLICA_NOTICE_S, VIEW_WAIT_S
+
+# A worker that nobody wants any more has nothing to save.
+STRAY_NOTICE_S: Final = 5.0
 
 
 def reconcile(desired: Desired, observed: Observed, now_s: float, plan: Plan) -> list[Decision]:

@@ -25,6 +25,7 @@ made sure of: what was decided is applied in thought and decided again, until no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from holdfast.control.decide import sentences
 from holdfast.control.decide.claims import Claim, World, read
@@ -41,7 +42,11 @@ from holdfast.control.decide.plans import (
     validate,
 )
 from holdfast.control.decide.shares import Shares
-from holdfast.wire.limits import PLAN_ROUNDS_MAX
+
+# A job that had a claim by the sums but found no set of machines steps back, and the others are
+# planned without it; so often at most in one plan. What is then still unused is filled as it is.
+# Also how often a plan is thought through again, with itself applied.
+PLAN_ROUNDS_MAX: Final = 4
 
 __all__ = ["Add", "JobPlan", "Leave", "NodeRoom", "Plan", "applied", "plan", "validate"]
 

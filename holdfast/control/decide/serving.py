@@ -17,7 +17,7 @@ workers stay in the phase READY: each has found out on its own what it is to ser
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.control.decide.facts import Exit, ExitKind, Failure, Job, Phase, WorkerPhase
 from holdfast.control.decide.plans import JobPlan
@@ -25,7 +25,10 @@ from holdfast.control.decide.sight import Reports, Sight
 from holdfast.control.decide.spans import lasts
 from holdfast.wire import backoff
 from holdfast.wire.causes import cause_of
-from holdfast.wire.limits import FAILURES_KEPT, REPLACEMENT_ROUNDS_MAX
+from holdfast.wire.limits import FAILURES_KEPT
+
+# So many rounds in which those that should take over fail; then it does not wait any more.
+REPLACEMENT_ROUNDS_MAX: Final = 3
 
 _READY = (WorkerPhase.READY, WorkerPhase.RUNNING)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
+from typing import Final
 
 from holdfast.control.decide import serving
 from holdfast.control.decide.commands import Decision, Drain, HaltUpdate
@@ -28,7 +29,9 @@ from holdfast.control.jobfile.units import duration_of
 from holdfast.control.store.codec import Wish
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Refused
-from holdfast.wire.limits import UPDATE_FAILURES_MAX
+
+# So many ends of new replicas by their own fault, and an update is stopped.
+UPDATE_FAILURES_MAX: Final = 3
 
 # Room, shares and what lies between machines are counted for the whole job, not for each replica.
 _KEPT = ("name", "queue", "mode", "resources", "lanes", "network")

@@ -14,13 +14,14 @@ import yaml
 from holdfast.control.decide.spec import JobSpec
 from holdfast.control.jobfile.tree import NAME, VALUE_SCHEMA, At, Key
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import (
-    JOB_ENVIRONMENT_BYTES_MAX,
-    JOB_ENVIRONMENT_MAX,
-    JOB_NAME_CHARACTERS_MAX,
-    JOB_REQUIREMENT_CHARACTERS_MAX,
-    JOB_REQUIREMENTS_MAX,
-)
+from holdfast.wire.limits import JOB_NAME_CHARACTERS_MAX
+
+# Each start of a worker carries its environment, and a job's node holds it.
+JOB_ENVIRONMENT_MAX: Final = 64
+JOB_ENVIRONMENT_BYTES_MAX: Final = 16 * 1024
+# The same of what it wants installed: a lock with hashes is a file in the bundle.
+JOB_REQUIREMENTS_MAX: Final = 500
+JOB_REQUIREMENT_CHARACTERS_MAX: Final = 1_000
 
 _FILE: Final = "-r "  # before the name of a file of requirements, as pip reads it
 _EDITABLE: Final = re.compile(r"\s*(?:-e|--editable)\b")

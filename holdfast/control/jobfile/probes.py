@@ -14,19 +14,17 @@ from holdfast.control.decide.spec import JobSpec, Mode
 from holdfast.control.jobfile import units
 from holdfast.control.jobfile.tree import COMMAND_SCHEMA, At, Key, words_of
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import (
-    JOB_PORTS_MAX,
-    PROBE_EVERY_S,
-    PROBE_EVERY_S_MAX,
-    PROBE_EVERY_S_MIN,
-    PROBE_FAILURES,
-    PROBE_FAILURES_MAX,
-    PROBE_TIMEOUT_S,
-    PROBE_TIMEOUT_S_MAX,
-    PROBE_TIMEOUT_S_MIN,
-    REPLICA_READY_S,
-)
+from holdfast.wire.limits import PROBE_EVERY_S, PROBE_FAILURES, PROBE_TIMEOUT_S, REPLICA_READY_S
 from holdfast.wire.probes import Probe, ProbeKind, ports_in, variable_of
+
+# What a job file may say of them.
+PROBE_EVERY_S_MIN: Final = 0.1
+PROBE_EVERY_S_MAX: Final = 3_600.0
+PROBE_TIMEOUT_S_MIN: Final = 0.05
+PROBE_TIMEOUT_S_MAX: Final = 300.0
+PROBE_FAILURES_MAX: Final = 1_000
+# Ports that a job file may name.
+JOB_PORTS_MAX: Final = 16
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
 _FREE: Final = "free"

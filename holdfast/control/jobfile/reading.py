@@ -33,12 +33,10 @@ from holdfast.control.jobfile.tree import (
     usage,
     words_of,
 )
-from holdfast.wire.limits import (
-    JOB_LANES_MAX,
-    JOB_NAME_CHARACTERS_MAX,
-    JOB_PRIORITY_MAX,
-    JOB_WORKERS_MAX,
-)
+from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX, JOB_PRIORITY_MAX
+
+# What one view can list within a frame of the coordination plane.
+JOB_WORKERS_MAX: Final = 10_000
 
 E = TypeVar("E", bound=Enum)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)

@@ -18,7 +18,10 @@ import yaml
 
 from holdfast.control.jobfile import units
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import JOB_FILE_BYTES_MAX, JOB_NAME_CHARACTERS_MAX
+from holdfast.wire.limits import JOB_NAME_CHARACTERS_MAX
+
+# A page or two of text; settings may be many, data belongs into the bundle.
+JOB_FILE_BYTES_MAX: Final = 128 * 1024
 
 # A name becomes a node's, a folder's and a pod's: no slash, no leading dot, nothing to be quoted.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)

@@ -43,9 +43,7 @@ from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import (
     CERTIFICATE_S,
     HELLO_S,
-    JOIN_MESSAGE_BYTES_MAX,
     RECONNECT_DELAY_S_MAX,
-    RENEW_AGAIN_S,
     RPC_STOP_S,
     SESSION_TIMEOUT_S,
     STREAMS_MAX,
@@ -63,6 +61,12 @@ from holdfast.wire.tasks import (
     start_thread,
     unexpected,
 )
+
+# A coordinator that cannot listen with its new certificate tries again so often, as long as the old
+# one holds.
+RENEW_AGAIN_S: Final = 1.0
+# A message of a machine that wants to join: such a request, and some words.
+JOIN_MESSAGE_BYTES_MAX: Final = 64 * 1024
 
 log = logs.get(__name__)
 

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import grpc
 
@@ -20,18 +21,24 @@ from holdfast.control.decide.facts import NodeFacts, Observed
 from holdfast.wire import logs
 from holdfast.wire.errors import BugError, Conflict, Full, TimedOut, Unavailable
 from holdfast.wire.limits import (
-    ORDERS_BYTES,
-    ORDERS_WAITING_MAX,
-    REFUSALS_KEPT,
     REPORT_STEPS_S,
     REPORT_STEPS_S_MAX,
-    REPORTS_PER_S_MAX,
     RPC_MESSAGE_BYTES_MAX,
     STREAMS_MAX,
 )
 from holdfast.wire.orders import GiveView, View
 from holdfast.wire.rpc import Denied
 from holdfast.wire.values import order_bytes, view_bytes
+
+# Orders are sent together up to this size: one fsync of the agent for all of them.
+ORDERS_BYTES: Final = 1024 * 1024
+# Orders that wait for one agent's stream: several for each of its workers.
+ORDERS_WAITING_MAX: Final = 4_096
+# Orders that agents refused, kept for people.
+REFUSALS_KEPT: Final = 256
+# Reports of steps a second that a leader wants of all its agents together: with more of them each
+# reports more rarely. A report costs it half a millisecond, and half of its time is for deciding.
+REPORTS_PER_S_MAX: Final = 1_000
 
 log = logs.get(__name__)
 

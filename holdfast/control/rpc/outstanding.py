@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.wire import backoff
-from holdfast.wire.limits import ORDER_AGAIN_S, ORDER_AGAIN_S_MAX
 from holdfast.wire.orders import Order
+
+# An order whose effect no report shows may be lost: sent again after this, then ever more rarely.
+ORDER_AGAIN_S: Final = 1.0
+ORDER_AGAIN_S_MAX: Final = 30.0
 
 Key = tuple[type[Order], str, str, int]
 

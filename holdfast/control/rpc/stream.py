@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -14,10 +14,13 @@ from holdfast.control.rpc.door import Context
 from holdfast.control.rpc.lines import Lines, OrderRefused, Said
 from holdfast.wire import logs, rpc, values
 from holdfast.wire.errors import Refused, TimedOut
-from holdfast.wire.limits import REPORT_SILENCE_S
+from holdfast.wire.limits import REPORT_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.rpc import Denied
 from holdfast.wire.tasks import WAITED, end, in_loop, start_task
+
+# A stream without a report for so long is cut: its agent hangs, or the network lost it.
+REPORT_SILENCE_S: Final = 5 * REPORT_S
 
 log = logs.get(__name__)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from typing import Final
 
 from holdfast.control.rpc.agents_port import Agents
 from holdfast.control.shell.leading import Term
@@ -19,12 +20,11 @@ from holdfast.control.store.manifests import ManifestWriter, WriteManifest
 from holdfast.coordination import Election, Leadership, Session, Standing
 from holdfast.wire import logs
 from holdfast.wire.errors import Fenced, HoldfastError, RetryError, SessionLost
-from holdfast.wire.limits import (
-    LOOK_S,
-    LOOK_S_MAX,
-    TICK_GAP_S_MAX,
-    TROUBLE_S,
-)
+from holdfast.wire.limits import TICK_GAP_S_MAX, TROUBLE_S
+
+# A leader that nothing wakes looks so soon, for what time alone brings; then ever more rarely.
+LOOK_S: Final = 0.1
+LOOK_S_MAX: Final = 2.0
 
 _log = logs.get(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from holdfast.control.decide.facts import Observed
 from holdfast.control.store.bundles import BundlesInPlane
@@ -24,14 +24,12 @@ from holdfast.storage.garbage import References, Sweeper
 from holdfast.storage.keys import content_key
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import (
-    GARBAGE_GRACE_S,
-    GARBAGE_WAIT_S,
-    SWEEP_EVERY_S,
-    THREAD_END_S,
-)
+from holdfast.wire.limits import GARBAGE_GRACE_S, GARBAGE_WAIT_S, THREAD_END_S
 from holdfast.wire.retries import Retries
 from holdfast.wire.tasks import OwnedThread, start_thread
+
+# The leader looks so often for blobs that nothing needs; a look lists the store.
+SWEEP_EVERY_S: Final = 300.0
 
 log = logs.get(__name__)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, Order
 from holdfast.control.decide.facts import Desired, Observed
@@ -29,8 +30,11 @@ from holdfast.wire.errors import (
     RetryError,
     SessionLost,
 )
-from holdfast.wire.limits import TICK_S_MAX, TROUBLE_S
+from holdfast.wire.limits import TROUBLE_S
 from holdfast.wire.orders import StartWorker
+
+# What a leader saw gets old while it writes: after this it looks again, whatever is left.
+TICK_S_MAX: Final = 2.0
 
 _log = logs.get(__name__)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -23,10 +23,15 @@ from holdfast.control.rpc.lines import Lines, Look, not_leading
 from holdfast.wire import rpc, values
 from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Full, Refused
-from holdfast.wire.limits import OBSERVE_S, OBSERVE_SILENCE_S, OBSERVERS_MAX
+from holdfast.wire.limits import OBSERVE_SILENCE_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import NodeFacts
 from holdfast.wire.rpc import Denied
+
+# People who look at jobs at once, on one coordinator: each costs a look a few times a second.
+OBSERVERS_MAX: Final = 64
+# What people are shown is looked at so often; nobody reads faster.
+OBSERVE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)

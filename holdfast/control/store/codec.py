@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -35,7 +35,9 @@ from holdfast.control.decide.facts import (
 from holdfast.control.decide.spec import JobSpec
 from holdfast.wire import documents, values
 from holdfast.wire.documents import FORMAT
-from holdfast.wire.limits import PLACEMENTS_PER_NODE
+
+# Placements in one node: a change of one worker writes some 15 kB, not those of ten thousand.
+PLACEMENTS_PER_NODE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.control.decide.commands import Decision, Drain, Order, Place
 from holdfast.control.store import codec
 from holdfast.control.store.codec import Entry
 from holdfast.control.store.filing import history_path
 from holdfast.coordination import Facts, Transaction
-from holdfast.wire.limits import (
-    HISTORY_PAGE_BYTES_MAX,
-    HISTORY_PAGE_ENTRIES,
-    HISTORY_PAGES_KEPT,
-    REASON_CHARACTERS_MAX,
-)
+from holdfast.wire.limits import REASON_CHARACTERS_MAX
+
+# A job's history: pages of a ring. A page stays small because each entry writes it again.
+HISTORY_PAGE_ENTRIES: Final = 64
+HISTORY_PAGE_BYTES_MAX: Final = 64 * 1024
+HISTORY_PAGES_KEPT: Final = 8
 
 Where = Callable[[str], str]
 """The path of a thing's history, by its name. Services have theirs elsewhere than jobs."""

@@ -23,9 +23,13 @@ from typing import Any, Final
 from holdfast.control.store.filing import ROOT
 from holdfast.coordination import Fact, Facts, Membership, Session
 from holdfast.wire.errors import Conflict, Corrupt, HoldfastError, Refused, Unavailable
-from holdfast.wire.limits import CLOCK_DIFFERENCE_S, JOIN_ATTEMPTS
+from holdfast.wire.limits import CLOCK_DIFFERENCE_S
 from holdfast.wire.places import NODES_PATH
 from holdfast.wire.tokens import Kind, Token
+
+# Uses of one token that meet are counted one after the other: each loses to another one at most so
+# often before it is asked to come again.
+JOIN_ATTEMPTS: Final = 100
 
 TOKENS: Final = f"{ROOT}/tokens"
 NAMES: Final = f"{ROOT}/names"

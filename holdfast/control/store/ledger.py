@@ -14,7 +14,7 @@ Watches only wake. A wake marks what to read again, and carries no news.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, Order
 from holdfast.control.decide.facts import Desired, Job
@@ -38,7 +38,11 @@ from holdfast.coordination import (
 from holdfast.coordination.waits import Wake
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import BugError, Conflict, Corrupt, HoldfastError
-from holdfast.wire.limits import RECORDS_PER_TRANSACTION, TRANSACTION_BYTES_MAX
+
+# Records of one job in one transaction; beyond it a lost reply would hide too much.
+RECORDS_PER_TRANSACTION: Final = 256
+# A transaction is one frame, with paths and heads beside its values.
+TRANSACTION_BYTES_MAX: Final = 768 * 1024
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.control.decide.commands import CommitCheckpoint
 from holdfast.storage.blobs import Blobs
@@ -17,7 +18,10 @@ from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import Manifest, manifest_key, write_manifest
 from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import MANIFEST_WRITERS, TROUBLE_S
+from holdfast.wire.limits import TROUBLE_S
+
+# Manifests that are written at a time; a store that hangs must not hold up the decisions.
+MANIFEST_WRITERS: Final = 4
 
 _log = logs.get(__name__)
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from holdfast.control.decide import updating
 from holdfast.control.decide.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status
@@ -27,8 +27,13 @@ from holdfast.control.store.history import read_history
 from holdfast.control.store.retired import Retired
 from holdfast.coordination import ABSENT, Config, Facts, Session, stamps
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
-from holdfast.wire.limits import DRAINING_NODES_MAX, SETTINGS_MAX, UPDATE_TRIES_MAX
+from holdfast.wire.limits import UPDATE_TRIES_MAX
 from holdfast.wire.talk import SIZE_SETTINGS
+
+# Settings changed at run time: every worker is told all of them.
+SETTINGS_MAX: Final = 1_000
+# Machines that are being emptied by their names: half of the largest cluster.
+DRAINING_NODES_MAX: Final = 5_000
 
 
 class ControlPlane:

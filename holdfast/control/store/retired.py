@@ -13,7 +13,9 @@ from typing import Any, Final
 from holdfast.control.store.filing import ROOT
 from holdfast.coordination import ABSENT, Config, Session, Transaction
 from holdfast.wire.errors import Conflict
-from holdfast.wire.limits import RETIRED_NAMES_MAX
+
+# Names of removed jobs whose workers' numbers are remembered, in one node.
+RETIRED_NAMES_MAX: Final = 5_000
 
 RETIRED: Final = f"{ROOT}/retired"
 

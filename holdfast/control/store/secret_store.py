@@ -7,12 +7,15 @@ log line and an agent's journal have names only.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.control.store import filing
 from holdfast.coordination import Config, Facts, Session
 from holdfast.wire.errors import Corrupt, Full, Missing, Usage
-from holdfast.wire.limits import SECRET_BYTES_MAX, SECRETS_MAX
+
+# A key or a certificate with its chain; a leader holds all of them in memory.
+SECRET_BYTES_MAX: Final = 16 * 1024
+SECRETS_MAX: Final = 1_000
 
 
 class SecretStore:

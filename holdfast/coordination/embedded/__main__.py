@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from holdfast.coordination.embedded.main import Options, serve
-from holdfast.wire import limits, logs
+from holdfast.wire import logs
 from holdfast.wire.errors import HoldfastError
+from holdfast.wire.limits import SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, TICK_MS
 
 
 def _parse(arguments: list[str]) -> Options:
@@ -25,9 +26,9 @@ def _parse(arguments: list[str]) -> Options:
     parser.add_argument("--tls-key", type=Path, default=None)
     parser.add_argument("--tls-ca", type=Path, default=None)
     parser.add_argument("--network", choices=["", "trusted"], default="", help="trusted: no TLS")
-    parser.add_argument("--tick-ms", type=int, default=limits.TICK_MS)
-    parser.add_argument("--snapshot-every", type=int, default=limits.SNAPSHOT_TRANSACTIONS)
-    parser.add_argument("--segment-bytes", type=int, default=limits.SEGMENT_BYTES_MAX)
+    parser.add_argument("--tick-ms", type=int, default=TICK_MS)
+    parser.add_argument("--snapshot-every", type=int, default=SNAPSHOT_TRANSACTIONS)
+    parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES_MAX)
     parser.add_argument("--open", action="store_true", help="let everybody in, as ZooKeeper does")
     given = parser.parse_args(arguments)
     return Options(

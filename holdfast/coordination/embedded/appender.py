@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from holdfast.coordination.embedded.folder import (
     prepare,
@@ -21,10 +22,13 @@ from holdfast.coordination.embedded.log import (
     encode_batch,
     encode_header,
 )
-from holdfast.wire import limits
 from holdfast.wire.disk import NO_ROOM, sync_folder
 from holdfast.wire.durable import write_all
 from holdfast.wire.errors import DiskFailed, Full
+
+# Zeros written ahead of the log's end: an append that does not change the file's size needs no
+# journal commit of the file system, and its fsync is about half as long.
+LOG_AHEAD_BYTES: Final = 256 * 1024
 
 
 class Appender:
@@ -111,9 +115,9 @@ class Appender:
 
     def _write_ahead(self, data: bytes, end: int) -> None:
         """Write a batch that makes the file longer, with room for the next ones if there is."""
-        size = end + limits.LOG_AHEAD_BYTES
+        size = end + LOG_AHEAD_BYTES
         try:
-            write_all(self._handle, data + bytes(limits.LOG_AHEAD_BYTES), self.end)
+            write_all(self._handle, data + bytes(LOG_AHEAD_BYTES), self.end)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

@@ -29,8 +29,9 @@ from holdfast.coordination.embedded.recovery import (
     without_collector,
 )
 from holdfast.coordination.embedded.snapshot import publish_snapshot
-from holdfast.wire import limits, logs
+from holdfast.wire import logs
 from holdfast.wire.errors import BugError, HoldfastError
+from holdfast.wire.limits import TRIMMING_S
 
 log = logs.get(__name__)
 _ROOT: Final = Path(__file__).resolve().parents[3]
@@ -52,7 +53,7 @@ def compact(folder: Path, upto_zxid: int, nodes_max: int, snapshots_kept: int) -
         if zxid < upto_zxid:
             raise BugError(f"the closed segments end at {zxid:#x}, before {upto_zxid:#x}")
         path = publish_snapshot(folder, state.tree, state.time_ms)
-    with files.exclusively(folder / files.TRIMMING, limits.TRIMMING_S):
+    with files.exclusively(folder / files.TRIMMING, TRIMMING_S):
         removed = trim(folder, snapshots_kept) if _server_lives() else []
     return {
         "snapshot": path.name,

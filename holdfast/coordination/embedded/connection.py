@@ -12,7 +12,19 @@ from typing import Final, Protocol, cast
 
 from holdfast.coordination.embedded.jute import INT
 from holdfast.coordination.embedded.transactions import Identity
-from holdfast.wire import limits
+
+# `jute.maxbuffer`: a larger frame is refused by ZooKeeper too, so nothing larger can be relied on.
+FRAME_BYTES_MAX: Final = 0xFFFFF
+# Requests of one connection that wait for their turn; beyond it we stop reading its socket.
+REQUESTS_PER_CONNECTION_MAX: Final = 4_096
+# The same in bytes: a client's requests may be a megabyte each.
+REQUEST_BYTES_PER_CONNECTION_MAX: Final = 16 * 1024 * 1024
+# Frames of one client before the others have their turn: about three milliseconds.
+FRAMES_PER_TURN_MAX: Final = 256
+# Replies that a client does not read: from here on we stop reading its requests.
+UNSENT_BYTES_SLOW: Final = 1024 * 1024
+# Replies and events that a client does not read; beyond it the client is closed.
+UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 NEW: Final = 0  # nothing has come yet: a word of four letters or a session may follow
 OPENING: Final = 1  # the client has introduced itself; its session is on its way
@@ -82,7 +94,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=limits.UNSENT_BYTES_SLOW)
+        self.transport.set_write_buffer_limits(high=UNSENT_BYTES_SLOW)
         self._server.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,12 +128,12 @@ class Connection(asyncio.Protocol):
         at = 0
         size = len(data)
         self._missing_bytes = 4
-        budget = limits.FRAMES_PER_TURN_MAX
+        budget = FRAMES_PER_TURN_MAX
         while size - at >= 4:
             if self.phase == NEW and self._server.word(self, data[at : at + 4]):
                 return
             (length,) = INT.unpack_from(data, at)
-            if not 0 <= length < limits.FRAME_BYTES_MAX:
+            if not 0 <= length < FRAME_BYTES_MAX:
                 self.abort()
                 return
             end = at + 4 + length
@@ -166,8 +178,8 @@ class Connection(asyncio.Protocol):
         self.pending += 1
         self.pending_bytes += size
         if (
-            self.pending >= limits.REQUESTS_PER_CONNECTION_MAX
-            or self.pending_bytes >= limits.REQUEST_BYTES_PER_CONNECTION_MAX
+            self.pending >= REQUESTS_PER_CONNECTION_MAX
+            or self.pending_bytes >= REQUEST_BYTES_PER_CONNECTION_MAX
         ):
             self.hold("its requests wait")
 
@@ -177,8 +189,8 @@ class Connection(asyncio.Protocol):
         self.pending_bytes -= size
         if (
             self._paused
-            and self.pending < limits.REQUESTS_PER_CONNECTION_MAX // 2
-            and self.pending_bytes < limits.REQUEST_BYTES_PER_CONNECTION_MAX // 2
+            and self.pending < REQUESTS_PER_CONNECTION_MAX // 2
+            and self.pending_bytes < REQUEST_BYTES_PER_CONNECTION_MAX // 2
         ):
             self.release("its requests wait")
 
@@ -196,7 +208,7 @@ class Connection(asyncio.Protocol):
         self.sent += len(out)
         if not self.transport.is_closing():
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if self.transport.get_write_buffer_size() > limits.UNSENT_BYTES_MAX:
+            if self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
                 self._server.overrun(self)
                 return
         out.clear()

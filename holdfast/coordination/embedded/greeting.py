@@ -15,10 +15,16 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from holdfast.coordination.embedded.connection import Connection, Host
-from holdfast.wire import limits, logs
+from holdfast.wire import logs
+from holdfast.wire.limits import HANDSHAKE_S, SWEEP_S
 from holdfast.wire.tasks import end, start_task
+
+# TLS handshakes that are not done, at the same time. Each takes some 50 KiB; a thousand machines
+# that come back together are through in a few seconds, and those that had to go come again.
+HANDSHAKES_MAX: Final = 512
 
 log = logs.get(__name__)
 
@@ -65,12 +71,12 @@ class Greeter:
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     log.warning("no connection can be accepted for now", error=str(error))
-                    await asyncio.sleep(limits.SWEEP_S)
+                    await asyncio.sleep(SWEEP_S)
                 continue  # else it had gone before it was accepted
             self._begin(link, str(address[0]))
 
     def _begin(self, link: socket.socket, host: str) -> None:
-        if len(self._pending) >= limits.HANDSHAKES_MAX:
+        if len(self._pending) >= HANDSHAKES_MAX:
             self._cut_one()
         task = start_task(self._greet(link, host), "greet", self._broke)
         self._pending[task], self._hosts[task] = link, host
@@ -83,7 +89,7 @@ class Greeter:
                 lambda: Connection(self._server),
                 link,
                 ssl=self._context,
-                ssl_handshake_timeout=limits.HANDSHAKE_S,
+                ssl_handshake_timeout=HANDSHAKE_S,
             )
         except OSError as error:  # of the connection, of TLS, or of the time that it has
             log.debug("a handshake failed", peer=host, error=str(error))

@@ -21,9 +21,10 @@ from holdfast.coordination.embedded.connection import Connection
 from holdfast.coordination.embedded.greeting import Greeter
 from holdfast.coordination.embedded.server import Server
 from holdfast.coordination.embedded.store import Store
-from holdfast.wire import limits, logs, process
+from holdfast.wire import logs, process
 from holdfast.wire.clock import SystemClock
 from holdfast.wire.errors import HoldfastError, Occupied, Refused, Usage
+from holdfast.wire.limits import SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, SWEEP_S, TICK_MS
 from holdfast.wire.tasks import end, start_task
 
 log = logs.get(__name__)
@@ -43,9 +44,9 @@ class Options:
     tls_key: Path | None = None
     tls_ca: Path | None = None
     network: str = ""
-    tick_ms: int = limits.TICK_MS
-    snapshot_every: int = limits.SNAPSHOT_TRANSACTIONS
-    segment_bytes: int = limits.SEGMENT_BYTES_MAX
+    tick_ms: int = TICK_MS
+    snapshot_every: int = SNAPSHOT_TRANSACTIONS
+    segment_bytes: int = SEGMENT_BYTES_MAX
     open: bool = False  # let everybody in, as a fresh ZooKeeper does
 
 
@@ -221,7 +222,7 @@ async def _listen(
 
 async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int], None]) -> None:
     while True:
-        await asyncio.sleep(limits.SWEEP_S)
+        await asyncio.sleep(SWEEP_S)
         server.sweep()
         if linger_s is not None and not server.connections:
             idle_s = server.clock.now_s() - server.idle_since_s

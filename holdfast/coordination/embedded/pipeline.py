@@ -12,14 +12,18 @@ import asyncio
 import queue
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.coordination.embedded.records import encode_record
 from holdfast.coordination.embedded.transactions import Transaction
-from holdfast.wire import limits
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import Full
 from holdfast.wire.tasks import in_loop, start_thread
+
+# What shares one fsync and is applied in one turn of the loop: about ten milliseconds.
+BATCH_TRANSACTIONS_MAX: Final = 500
+# A batch that takes longer than this is a disk in trouble; pings are then answered out of turn.
+DISK_STALL_S: Final = 0.25
 
 
 class Entry:
@@ -105,9 +109,7 @@ class Pipeline:
     @property
     def stalled(self) -> bool:
         """Whether the disk has been busy with one batch for unusually long."""
-        return (
-            self._in_flight > 0 and self._clock.now_s() - self._batch_since_s > limits.DISK_STALL_S
-        )
+        return self._in_flight > 0 and self._clock.now_s() - self._batch_since_s > DISK_STALL_S
 
     def submit(self, entry: Entry) -> None:
         """Put an entry at the end of the line."""
@@ -133,7 +135,7 @@ class Pipeline:
         if self._in_flight or not self._line or self._broken:
             return
         line = self._line
-        count = min(len(line), limits.BATCH_TRANSACTIONS_MAX)
+        count = min(len(line), BATCH_TRANSACTIONS_MAX)
         batch = [line.popleft() for _ in range(count)]
         self._in_flight = count
         self._batch_since_s = self._clock.now_s()

@@ -21,7 +21,9 @@ from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.transactions import Identity
 from holdfast.coordination.embedded.tree import OperationError
 from holdfast.coordination.embedded.watches import CHILD, DATA
-from holdfast.wire import limits
+
+# Identities that one connection may add by `auth`.
+IDENTITIES_MAX: Final = 32
 
 Handler = Callable[[Shared, Connection, bytes], bytes]
 
@@ -197,7 +199,7 @@ def authenticate(connection: Connection, body: bytes) -> bool:
     else:
         return False
     if identity not in connection.identities:
-        if len(connection.identities) >= limits.IDENTITIES_MAX:
+        if len(connection.identities) >= IDENTITIES_MAX:
             return False
         connection.identities = (*connection.identities, identity)
     return True

@@ -37,8 +37,8 @@ from holdfast.coordination.embedded.records import (
 )
 from holdfast.coordination.embedded.snapshot import read_snapshot, verify_snapshot
 from holdfast.coordination.embedded.tree import Tree
-from holdfast.wire import limits
 from holdfast.wire.errors import Corrupt
+from holdfast.wire.limits import NODES_MAX
 
 
 class Tail(NamedTuple):
@@ -116,7 +116,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def recover(folder: Path, *, nodes_max: int = limits.NODES_MAX) -> Recovered:
+def recover(folder: Path, *, nodes_max: int = NODES_MAX) -> Recovered:
     """The state of a folder that nobody else writes to. `Corrupt` for anything but a torn tail."""
     listing = list_folder(folder)
     mark, warnings = read_mark(folder)

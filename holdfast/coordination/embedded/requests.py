@@ -27,7 +27,9 @@ from holdfast.coordination.embedded.transactions import (
     SetACL,
     SetData,
 )
-from holdfast.wire import limits
+
+# Operations in one multi; the frame's size bounds it too.
+MULTI_OPERATIONS_MAX: Final = 10_000
 
 _CONNECT: Final = struct.Struct("!iqiq")
 
@@ -163,8 +165,8 @@ def _multi(reader: Reader) -> Multi:
         decode = _IN_MULTI.get(kind)
         if decode is None:
             raise Malformed(f"operation {kind} inside a multi")
-        if len(operations) >= limits.MULTI_OPERATIONS_MAX:
-            raise Malformed(f"a multi of more than {limits.MULTI_OPERATIONS_MAX} operations")
+        if len(operations) >= MULTI_OPERATIONS_MAX:
+            raise Malformed(f"a multi of more than {MULTI_OPERATIONS_MAX} operations")
         operations.append(decode(reader))
 
 
@@ -258,8 +260,8 @@ def decode_multi_read(body: bytes) -> list[tuple[int, str]]:
             return reads
         if kind not in (p.GET_DATA, p.GET_CHILDREN):
             raise Malformed(f"operation {kind} inside a multi that reads")
-        if len(reads) >= limits.MULTI_OPERATIONS_MAX:
-            raise Malformed(f"a multi of more than {limits.MULTI_OPERATIONS_MAX} operations")
+        if len(reads) >= MULTI_OPERATIONS_MAX:
+            raise Malformed(f"a multi of more than {MULTI_OPERATIONS_MAX} operations")
         path = reader.string()
         reader.flag()  # a watch, which ZooKeeper ignores here
         reads.append((kind, path))

@@ -36,9 +36,9 @@ from holdfast.coordination.embedded.recovery import (
 )
 from holdfast.coordination.embedded.snapshot import publish_snapshot, read_snapshot
 from holdfast.coordination.embedded.tree import Tree
-from holdfast.wire import limits
 from holdfast.wire.disk import make_folder
 from holdfast.wire.errors import Corrupt, HoldfastError, Occupied, Usage
+from holdfast.wire.limits import NODES_MAX
 
 # How often a folder in use is read before what looks like damage is believed.
 _ATTEMPTS: Final = 5
@@ -135,7 +135,7 @@ def _check_snapshot(zxid: int, path: Path) -> FileReport:
     one = FileReport(path.name, path.stat().st_size, last_zxid=zxid)
     try:
         with without_collector():
-            found = read_snapshot(path, limits.NODES_MAX)
+            found = read_snapshot(path, NODES_MAX)
         one.entries = len(found.tree.nodes)
         if found.tree.digest() != found.digest:
             one.problem = "the tree in it does not have the digest that it names"
@@ -235,7 +235,7 @@ def _best_start(report: SalvageReport, listing: files.Listing) -> Replay:
     """The newest good snapshot. No older one can lead further: the log after it is the same."""
     for _, path in reversed(listing.snapshots):
         try:
-            found = read_snapshot(path, limits.NODES_MAX)
+            found = read_snapshot(path, NODES_MAX)
             if found.tree.digest() != found.digest:
                 raise files.corrupt(path, 0, "the tree in it does not have its digest")
         except HoldfastError as error:

@@ -31,9 +31,15 @@ from holdfast.coordination.embedded.transactions import (
 )
 from holdfast.coordination.embedded.tree import OperationError
 from holdfast.coordination.embedded.words import answer_word
-from holdfast.wire import limits, logs
+from holdfast.wire import logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import Full
+from holdfast.wire.limits import CONNECTIONS_MAX, HANDSHAKE_S, SWEEP_S, TICK_MS
+
+# A connection that was told to end and whose peer does not read the rest is cut after this.
+CLOSE_S: Final = 5.0
+# How often empty containers and outlived TTL nodes are removed.
+CONTAINER_SWEEP_S: Final = 5.0
 
 log = logs.get(__name__)
 
@@ -49,7 +55,7 @@ class Server(Shared):
         store: Store,
         clock: Clock,
         *,
-        tick_ms: int = limits.TICK_MS,
+        tick_ms: int = TICK_MS,
         tells_all: bool = False,
         on_broken: Callable[[BaseException], None],
     ) -> None:
@@ -75,8 +81,8 @@ class Server(Shared):
     # --- connections come and go --------------------------------------------------------------
 
     def connected(self, link: Connection) -> None:
-        if len(self.connections) >= limits.CONNECTIONS_MAX:
-            log.warning("connection refused: too many", limit=limits.CONNECTIONS_MAX)
+        if len(self.connections) >= CONNECTIONS_MAX:
+            log.warning("connection refused: too many", limit=CONNECTIONS_MAX)
             link.abort()
             return
         link.since_s = self.clock.now_s()
@@ -296,20 +302,18 @@ class Server(Shared):
     def sweep(self) -> None:
         """What has to happen because time passed."""
         now_s = self.clock.now_s()
-        late_s, self._swept_s = now_s - self._swept_s - limits.SWEEP_S, now_s
+        late_s, self._swept_s = now_s - self._swept_s - SWEEP_S, now_s
         if late_s * 1000 > self.tick_ms:
             # We were paused (a sleeping laptop, SIGSTOP): nobody could have reached us.
             log.warning("the server was paused; every session gets a fresh time-out", s=late_s)
             self.admission.table.refresh(self.now_ms())
         self.admission.end_silent()
-        for link in [link for link in self._new if now_s - link.since_s > limits.HANDSHAKE_S]:
+        for link in [link for link in self._new if now_s - link.since_s > HANDSHAKE_S]:
             link.abort()
-        overdue = [
-            link for link, since_s in self._closing.items() if now_s - since_s > limits.CLOSE_S
-        ]
+        overdue = [link for link, since_s in self._closing.items() if now_s - since_s > CLOSE_S]
         for link in overdue:
             link.abort()
-        if now_s - self._containers_swept_s >= limits.CONTAINER_SWEEP_S:
+        if now_s - self._containers_swept_s >= CONTAINER_SWEEP_S:
             self._containers_swept_s = now_s
             self._remove_containers()
 

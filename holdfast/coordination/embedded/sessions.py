@@ -6,13 +6,13 @@ that a touch is a move between two buckets, and often no move at all. ZooKeeper 
 
 from __future__ import annotations
 
-from holdfast.wire import limits
+from holdfast.wire.limits import TICK_MS
 
 
 class SessionTable:
     """When each open session was last heard of. All times are those of one clock."""
 
-    def __init__(self, tick_ms: int = limits.TICK_MS) -> None:
+    def __init__(self, tick_ms: int = TICK_MS) -> None:
         self._tick_ms = tick_ms
         # id -> [time-out, end]; `end` is also the key of its bucket.
         self._sessions: dict[int, list[int]] = {}

@@ -15,8 +15,13 @@ from holdfast.coordination.embedded import java_order, paths
 from holdfast.coordination.embedded.acl import OPEN, READ_ONLY, ACLs
 from holdfast.coordination.embedded.node import CONTAINER, FOREVER, Node
 from holdfast.coordination.embedded.transactions import ACL
-from holdfast.wire import limits
 from holdfast.wire.errors import BugError
+from holdfast.wire.limits import NODES_MAX
+
+# Access control lists that nodes share instead of holding a copy each; then sharing starts anew.
+# Lists above the size are not shared, so that the table stays below four megabytes.
+ACLS_SHARED_MAX: Final = 4_096
+ACL_SHARED_BYTES_MAX: Final = 1_024
 
 # The first field of a row says what it is.
 ROW_SESSION: Final = 1
@@ -54,7 +59,7 @@ class SessionState:
 class State:
     """Nodes by path, sessions by id, and the indexes over them."""
 
-    def __init__(self, nodes_max: int = limits.NODES_MAX) -> None:
+    def __init__(self, nodes_max: int = NODES_MAX) -> None:
         self.last_zxid = 0
         self.nodes_max = nodes_max
         self.nodes: dict[str, Node] = {}
@@ -134,8 +139,8 @@ class State:
         if known is not None:
             return known
         size = sum(len(entry.scheme) + len(entry.id) + 64 for entry in acl)
-        if size <= limits.ACL_SHARED_BYTES_MAX and len(set(acl)) == len(acl):
-            if len(self._shared_acls) >= limits.ACLS_SHARED_MAX:
+        if size <= ACL_SHARED_BYTES_MAX and len(set(acl)) == len(acl):
+            if len(self._shared_acls) >= ACLS_SHARED_MAX:
                 self._shared_acls = {OPEN: OPEN, READ_ONLY: READ_ONLY}
             self._shared_acls[acl] = acl
         return acl
@@ -241,9 +246,7 @@ class State:
             yield (ROW_SESSION, session, opened.timeout_ms, opened.slots)
 
     @classmethod
-    def from_rows(
-        cls, rows: Iterable[Row], last_zxid: int, nodes_max: int = limits.NODES_MAX
-    ) -> Self:
+    def from_rows(cls, rows: Iterable[Row], last_zxid: int, nodes_max: int = NODES_MAX) -> Self:
         """The state that gave these rows. `BugError` if no state gives them."""
         state = cls(nodes_max)
         state.nodes.clear()

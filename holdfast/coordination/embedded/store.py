@@ -10,16 +10,22 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.coordination.embedded import folder as files
 from holdfast.coordination.embedded.appender import Appender
 from holdfast.coordination.embedded.compact import Compactor
 from holdfast.coordination.embedded.records import zxid_and_time
 from holdfast.coordination.embedded.recovery import Recovered, recover
-from holdfast.wire import limits, logs
+from holdfast.wire import logs
 from holdfast.wire.disk import NO_ROOM, make_folder
 from holdfast.wire.errors import BugError, DiskFailed
+from holdfast.wire.limits import NODES_MAX, SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, TRIMMING_S
+
+# The last good one and one before it, with the log between them.
+SNAPSHOTS_KEPT: Final = 2
+# Without room for a new segment the old one goes on; asking more often would not make room.
+ROLL_RETRY_S: Final = 5.0
 
 log = logs.get(__name__)
 
@@ -76,10 +82,10 @@ class Store:
         cls,
         folder: Path,
         *,
-        nodes_max: int = limits.NODES_MAX,
-        segment_bytes: int = limits.SEGMENT_BYTES_MAX,
-        snapshot_transactions: int = limits.SNAPSHOT_TRANSACTIONS,
-        snapshots_kept: int = limits.SNAPSHOTS_KEPT,
+        nodes_max: int = NODES_MAX,
+        segment_bytes: int = SEGMENT_BYTES_MAX,
+        snapshot_transactions: int = SNAPSHOT_TRANSACTIONS,
+        snapshots_kept: int = SNAPSHOTS_KEPT,
     ) -> Store:
         """Take the folder for this process (`Occupied` if another has it) and recover it.
 
@@ -91,7 +97,7 @@ class Store:
         try:
             make_folder(folder, 0o700)
             lock = files.take_lock(folder / files.LOCK)
-            with files.exclusively(folder / files.TRIMMING, limits.TRIMMING_S):
+            with files.exclusively(folder / files.TRIMMING, TRIMMING_S):
                 _remove_unfinished(folder)
                 recovered = recover(folder, nodes_max=nodes_max)
             secret = _secret(folder, is_new=recovered.tail is None)
@@ -189,7 +195,7 @@ class Store:
             if error.errno not in NO_ROOM:
                 self._broken = DiskFailed(f"{self.folder} cannot be written", why=str(error))
                 raise self._broken from error
-            self._roll_after_s = time.monotonic() + limits.ROLL_RETRY_S
+            self._roll_after_s = time.monotonic() + ROLL_RETRY_S
             log.warning("no room for a new log segment; the old one goes on", why=str(error))
             return
         self._since_snapshot = 0

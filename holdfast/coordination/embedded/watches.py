@@ -14,7 +14,10 @@ from holdfast.coordination.embedded import paths
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.refusal import OperationError
 from holdfast.coordination.embedded.transactions import Event
-from holdfast.wire import limits
+
+# About 100 bytes each; a leak of watches in a client must not become one of ours.
+WATCHES_PER_CONNECTION_MAX: Final = 100_000
+WATCHES_MAX: Final = 2_000_000
 
 DATA: Final = p.WATCHER_DATA
 CHILD: Final = p.WATCHER_CHILDREN
@@ -102,8 +105,8 @@ class WatchTable(Generic[W]):
 
     def __init__(
         self,
-        watches_max: int = limits.WATCHES_MAX,
-        per_watcher_max: int = limits.WATCHES_PER_CONNECTION_MAX,
+        watches_max: int = WATCHES_MAX,
+        per_watcher_max: int = WATCHES_PER_CONNECTION_MAX,
     ) -> None:
         self._watches_max = watches_max
         self._per_watcher_max = per_watcher_max

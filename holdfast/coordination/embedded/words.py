@@ -17,7 +17,7 @@ from typing import Final
 
 from holdfast import __version__
 from holdfast.coordination.embedded.shared import Shared
-from holdfast.wire import limits
+from holdfast.wire.limits import CONNECTIONS_MAX
 
 # Clients read the first part: what we speak. The rest says who we are.
 SPOKEN: Final = "3.8.0"
@@ -126,7 +126,7 @@ def _conf(server: Shared) -> str:
     values: dict[str, object] = {
         "dataDir": server.store.folder,
         "tickTime": server.tick_ms,
-        "maxClientCnxns": limits.CONNECTIONS_MAX,
+        "maxClientCnxns": CONNECTIONS_MAX,
         "minSessionTimeout": 2 * server.tick_ms,
         "maxSessionTimeout": 20 * server.tick_ms,
         "serverId": 0,

@@ -9,7 +9,9 @@ from typing import Final
 
 from holdfast.serve.protocol.tensors import as_bytes
 from holdfast.serve.protocol.values import Array
-from holdfast.wire.limits import CACHE_ENTRY_BYTES
+
+# What an entry costs beside its arrays: dictionaries and array heads.
+CACHE_ENTRY_BYTES: Final = 512
 
 Outputs = dict[str, Array]
 _OBJECT_BYTES: Final = 40  # what Python adds to a bytes object and its place in an array

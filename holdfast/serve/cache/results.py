@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from holdfast.serve.cache.memory import Memory, Outputs
 from holdfast.serve.cache.packing import pack, unpack
@@ -20,8 +21,10 @@ from holdfast.serve.records import CacheCounts, Service
 from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt, MissingExtra, Usage
 from holdfast.wire.extras import require_extra
-from holdfast.wire.limits import CACHE_BYTES_MAX
 from holdfast.wire.tasks import Tasks
+
+# Answers that a replica keeps, in bytes, however few entries they are: memory is the model's.
+CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 log = logs.get(__name__)
 

@@ -16,20 +16,26 @@ from typing import Any, Final
 
 from holdfast.serve.cache.breaker import Breaker
 from holdfast.wire import logs
-from holdfast.wire.limits import (
-    REDIS_BATCH_MAX,
-    REDIS_CONNECT_S,
-    REDIS_FAILURES_MAX,
-    REDIS_GET_S,
-    REDIS_KEEP_S,
-    REDIS_PAUSE_S,
-    REDIS_PAUSE_S_MAX,
-    REDIS_TALK_S,
-    REDIS_VALUE_BYTES_MAX,
-    REDIS_WAITING_BYTES_MAX,
-    REDIS_WAITING_MAX,
-)
 from holdfast.wire.tasks import end, start_task
+
+# A request waits so long for Redis. Most models compute in less.
+REDIS_GET_S: Final = 0.005
+# One exchange with Redis, whoever still waits for it; and a new connection, TLS included.
+REDIS_TALK_S: Final = 0.1
+REDIS_CONNECT_S: Final = 1.0
+# So many failures one after the other, and nobody asks Redis until it answers a ping again.
+REDIS_FAILURES_MAX: Final = 5
+REDIS_PAUSE_S: Final = 0.5
+REDIS_PAUSE_S_MAX: Final = 15.0
+# Questions and answers that wait to be sent; more is a Redis that is too slow to be of use.
+REDIS_WAITING_MAX: Final = 1_024
+REDIS_WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+# In one exchange.
+REDIS_BATCH_MAX: Final = 128
+# A larger answer is not given to Redis: everybody else would wait for its transfer.
+REDIS_VALUE_BYTES_MAX: Final = 1024 * 1024
+# Kept in Redis so long: versions that nobody serves any more go by themselves.
+REDIS_KEEP_S: Final = 3_600
 
 PREFIX: Final = b"holdfast:answer:"
 

@@ -9,6 +9,7 @@ whoever lists the services, and this conductor, for whom it would count as ready
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from holdfast.control.store import codec
 from holdfast.control.store.filing import NODES, page_path, placements_path
@@ -17,7 +18,10 @@ from holdfast.serve.conductor.sight import Seen
 from holdfast.serve.records import job_name, replicas_path
 from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt
-from holdfast.wire.limits import DISMISSED_KEPT
+
+# Replicas whose nodes a conductor has removed, and does not remove again: far more than can live on
+# without a placement at once.
+DISMISSED_KEPT: Final = 1_024
 
 _log = logs.get(__name__)
 

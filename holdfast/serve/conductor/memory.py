@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Death, Observed, Sample, Window
@@ -16,7 +17,14 @@ from holdfast.serve.moves import applied_by_all
 from holdfast.serve.output_guards import total as total_watched
 from holdfast.serve.records import Arm, Counts, Course, Load, Replica, ReplicaStats, Watched
 from holdfast.serve.verdict import quantile_ms, since, total
-from holdfast.wire.limits import DEATHS_KEPT, SAMPLES_KEPT, WATCHED_KEPT
+
+# Deaths that a conductor remembers for each service.
+DEATHS_KEPT: Final = 64
+# Replicas whose word on a version's outputs a conductor keeps, also of those that have died: twice
+# as many as a service has.
+WATCHED_KEPT: Final = 512
+# Samples kept for autoscaling: a little more than `AUTOSCALE_DOWN_S` of them.
+SAMPLES_KEPT: Final = 512
 
 
 class Memory:

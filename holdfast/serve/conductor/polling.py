@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.serve.autoscale import is_automatic
 from holdfast.serve.protocol.marks import SECRET
@@ -19,16 +20,16 @@ from holdfast.serve.records import Arm, Course, Replica, ReplicaStats, Service, 
 from holdfast.wire import documents, logs
 from holdfast.wire.clock import Clock
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import (
-    CONDUCTOR_LOOK_S,
-    CONDUCTOR_LOOK_S_MAX,
-    STATS_BYTES_MAX,
-    STATS_POLL_CALM_S,
-    STATS_POLL_S,
-    STATS_POLLERS,
-    STATS_TIMEOUT_S,
-)
+from holdfast.wire.limits import CONDUCTOR_LOOK_S, CONDUCTOR_LOOK_S_MAX, STATS_POLL_S
 from holdfast.wire.tasks import ends_process, owned
+
+# How often replicas are asked for their counts during a rollout, and for autoscaling.
+STATS_POLL_CALM_S: Final = 1.0
+# A replica that does not answer by then is counted next time; it may be dead already.
+STATS_TIMEOUT_S: Final = 1.0
+# Replicas that are asked at the same time, and the largest answer.
+STATS_POLLERS: Final = 16
+STATS_BYTES_MAX: Final = 1024 * 1024
 
 _log = logs.get(__name__)
 

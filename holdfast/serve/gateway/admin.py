@@ -8,12 +8,14 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.serve.gateway.breakers import Host
 from holdfast.serve.gateway.listener import ADMIN_SOCKET
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import ENVOY_ASK_S
+
+# One question to Envoy's own door.
+ENVOY_ASK_S: Final = 5.0
 
 # Suffixes of the statistics that name the version of a file, and what stands before the name.
 _TAKEN = ".version_text"

@@ -17,13 +17,13 @@ from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm, Wr
 from holdfast.wire import logs
 from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, TimedOut
-from holdfast.wire.limits import (
-    ENVOY_SETTLE_S,
-    ENVOY_TAKE_LOOK_S,
-    ENVOY_TAKE_LOOK_S_MAX,
-    ENVOY_TAKE_S,
-    ENVOY_WARM_S,
-)
+from holdfast.wire.limits import ENVOY_SETTLE_S, ENVOY_TAKE_S
+
+# Between two looks whether a file was taken: at first, and at most.
+ENVOY_TAKE_LOOK_S: Final = 0.001
+ENVOY_TAKE_LOOK_S_MAX: Final = 0.02
+# A new cluster is asked for by no route before its replicas were checked; not for ever.
+ENVOY_WARM_S: Final = 5.0
 
 # Where Envoy's statistics name the version of a file.
 _STATISTICS: Final = {

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.serve.gateway.state import Known
 from holdfast.serve.records import Breaker, BreakerState
-from holdfast.wire.limits import BREAKERS_TOLD_MAX
+
+# How often a gateway asks its Envoy whom it has ejected, and of how many replicas of a service it
+# tells that in the plane: a node has a megabyte.
+BREAKERS_TOLD_MAX: Final = 64
 
 Address = tuple[str, int]
 # By service and replica.

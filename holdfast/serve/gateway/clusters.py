@@ -20,19 +20,28 @@ from typing import Any, Final
 from holdfast.serve.gateway.state import Front, Known, Seen
 from holdfast.serve.records import BreakerPolicy
 from holdfast.wire.handshake import MEMBER_HOST
-from holdfast.wire.limits import (
-    EJECT_LOOK_S,
-    HEALTH_CHECK_FAILURES,
-    HEALTH_CHECK_S,
-    HEALTH_CHECK_TIMEOUT_S,
-    PANIC_PERCENT,
-    RETRIES_AT_ONCE_MIN,
-    RING_PLACES_MIN,
-    SPILL_PERCENT,
-    STAY_PERCENT,
-    UPSTREAM_CONNECTIONS_MAX,
-    UPSTREAM_IDLE_S,
-)
+from holdfast.wire.limits import HEALTH_CHECK_FAILURES, HEALTH_CHECK_S, HEALTH_CHECK_TIMEOUT_S
+
+# A replica that breaks so many requests one after the other gets none for a while, at least the
+# second; the third is how often that is looked at. Answers of the model do not count.
+EJECT_LOOK_S: Final = 0.5
+# Only when fewer of a version's replicas than this are healthy (so: none) all of them are tried.
+# Any higher, and requests would go to the dead while somebody could answer.
+PANIC_PERCENT: Final = 1.0
+# With others to go to, a region keeps its requests until less than 1/1.4 = 71 % of it is healthy.
+SPILL_PERCENT: Final = 140
+# A canary's users stay with it while one of its replicas is healthy. (Envoy has no "always".)
+STAY_PERCENT: Final = 1_000_000
+# A part of the requests in flight that may be retries. When a region is lost, all of them are. What
+# a full queue has refused is none of them but for a few (`ELSEWHERE_SHARE`).
+RETRIES_AT_ONCE_MIN: Final = 128
+# What Envoy keeps open to, and has waiting for, the replicas of one version. Replicas refuse far
+# earlier; this is for Envoy's own memory.
+UPSTREAM_CONNECTIONS_MAX: Final = 8_192
+# Below what replicas close by themselves: a request never meets a connection that just ends.
+UPSTREAM_IDLE_S: Final = 30.0
+# Places on the ring for all replicas of a version; with few of them more is only more even.
+RING_PLACES_MIN: Final = 1_024
 
 Json = dict[str, Any]
 

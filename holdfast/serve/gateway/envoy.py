@@ -27,18 +27,21 @@ from holdfast.serve.gateway.state import Front
 from holdfast.serve.priority import step_back_main
 from holdfast.wire import disk, logs
 from holdfast.wire.errors import MissingExtra, Occupied, TerminalError, TimedOut, Unavailable
-from holdfast.wire.limits import (
-    ENVOY_END_S,
-    ENVOY_START_S,
-    GATEWAY_CLOSE_S,
-    GATEWAY_DRAIN_LOOK_S,
-    GATEWAY_DRAIN_S,
-    GATEWAY_LOG_BYTES_MAX,
-    GATEWAY_LOG_FLUSH_S,
-    THREAD_END_S,
-)
+from holdfast.wire.limits import GATEWAY_LOG_BYTES_MAX, THREAD_END_S
 from holdfast.wire.process import PART_VARIABLE
 from holdfast.wire.tasks import OwnedThread, start_thread
+
+# Envoy from its start to its first answer: 0.3 s on a quiet machine.
+ENVOY_START_S: Final = 60.0
+# Requests in flight when a gateway is stopped: they have so long.
+GATEWAY_DRAIN_S: Final = 5.0
+# Connections that clients keep open hear with their next answer that they shall close.
+GATEWAY_CLOSE_S: Final = 1
+GATEWAY_DRAIN_LOOK_S: Final = 0.05
+# Envoy ends soon after it was asked to.
+ENVOY_END_S: Final = 5.0
+# Lines of the access log reach the file after this at the latest.
+GATEWAY_LOG_FLUSH_S: Final = 1.0
 
 KIND: Final = "envoy"
 BOOTSTRAP: Final = "bootstrap.json"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from holdfast.serve.gateway import memory
 from holdfast.serve.gateway.applying import Applying
@@ -27,20 +28,23 @@ from holdfast.serve.records import Gateway as Facts
 from holdfast.wire import logs
 from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import Full, RetryError, TerminalError, Unavailable
-from holdfast.wire.limits import (
-    BREAKERS_LOOK_S,
-    ENVOY_COMPARE_S,
-    ENVOY_LIFE_S_MIN,
-    ENVOY_PAUSE_S,
-    ENVOY_PAUSE_S_MAX,
-    ENVOY_SILENT_S,
-    GATEWAY_GATHER_S,
-    GATEWAY_LOG_BYTES_MAX,
-    LOST_LOOK_S,
-    MEMORY_S,
-    STALE_AFTER_S,
-    STALE_STEP_S,
-)
+from holdfast.wire.limits import GATEWAY_LOG_BYTES_MAX, LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
+
+# How often a gateway asks its Envoy whom it has ejected, and of how many replicas of a service it
+# tells that in the plane: a node has a megabyte.
+BREAKERS_LOOK_S: Final = 1.0
+# The last knowledge is written down again so often, so that its age on disk is true.
+MEMORY_S: Final = 15.0
+# An Envoy that has not answered there for so long is ended, and another one started.
+ENVOY_SILENT_S: Final = 20.0
+# What Envoy has is compared with what it should have, this often.
+ENVOY_COMPARE_S: Final = 5.0
+# Envoy that died is started again at once; one that dies within this of its start, after a pause.
+ENVOY_LIFE_S_MIN: Final = 5.0
+ENVOY_PAUSE_S: Final = 0.5
+ENVOY_PAUSE_S_MAX: Final = 10.0
+# What no request waits for is told to Envoy so much later, together with what comes meanwhile.
+GATEWAY_GATHER_S: Final = 0.1
 
 log = logs.get(__name__)
 

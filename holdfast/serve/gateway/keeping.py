@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from holdfast.serve.gateway.sane import sane
 from holdfast.serve.gateway.state import Known, Seen, by_name
 from holdfast.serve.records import Course, Replica, Service
-from holdfast.wire.limits import LOST_LAST_S, LOST_REPLICA_S
+from holdfast.wire.limits import LOST_REPLICA_S
+
+# A replica whose registration is gone, and that is healthy, stays this long: time enough for its
+# session to come back. The last ones of a service stay for the second.
+LOST_LAST_S: Final = 3_600.0
 
 Address = tuple[str, int]
 

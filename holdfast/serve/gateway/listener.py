@@ -11,16 +11,20 @@ from holdfast.serve.gateway.keys import LUA, PROGRAM
 from holdfast.serve.gateway.own_answers import INDEX_LUA, INDEX_PROGRAM
 from holdfast.serve.gateway.routes import BODY_FILTER, NAME, RATE_FILTER
 from holdfast.serve.gateway.state import Front, Tls
-from holdfast.wire.limits import (
-    CLIENT_BUFFER_BYTES,
-    CLIENT_CONNECTIONS_MAX,
-    CLIENT_HEAD_S,
-    CLIENT_IDLE_S,
-    CLIENT_STREAMS_MAX,
-    ENVOY_HELD_BYTES_MAX,
-    ENVOY_RELEASE_BYTES,
-    ENVOY_RELEASE_S,
-)
+from holdfast.wire.limits import CLIENT_HEAD_S, CLIENT_IDLE_S
+
+# Connections of clients; each takes some 30 KiB.
+CLIENT_CONNECTIONS_MAX: Final = 20_000
+# Requests at the same time on one HTTP/2 connection; more is a mistake or an attack.
+CLIENT_STREAMS_MAX: Final = 1_000
+# How much Envoy keeps of a client's connection before it stops reading from it.
+CLIENT_BUFFER_BYTES: Final = 1024 * 1024
+# Envoy gives memory back to the system that it has freed: at once while it holds more than the
+# first, which costs twice the work for a body; of less so many bytes so often, once it did not need
+# them for five minutes.
+ENVOY_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+ENVOY_RELEASE_BYTES: Final = 32 * 1024 * 1024
+ENVOY_RELEASE_S: Final = 1.0
 
 ACCESS_LOG: Final = "access.log"
 ADMIN_SOCKET: Final = "admin.sock"

@@ -36,13 +36,16 @@ from holdfast.serve.gateway.sane import literal
 from holdfast.serve.gateway.state import Front, Known, State
 from holdfast.serve.protocol import marks
 from holdfast.serve.records import Limits
-from holdfast.wire.limits import (
-    RETRY_BASE_S,
-    RETRY_BASE_S_MAX,
-    RETRY_DRAWS,
-    TRIES_OF_LEVEL,
-    TRY_FRACTION,
-)
+
+# A request is tried so often on each level: where it was to go, then elsewhere, and last where only
+# another version is. Each time a replica that was not tried yet is looked for, so often: they are
+# drawn by lot.
+TRIES_OF_LEVEL: Final = 2
+RETRY_DRAWS: Final = 20
+RETRY_BASE_S: Final = 0.005
+RETRY_BASE_S_MAX: Final = 0.1
+# A try may take this part of a request's time: the rest is for another replica.
+TRY_FRACTION: Final = 0.5
 
 NAME: Final = "holdfast"
 SERVICE_HEADER: Final = "x-holdfast-service"

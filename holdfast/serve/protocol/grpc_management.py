@@ -15,8 +15,10 @@ from google.protobuf.message import Message
 
 from holdfast.serve.protocol import management
 from holdfast.serve.protocol.management import Managed
-from holdfast.wire.limits import HEALTH_WATCH_S
 from holdfast.wire.proto import inference_pb2 as pb
+
+# Whoever watches a replica's health by gRPC hears of a change after this at the latest.
+HEALTH_WATCH_S: Final = 0.5
 
 HEALTH: Final = "grpc.health.v1.Health"
 # What a client may call the whole by.

@@ -43,12 +43,13 @@ from holdfast.serve.protocol.values import Answer, Request
 from holdfast.serve.records import Service
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, Occupied, Usage
-from holdfast.wire.limits import (
-    GRPC_CALLS_MAX,
-    GRPC_ERROR_CHARACTERS_MAX,
-    RPC_KEEPALIVE_S,
-)
+from holdfast.wire.limits import RPC_KEEPALIVE_S
 from holdfast.wire.proto import inference_pb2 as pb
+
+# Calls of one replica at once, queues included; the rest is refused at once.
+GRPC_CALLS_MAX: Final = 4_096
+# The sentence of an error travels in a header: all headers together have eight kilobytes.
+GRPC_ERROR_CHARACTERS_MAX: Final = 2_000
 
 SERVICE: Final = "inference.GRPCInferenceService"
 _PUBLIC: Final = (

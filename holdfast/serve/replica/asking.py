@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.serve.replica.engine import Held
 from holdfast.serve.replica.paths import Route
-from holdfast.wire.limits import HTTP_IGNORED_BODY_BYTES_MAX
+
+# A body that nobody asked for, or of a request that is refused, is read up to this size, and the
+# connection stays; a larger one is not read.
+HTTP_IGNORED_BODY_BYTES_MAX: Final = 64 * 1024
 
 
 class Line(Protocol):

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
+from typing import Final
 
 from holdfast.serve import settings
 from holdfast.serve.records import Limits
@@ -34,12 +35,13 @@ from holdfast.serve.replica.judging import Judge
 from holdfast.serve.replica.switching import changing_often
 from holdfast.wire import logs
 from holdfast.wire.errors import Full, HoldfastError, ModelFailed, NotHere, TimedOut
-from holdfast.wire.limits import (
-    COST_WEIGHT,
-    LOAD_REASON_CHARACTERS_MAX,
-    MODEL_ERROR_LOG_S,
-)
+from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX
 from holdfast.wire.tasks import in_loop, start_thread
+
+# How much the last computation counts in what is expected of the next ones.
+COST_WEIGHT: Final = 0.2
+# The errors of a version go into the log at most so often.
+MODEL_ERROR_LOG_S: Final = 1.0
 
 Outputs = dict[str, Array]
 Predict = Callable[[Inputs], Outputs]

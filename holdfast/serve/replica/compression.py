@@ -11,7 +11,11 @@ import zlib
 from typing import Final
 
 from holdfast.wire.errors import TooLarge, Usage
-from holdfast.wire.limits import PACKED_BYTES_MIN, PACKING_LEVEL
+
+# A shorter answer is not packed: the head of gzip and a packet's worth outweigh what is saved.
+PACKED_BYTES_MIN: Final = 256
+# How hard it is tried, of 9: on numbers more effort saves little and takes several times as long.
+PACKING_LEVEL: Final = 1
 
 _GZIP: Final = zlib.MAX_WBITS | 16
 _WAYS: Final = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": zlib.MAX_WBITS}

@@ -16,11 +16,12 @@ from holdfast.serve.replica.patience import Patience
 from holdfast.serve.replica.reading import Reader
 from holdfast.wire import logs
 from holdfast.wire.errors import TimedOut
-from holdfast.wire.limits import (
-    HTTP_COPIED_BYTES_MAX,
-    HTTP_PIECE_BYTES,
-    HTTP_UNSENT_BYTES_SLOW,
-)
+from holdfast.wire.limits import HTTP_PIECE_BYTES
+
+# An answer of this size is not copied once more to stand in one piece with its head.
+HTTP_COPIED_BYTES_MAX: Final = 64 * 1024
+# Answers that were written and not taken by a client: from here on its next requests wait.
+HTTP_UNSENT_BYTES_SLOW: Final = 256 * 1024
 
 log = logs.get(__name__)
 

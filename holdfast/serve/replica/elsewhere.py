@@ -7,7 +7,14 @@ that replicas can carry that is a hundredth of the requests.
 
 from __future__ import annotations
 
-from holdfast.wire.limits import ELSEWHERE_MAX, ELSEWHERE_SHARE
+from typing import Final
+
+# A full replica lets a gateway try another one, but only for so many requests as are this share of
+# those that it has answered, and for so many at once after a quiet time: where all are full, each
+# such try is work for nothing.
+ELSEWHERE_SHARE: Final = 0.1
+ELSEWHERE_MAX: Final = 10.0
+
 
 _FIRST = "1"
 

@@ -27,14 +27,14 @@ from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
 from holdfast.serve.replica.elsewhere import RetryBudget
 from holdfast.serve.replica.output_watch import RolloutWatch
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
-from holdfast.wire.limits import (
-    CHOSEN_GRACE_S,
-    STUCK_END_S,
-    STUCK_SLACK_S,
-    UNLOAD_LOOK_S,
-    UNLOAD_WAIT_S,
-)
+from holdfast.wire.limits import STUCK_END_S, STUCK_SLACK_S
 from holdfast.wire.tasks import WAITED, Tasks
+
+# A version that is not held any more still answers those who chose it before: for the first at
+# least, and for as long as somebody whose body is still coming has chosen it, up to the second.
+CHOSEN_GRACE_S: Final = 1.0
+UNLOAD_WAIT_S: Final = 60.0
+UNLOAD_LOOK_S: Final = 0.05
 
 Done = Callable[[Answer | BaseException], None]
 T = TypeVar("T")

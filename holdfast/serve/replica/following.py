@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.coordination import Follow, Member, Membership, Mirror, Mirrored, Session, document
 from holdfast.coordination.waits import Wake
@@ -30,12 +30,15 @@ from holdfast.serve.records import (
 from holdfast.serve.replica.aside import Aside
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import HoldfastError, RetryError, SessionLost, Unavailable
-from holdfast.wire.limits import (
-    COURSE_PAUSE_S,
-    LEAVE_PLANE_S,
-    RECONNECT_DELAY_S_MAX,
-    REPLICA_TURNS_KEPT,
-)
+from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
+
+# A replica reads a course so long after it has changed, drawn anew each time: when conductor and
+# gateways have done what is to be done at once, and not all replicas of a machine together.
+COURSE_PAUSE_S: Final = (0.06, 0.15)
+# Traces of replicas that are gone, in the coordination plane: more than late requests come from.
+REPLICA_TURNS_KEPT: Final = 100
+# It leaves the plane within this; a plane that is away finds out by itself.
+LEAVE_PLANE_S: Final = 5.0
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -17,8 +18,13 @@ import grpc.aio
 from holdfast.serve.protocol.grpc_server import Answering, serve_grpc
 from holdfast.wire import logs
 from holdfast.wire.errors import Occupied
-from holdfast.wire.limits import GRPC_AGAIN_S, GRPC_PORT_S, HTTP_STOP_S
+from holdfast.wire.limits import HTTP_STOP_S
 from holdfast.wire.tasks import Tasks
+
+# A gRPC server whose limit has changed lets go of its port for the next one: within so long, and it
+# is tried so often.
+GRPC_PORT_S: Final = 10.0
+GRPC_AGAIN_S: Final = 0.005
 
 log = logs.get(__name__)
 

@@ -40,12 +40,14 @@ from holdfast.serve.replica.paths import Place, Route, path_of, route_of
 from holdfast.serve.replica.replies import head_of
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, TooLarge, Usage
-from holdfast.wire.limits import (
-    HTTP_REMEMBERED_BYTES_MAX,
-    HTTP_ROUTES_MAX,
-    HTTP_SMALL_BODY_BYTES_MAX,
-    RETRY_AFTER_S,
-)
+from holdfast.wire.limits import RETRY_AFTER_S
+
+# Paths, and marks of answers, that are remembered: both come from outside.
+HTTP_ROUTES_MAX: Final = 1_024
+# Longer ones are not.
+HTTP_REMEMBERED_BYTES_MAX: Final = 1_024
+# A body of which no more is announced is small: nobody counts it.
+HTTP_SMALL_BODY_BYTES_MAX: Final = 10_000
 
 _JSON: Final = ("content-type", "application/json")
 _TEXT: Final = ("content-type", "text/plain; version=0.0.4; charset=utf-8")

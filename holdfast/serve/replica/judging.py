@@ -7,14 +7,19 @@ its computations have been short for a while, after twice as many of them each t
 
 from __future__ import annotations
 
-from holdfast.wire.limits import (
-    INLINE_LATE_MAX,
-    INLINE_LATE_S,
-    INLINE_S,
-    INLINE_STALL_S,
-    INLINE_WINDOW,
-    INLINE_WINDOW_MAX,
-)
+from typing import Final
+
+from holdfast.wire.limits import INLINE_LATE_S, INLINE_S
+
+# One that was thought short and took this long: a page fault or a busy machine. So many of them
+# among so many, and the version computes in a thread from then on.
+INLINE_LATE_MAX: Final = 50
+INLINE_WINDOW: Final = 1_000
+# One that takes this long moves the version into a thread at once: everybody waited for it.
+INLINE_STALL_S: Final = 0.1
+# It comes back after `INLINE_WINDOW` computations with no more late ones than that, the next time
+# after twice as many, up to this: a version that is slow now and then costs ever less.
+INLINE_WINDOW_MAX: Final = 1_000_000
 
 
 class Judge:

@@ -8,17 +8,20 @@ import time
 from collections import deque
 from contextlib import suppress
 from email.utils import formatdate
+from typing import Final
 
 from holdfast.serve.replica.asking import Answering
 from holdfast.serve.replica.connection import Connection
 from holdfast.serve.replica.patience import Patience
 from holdfast.wire.errors import Occupied
-from holdfast.wire.limits import (
-    HTTP_BACKLOG,
-    HTTP_CONNECTIONS_MAX,
-    HTTP_REQUESTS_MAX,
-    HTTP_STOP_S,
-)
+from holdfast.wire.limits import HTTP_STOP_S
+
+# Connections of one replica: twice what one Envoy opens to all replicas of a version.
+HTTP_CONNECTIONS_MAX: Final = 16_384
+# Connections that wait to be accepted: gateways connect again all at once after a restart.
+HTTP_BACKLOG: Final = 1_024
+# Requests that a replica has in its hands at once, queues included; the rest waits in the sockets.
+HTTP_REQUESTS_MAX: Final = 4_096
 
 
 class Listener:

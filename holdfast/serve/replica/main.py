@@ -28,19 +28,23 @@ from holdfast.storage import Blobs
 from holdfast.train.link import Link
 from holdfast.wire import logs
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import (
-    DRAIN_LOOK_S,
-    DRAIN_QUIET_S,
-    DRAIN_S_MAX,
-    DRAIN_S_MIN,
-    DRAIN_SHOWN_S,
-    MEMORY_LOOK_S,
-    STUCK_END_S,
-    STUCK_LOOK_S,
-    STUCK_LOOKS,
-    STUCK_SLACK_S,
-)
+from holdfast.wire.limits import MEMORY_LOOK_S, STUCK_END_S, STUCK_SLACK_S
 from holdfast.wire.tasks import WAITED, death, end, ends_process, start_task, start_thread
+
+# How often a replica looks at its own computations; stuck is what it finds stuck so often in a row,
+# since a process that was paused finds everything late, once.
+STUCK_LOOK_S: Final = 0.5
+STUCK_LOOKS: Final = 4
+# A replica that is to go says so first. Gateways see it and stop sending; they have the first at
+# least, and it goes when nothing came for the second; after the third it goes anyway: the notice
+# that coordinators give (`NOTICE_S`) covers it, and the few seconds that its servers take to end.
+DRAIN_S_MIN: Final = 1.0
+DRAIN_QUIET_S: Final = 0.5
+DRAIN_S_MAX: Final = 20.0
+# The coordination plane is told first; when it is away, the drain begins after this.
+DRAIN_SHOWN_S: Final = 2.0
+# How often it looks whether it is quiet.
+DRAIN_LOOK_S: Final = 0.05
 
 __all__ = ["parsed", "serve"]
 

@@ -15,7 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from holdfast.wire.limits import MEMORY_GROWN_BYTES_MIN
+# A replica that has grown by so much gives back what is free of it, once it has stopped growing: a
+# few large bodies, and more than it grows by in an ordinary hour.
+MEMORY_GROWN_BYTES_MIN: Final = 32 * 1024 * 1024
+
 
 _STATM: Final = Path("/proc/self/statm")
 _RESIDENT: Final = 1  # the field

@@ -20,7 +20,11 @@ from holdfast.serve.records import Compared, Guards, Watched
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace
 from holdfast.serve.replica.joining import Array, Inputs
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import SHADOW_VALUE_MAX, SHADOW_VALUES_MAX
+
+# Values of one output that are compared of one request: a longer one takes the loop for too long.
+SHADOW_VALUES_MAX: Final = 65_536
+# Larger values count as this: their squares must have a sum.
+SHADOW_VALUE_MAX: Final = 1e100
 
 _FLOATS: Final = "f"
 _NUMBERS: Final = "fiub"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.models import examples, loading
 from holdfast.models.examples import Example
@@ -17,7 +17,14 @@ from holdfast.models.records import TORCH_KINDS, Version
 from holdfast.serve.replica.batching import Pace, first_line
 from holdfast.serve.replica.joining import Array, repeated, shape_of
 from holdfast.wire import logs
-from holdfast.wire.limits import INLINE_LATE_S, INLINE_S, INSTANT_S, WARM_UP_S, WARM_UP_TRIES
+from holdfast.wire.limits import INLINE_LATE_S, INLINE_S
+
+# One shorter than this is done at once: putting several requests together costs more.
+INSTANT_S: Final = 0.00003
+# Times that the example is computed before a version is ready, at each size: the first is slow. A
+# model that computes for long is not asked again and again: none begins after the second.
+WARM_UP_TRIES: Final = 5
+WARM_UP_S: Final = 0.25
 
 log = logs.get(__name__)
 

@@ -13,13 +13,16 @@ import httptools
 
 from holdfast.serve.replica.asking import Answering, Asked, Line
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import (
-    HTTP_CHUNKED_FACTOR,
-    HTTP_PIECE_BYTES,
-    REQUEST_HEAD_BYTES_MAX,
-    REQUEST_HEADERS_MAX,
-    REQUEST_TARGET_BYTES_MAX,
-)
+from holdfast.wire.limits import HTTP_PIECE_BYTES
+
+# A head of a request, in bytes: Envoy's own limit is 60 KiB.
+REQUEST_HEAD_BYTES_MAX: Final = 64 * 1024
+# The part of it that is the path and the query.
+REQUEST_TARGET_BYTES_MAX: Final = 32 * 1024
+# Headers of one request; Envoy's own limit is 100.
+REQUEST_HEADERS_MAX: Final = 128
+# A body in chunks may be so many times longer on its way: chunks of one byte are.
+HTTP_CHUNKED_FACTOR: Final = 8
 
 _CONNECT: Final = b"CONNECT"
 _CONTINUE: Final = b"100-continue"

@@ -30,7 +30,17 @@ from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.preparing import Manner
 from holdfast.storage import Blobs
 from holdfast.wire import logs, process_identity
-from holdfast.wire.limits import SHELF_VERSIONS_KEPT, TURN_LOOK_S, TURN_S, VERIFIED_S
+from holdfast.wire.limits import TRIAL_S
+
+# Replicas of one machine fetch and try a version one after the other. One waits so long at most: a
+# trial that hangs has been ended by then. And so often it looks.
+TURN_S: Final = TRIAL_S
+TURN_LOOK_S: Final = 0.05
+# Versions whose files stay on a machine although no replica there holds them: for the way back.
+SHELF_VERSIONS_KEPT: Final = 2
+# Files of a version that one replica has verified so recently are not read again by the others of
+# its machine, which load it at the same time.
+VERIFIED_S: Final = 30.0
 
 _FOLDERS: Final = ("used", "loading", "deaths", "proven", "verified", "turns")
 _GONE: Final = ".gone-"

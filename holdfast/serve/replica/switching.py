@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from holdfast.wire.limits import SWITCH_INTERVAL_S
+# Python changes threads so often while one computes: a request waits no longer for a loading one.
+SWITCH_INTERVAL_S: Final = 0.0005
+
 
 _lock: Final = threading.Lock()
 _before: list[float] = []  # one for each that is inside: what the first of them has found

@@ -32,7 +32,11 @@ from holdfast.serve.replica.preparing import Manner, prepare
 from holdfast.storage import Blobs
 from holdfast.wire import documents, logs
 from holdfast.wire.errors import BadModel, HoldfastError, Unavailable
-from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_PATIENCE_S, TRIAL_S
+from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_S
+
+# The process not for longer than this, fetching and trying together: on a machine that is busy for
+# hours a version must come to an end too, and somebody waits for it.
+TRIAL_PATIENCE_S: Final = 10.0
 
 log = logs.get(__name__)
 

@@ -39,15 +39,18 @@ from holdfast.wire.errors import (
     RetryError,
     Unavailable,
 )
-from holdfast.wire.limits import (
-    LOAD_ABANDONED_S,
-    LOAD_DEATHS_MAX,
-    LOAD_REASON_CHARACTERS_MAX,
-    LOAD_RETRY_S,
-    LOAD_RETRY_S_MAX,
-    TRIAL_S,
-)
+from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_S
 from holdfast.wire.tasks import Tasks
+
+# A replica that serves nothing, and loads what nobody wants any more, ends itself after this: what
+# is wanted instead cannot be loaded before.
+LOAD_ABANDONED_S: Final = 5.0
+# The store or the plane was away while a version was to be loaded: tried again after this.
+LOAD_RETRY_S: Final = 1.0
+LOAD_RETRY_S_MAX: Final = 15.0
+# So many processes that died while they loaded a version: it is not loaded on that machine again
+# until users ask anew. More than one, because a process may be killed at any moment by others.
+LOAD_DEATHS_MAX: Final = 3
 
 T = TypeVar("T")
 

@@ -13,7 +13,10 @@ from typing import Any, Final
 
 import torch
 
-from holdfast.wire.limits import CAPTURED_GRAPHS_MAX
+# A lane's function is captured for so many forms of batches, or of the model, at most: a graph has
+# memory of its own, and one that changes all the time is slower than none.
+CAPTURED_GRAPHS_MAX: Final = 8
+
 
 # What a graph may be found by beside tensors: values that are equal when they look equal.
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))

@@ -39,7 +39,10 @@ from holdfast.train.modes.rounds import Rounds
 from holdfast.train.sums.stepping import Gradients
 from holdfast.wire import logs
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import CAPTURE_CHECK_LANES
+
+# A graph cannot see that a number which its function reads has changed. So once in so many lanes
+# the function itself is run, too, and both must come to the same.
+CAPTURE_CHECK_LANES: Final = 4096
 
 log = logs.get(__name__)
 

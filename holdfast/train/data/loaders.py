@@ -31,7 +31,12 @@ from holdfast.train.chance import seed_everything
 from holdfast.train.data.sharded import Mark
 from holdfast.train.data.streams import Place, Read, Share, Streams
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import LOADER_END_S, LOADER_STEPS_AHEAD
+
+# A loader process reads so many steps of a lane ahead of the loop: enough that the one after the
+# next is under way while one is computed, and a view change throws little away.
+LOADER_STEPS_AHEAD: Final = 2
+# A loader process that was told to end has so long: it may be in the middle of a slow read.
+LOADER_END_S: Final = 2.0
 
 Collate = Callable[[list[Any]], Any]
 _PDEATHSIG: Final = 1  # prctl's option

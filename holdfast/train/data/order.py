@@ -21,7 +21,10 @@ import torch
 
 from holdfast.train.chance import seed_of, shuffled
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import SHUFFLE_STORED_SAMPLES_MAX
+
+# The shuffled order of a data set up to this size is kept in memory (8 bytes each) for an epoch; of
+# a larger one each batch computes its own places, which takes longer.
+SHUFFLE_STORED_SAMPLES_MAX: Final = 4_000_000
 
 # Of the seed that samplers are given: 31 bits, so that `seed * 1000 + epoch` suits any generator.
 SAMPLER_SEED: Final = 0x7FFFFFFF

@@ -23,7 +23,10 @@ from typing import Any, BinaryIO, Final, Literal
 from holdfast.train.chance import seed_of
 from holdfast.train.data.digests import Damaged, check_file, digest_of_text, open_path
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import RING_POINTS_PER_LANE
+
+# A point of the ring on which files are placed: so many for each lane, so that lanes get about the
+# same number of files.
+RING_POINTS_PER_LANE: Final = 64
 
 By = Literal["range", "hash", "ring"]
 _WAYS: Final = ("range", "hash", "ring")

@@ -28,8 +28,11 @@ from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost, Refused
 from holdfast.wire.handshake import Purpose, stranger
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import CALLERS_MAX, DOOR_BEAT_S, HELLO_S
+from holdfast.wire.limits import CALLERS_MAX, HELLO_S
 from holdfast.wire.tasks import WAITED, Died, start_thread
+
+# A worker tells a caller that has to wait that it is there.
+DOOR_BEAT_S: Final = 1.0
 
 log = logs.get(__name__)
 _NOWHERE: Final = Epoch(0, 0)

@@ -27,7 +27,9 @@ from typing import Any, Final, NamedTuple
 from holdfast.train.members.effective import Record, Setting
 from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.wire.handshake import stranger
-from holdfast.wire.limits import HELLO_BYTES_MAX
+
+# The greeting of a connection, with a job's settings in it: a thousand of them, and some.
+HELLO_BYTES_MAX: Final = 1024 * 1024
 
 _HEAD: Final = struct.Struct("<4sHI")
 _MAGIC: Final = b"HFm\n"

@@ -11,7 +11,7 @@ import select
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from holdfast.train.members.bell import Bell
 from holdfast.train.members.calls import Call
@@ -21,12 +21,13 @@ from holdfast.train.members.hello import Hello, epoch_of
 from holdfast.train.members.tls import Connection
 from holdfast.wire.errors import Refused
 from holdfast.wire.handshake import stranger
-from holdfast.wire.limits import (
-    CALL_AGAIN_S,
-    CALL_AGAIN_S_MAX,
-    KNOCK_AFTER_S,
-    MEET_S,
-)
+from holdfast.wire.limits import KNOCK_AFTER_S
+
+# The same during a meeting: a peer that only computes answers at its door.
+MEET_S: Final = 10.0
+# A caller waits so long before it calls again, and then twice as long, up to the second.
+CALL_AGAIN_S: Final = 0.02
+CALL_AGAIN_S_MAX: Final = 0.5
 
 # A peer is suspected only after so many calls without an answer: a worker that was itself paused
 # has not called anybody meanwhile.

@@ -49,8 +49,11 @@ from holdfast.train.states import divergence, handover
 from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost, Usage
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import LEAVE_SAVING_S, REMEET_S
+from holdfast.wire.limits import REMEET_S
 from holdfast.wire.orders import View
+
+# A worker that leaves gives the share that it is writing so long: well within its notice.
+LEAVE_SAVING_S: Final = 10.0
 
 __all__ = ["Holder", "Left", "Member"]
 log = logs.get(__name__)

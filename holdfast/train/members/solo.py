@@ -23,8 +23,11 @@ from holdfast.train.states.saving import Saver
 from holdfast.train.states.state import State
 from holdfast.wire import disk, logs
 from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Missing, Unavailable
-from holdfast.wire.limits import SOLO_EVERY_STEPS, SOLO_SAVE_S
 from holdfast.wire.orders import View
+
+# A script without a job checkpoints so often, and waits so long for its last one.
+SOLO_EVERY_STEPS: Final = 100
+SOLO_SAVE_S: Final = 120.0
 
 log = logs.get(__name__)
 _LAST: Final = "last.json"  # its existence is the commit

@@ -11,7 +11,10 @@ from typing import Any, Final
 
 from holdfast.train.members.tls import Connection, TlsSocket
 from holdfast.wire.errors import Occupied
-from holdfast.wire.limits import BUFFERS_PER_CALL, PEER_SILENCE_S
+from holdfast.wire.limits import PEER_SILENCE_S
+
+# Buffers in one call of the system; the kernel takes no more than 1,024.
+BUFFERS_PER_CALL: Final = 512
 
 _KEEPALIVE_S: Final = max(1, int(PEER_SILENCE_S / 3))
 

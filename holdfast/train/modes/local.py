@@ -42,7 +42,13 @@ from holdfast.train.sums import words
 from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.stepping import Gradients, Stepping
 from holdfast.wire.errors import BugError, Usage
-from holdfast.wire.limits import LOCAL_STEPS, OUTER_LR, OUTER_MOMENTUM
+
+# Steps of a lane between two meetings. DiLoCo's is 500, for large models over slow lines; this is
+# still within an epoch of a small one, and talks 16 times less than every step does.
+LOCAL_STEPS: Final = 16
+# DiLoCo's outer optimizer, with the values of its paper.
+OUTER_LR: Final = 0.7
+OUTER_MOMENTUM: Final = 0.9
 
 _SIZE_BYTES: Final = 8  # of the number before the buffers in what lane 0 says
 

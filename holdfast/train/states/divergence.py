@@ -15,7 +15,11 @@ from typing import Final
 
 from holdfast.train.states.state import Entry, State, one_spelling
 from holdfast.wire.errors import TerminalError
-from holdfast.wire.limits import HASH_BYTES, HASH_STEPS
+
+# All members compare a digest of their state every so many steps, and of so many bytes at a time:
+# a larger state is gone through in turns.
+HASH_STEPS: Final = 50
+HASH_BYTES: Final = 64 * 1024 * 1024
 
 DIGEST_BYTES: Final = 16
 NOTES: Final = "the notes"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from holdfast.storage import Blobs, read_part
 from holdfast.storage.manifests import read_manifest
 from holdfast.train.states.sharing import Assembly
 from holdfast.train.states.state import State
 from holdfast.wire.errors import Corrupt
-from holdfast.wire.limits import PART_READERS
+
+# Parts that are read at a time.
+PART_READERS: Final = 4
 
 
 def restore(blobs: Blobs, manifest: str, job: str, step: int) -> State:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from holdfast.storage import Blobs, Part, put_part
 from holdfast.train.states.sharing import share_buffers
@@ -20,8 +21,15 @@ from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.backoff import Backoff
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, SAVE_NICE, SAVE_SURPRISES_MAX
+from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX
 from holdfast.wire.tasks import WAITED, OwnedThread, start_thread, unexpected
+
+# How far the thread that writes a share steps back behind the training (as `nice` counts). Not
+# further: the training waits for it where both need Python's one lock.
+SAVE_NICE: Final = 5
+# Errors of a store that are none of ours are waited out so often; then they are a bug, and the
+# worker that cannot save says so and ends.
+SAVE_SURPRISES_MAX: Final = 5
 
 log = logs.get(__name__)
 Done = Callable[[int, tuple[Part, ...]], None]

@@ -14,11 +14,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.train.states.state import BITS, Entry, State, parse, spell
 from holdfast.wire.errors import Corrupt, Usage
-from holdfast.wire.limits import PART_BYTES, PART_GROUP_BYTES
+
+# A larger entry is cut along its first dimension: parts are written and read side by side.
+PART_BYTES: Final = 64 * 1024 * 1024
+# Smaller entries share parts of about this size: a part costs a request, and one that shares its
+# part with a changed entry is written again.
+PART_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
 class Rows(NamedTuple):

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.wire.limits import BUCKET_BYTES, BUCKET_BYTES_MAX, CHUNK_BYTES_MIN
+from typing import Final
+
+from holdfast.wire.limits import BUCKET_BYTES
+
+# But each member's part of a bucket has at least so much, where a job may have many: a message
+# costs a member some 50 microseconds, and so many bytes on a line of 10 Gb/s twice that.
+CHUNK_BYTES_MIN: Final = 64 * 1024
+# Up to this: buckets take memory, and what is not yet computed cannot travel.
+BUCKET_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def bucket_bytes(lanes: int) -> int:

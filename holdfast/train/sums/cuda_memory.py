@@ -21,7 +21,10 @@ import torch
 from holdfast.train.sums.exchange_plan import Place
 from holdfast.train.sums.shared_memory import Offer, Unshared, machine
 from holdfast.wire.errors import Refused
-from holdfast.wire.limits import DEVICE_STAGE_BYTES
+
+# Between members that share memory nothing travels: they wait for one another once in so many bytes
+# of gradients, on the host and on a device (where a wait costs as much as copying a hundred MB).
+DEVICE_STAGE_BYTES: Final = 128 * 1024 * 1024
 
 _HANDLE_BYTES: Final = 64  # CU_IPC_HANDLE_SIZE
 _LAZY_PEER_ACCESS: Final = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag that there is

@@ -19,7 +19,11 @@ from holdfast.train.sums.compression import Code
 from holdfast.train.sums.shared_memory import Memory
 from holdfast.train.sums.tree import Piece
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import BUCKET_BYTES, FOLDED_BYTES
+from holdfast.wire.limits import BUCKET_BYTES
+
+# On a device, gradients of a lane for which nobody waits yet are folded in when there are so many:
+# they stay in memory until then, and each fold is a few launches.
+FOLDED_BYTES: Final = 64 * 1024 * 1024
 
 Flat = list[torch.Tensor]  # one for each bucket
 # Every parameter begins at a multiple of this many elements: vector instructions like it.

@@ -27,7 +27,10 @@ import torch
 
 from holdfast.train.sums.exchange_plan import Place
 from holdfast.wire.errors import Refused, Unavailable
-from holdfast.wire.limits import SHARED_STAGE_BYTES
+
+# Between members that share memory nothing travels: they wait for one another once in so many bytes
+# of gradients, on the host and on a device (where a wait costs as much as copying a hundred MB).
+SHARED_STAGE_BYTES: Final = 8 * 1024 * 1024
 
 _PAGE: Final = 4096
 _SEALS: Final = 1033, 1034  # F_ADD_SEALS, F_GET_SEALS; Python 3.11 has no names for what follows

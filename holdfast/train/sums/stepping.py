@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -27,7 +27,10 @@ from holdfast.train.sums.exchange_plan import Way
 from holdfast.train.sums.gradients import Flat, Layout, Sums
 from holdfast.train.sums.values import Late, Values
 from holdfast.wire.errors import BugError, Usage
-from holdfast.wire.limits import WHOLE_GRADIENTS_BYTES_MAX
+
+# Up to this size, those of a whole lane wait for its end: one fold, and no call for each of them.
+# What is larger would take too much of a device's memory beside the sums.
+WHOLE_GRADIENTS_BYTES_MAX: Final = 1024 * 1024 * 1024
 
 Gradients = Sequence[torch.Tensor | None]  # of all parameters; None: it has none
 

@@ -12,14 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.keys import content_key, digest_of
+from holdfast.storage.objects import BLOB_LIST_PAGE, BLOB_MULTIPART_BYTES
 from holdfast.storage.sources import Data
 from holdfast.wire.errors import Conflict, Corrupt, Missing, Refused, Usage
-from holdfast.wire.limits import (
-    BLOB_CHUNK_BYTES,
-    BLOB_LIST_PAGE,
-    BLOB_MULTIPART_BYTES,
-    QUIET_PIECE_BYTES,
-)
+from holdfast.wire.limits import BLOB_CHUNK_BYTES, QUIET_PIECE_BYTES
 from tests.contract.storage.stores import StoreUnderTest
 
 LARGE = BLOB_MULTIPART_BYTES * 2 + 12_345

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.wire import limits
+from holdfast.coordination.embedded import server
 
 NEVER_S = 24 * 3600.0
 
 if __name__ == "__main__":
-    setattr(limits, "CONTAINER_SWEEP_S", NEVER_S)  # noqa: B010 - it is Final for everybody else
+    setattr(server, "CONTAINER_SWEEP_S", NEVER_S)  # noqa: B010 - it is Final for everybody else
     from holdfast.coordination.embedded.__main__ import main
 
     sys.exit(main())

@@ -27,7 +27,7 @@ import numpy as np
 from bench.serving.replies import Reply, Shot, anything
 from bench.serving.steady import Result, Steady
 from holdfast.launch import seen
-from holdfast.wire.limits import ENVOY_HELD_BYTES_MAX
+from holdfast.serve.gateway.listener import ENVOY_HELD_BYTES_MAX
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.large import CODE, MODEL, SIGNATURE, Answered, Array, Client, Refusal
 from tests.proofs.serving.large import PATIENCE_S as ANSWER_S

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from holdfast.agent.events import Ending
-from holdfast.agent.exits import classify, own_words
-from holdfast.wire.limits import EXIT_DETAIL_CHARACTERS_MAX
+from holdfast.agent.exits import EXIT_DETAIL_CHARACTERS_MAX, classify, own_words
 from holdfast.wire.reports import Exit, ExitKind
 
 

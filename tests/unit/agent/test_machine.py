@@ -22,12 +22,9 @@ from holdfast.agent.events import (
     TermSeen,
     Timer,
 )
-from holdfast.wire.limits import (
-    KILL_AGAIN_S,
-    NOTICE_S_MAX,
-    TIMER_LATE_S,
-    WORKER_SILENCE_S,
-)
+from holdfast.agent.machine import NOTICE_S_MAX, TIMER_LATE_S
+from holdfast.agent.record import WORKER_SILENCE_S
+from holdfast.wire.limits import KILL_AGAIN_S
 from holdfast.wire.orders import (
     Attempt,
     Forget,

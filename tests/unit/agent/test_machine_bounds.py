@@ -12,10 +12,8 @@ from holdfast.agent.events import (
     TermSeen,
 )
 from holdfast.agent.slots import Machine
-from holdfast.wire.limits import (
-    AGENT_WORKERS_MAX,
-    FORGOTTEN_KEPT_MAX,
-)
+from holdfast.agent.state import FORGOTTEN_KEPT_MAX
+from holdfast.wire.limits import AGENT_WORKERS_MAX
 from holdfast.wire.orders import (
     Forget,
     StartWorker,

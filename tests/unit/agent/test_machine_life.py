@@ -16,7 +16,9 @@ from holdfast.agent.events import (
     SignalProcess,
     Timer,
 )
-from holdfast.wire.limits import KILL_AGAIN_S, TIMER_LATE_S, WORKER_FROZEN_S
+from holdfast.agent.machine import TIMER_LATE_S
+from holdfast.agent.record import WORKER_FROZEN_S
+from holdfast.wire.limits import KILL_AGAIN_S
 from holdfast.wire.reports import ExitKind
 from tests.unit.agent.driving import IDENTITY, KEY, Driven, stop
 

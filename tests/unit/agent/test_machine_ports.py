@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.agent.events import NeverStarted, PortsTaken, Report, StartProcess
-from holdfast.wire.limits import PORT_MOVES_MAX, WORKER_PORT_FIRST
+from holdfast.agent.machine import PORT_MOVES_MAX
+from holdfast.wire.limits import WORKER_PORT_FIRST
 from holdfast.wire.reports import ExitKind
 from tests.unit.agent.driving import KEY, MACHINE, Driven, start, stop
 

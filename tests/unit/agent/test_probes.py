@@ -28,8 +28,9 @@ from holdfast.agent.events import (
     StartProcess,
     Timer,
 )
+from holdfast.agent.machine import LIVE_NOTICE_S
+from holdfast.agent.record import PROGRAM_SETTLES_S
 from holdfast.wire import talk
-from holdfast.wire.limits import LIVE_NOTICE_S, PROGRAM_SETTLES_S
 from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import ExitKind, WorkerPhase
 from tests.unit.agent.driving import IDENTITY, KEY, Driven, start

@@ -15,14 +15,19 @@ from holdfast.agent import environments, requirements
 from holdfast.agent.environments import Environments, Making
 from holdfast.agent.events import Ending, Event, Preparing, Timer
 from holdfast.agent.exits import classify
-from holdfast.agent.requirements import CannotPrepare, Lock, Made, is_local, lock_of, surplus
-from holdfast.cli import phrases
-from holdfast.wire.causes import cause_of
-from holdfast.wire.limits import (
+from holdfast.agent.requirements import (
     ENVIRONMENT_UNUSED_S,
     ENVIRONMENTS_BYTES_MAX,
     ENVIRONMENTS_KEPT,
+    CannotPrepare,
+    Lock,
+    Made,
+    is_local,
+    lock_of,
+    surplus,
 )
+from holdfast.cli import phrases
+from holdfast.wire.causes import cause_of
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import ExitKind
 from holdfast.wire.room import Resources

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.coordination import Session, connect, look
-from holdfast.wire import limits
+from holdfast.coordination.look import SHOWN_DATA_BYTES_MAX
 from holdfast.wire.errors import TerminalError
 from tests.servers import EmbeddedServer
 from tests.unit.cli.running import environment, holdfast, told
@@ -92,8 +92,8 @@ def test_a_listing_is_bounded_and_says_that_it_was_cut(
         session.nodes.create(f"/wide/{number}", b"x" * 200)
     whole, cut = look.below(session, "/wide", depth=9)
     assert (len(whole), cut) == (7, False)
-    assert len(whole[1].data) == limits.SHOWN_DATA_BYTES_MAX + 1
-    monkeypatch.setattr(limits, "LISTED_NODES_MAX", 5)
+    assert len(whole[1].data) == SHOWN_DATA_BYTES_MAX + 1
+    monkeypatch.setattr(look, "LISTED_NODES_MAX", 5)
     part, cut = look.below(session, "/wide", depth=9)
     assert (len(part), cut) == (1, True)
     with pytest.raises(TerminalError):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import doctor, machine
-from holdfast.wire import limits
 from holdfast.wire.errors import Unavailable
 from tests.servers import EmbeddedServer, free_port
 from tests.unit.cli.running import holdfast, told
@@ -71,16 +70,16 @@ def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FSYNC_MS_WARN", 0.0)
+    monkeypatch.setattr(doctor, "FSYNC_MS_WARN", 0.0)
     assert doctor.fsync(tmp_path).state == doctor.WARN
 
 
 def test_little_room_is_warned_of_and_hardly_any_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "DISK_FREE_BYTES_WARN", 1 << 62)
+    monkeypatch.setattr(doctor, "DISK_FREE_BYTES_WARN", 1 << 62)
     assert doctor.disk(tmp_path).state == doctor.WARN
-    monkeypatch.setattr(limits, "DISK_FREE_BYTES_MIN", 1 << 62)
+    monkeypatch.setattr(doctor, "DISK_FREE_BYTES_MIN", 1 << 62)
     assert doctor.disk(tmp_path).state == doctor.FAIL
 
 
@@ -97,7 +96,7 @@ def test_a_port_is_free_ours_or_somebody_elses(tmp_path: Path) -> None:
 
 
 def test_few_open_files_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "OPEN_FILES_WARN", 1 << 62)
+    monkeypatch.setattr(doctor, "OPEN_FILES_WARN", 1 << 62)
     assert doctor.open_files().state == doctor.WARN
 
 

@@ -9,8 +9,13 @@ import pytest
 
 from holdfast.agent import devices
 from holdfast.cli.run.devices import choose
-from holdfast.cli.run.ending import Countdown, being_written, countdown_text
-from holdfast.wire.limits import RUN_INTERRUPT_S, RUN_SAVE_S
+from holdfast.cli.run.ending import (
+    RUN_INTERRUPT_S,
+    RUN_SAVE_S,
+    Countdown,
+    being_written,
+    countdown_text,
+)
 
 TWO = ("NVIDIA H200", "NVIDIA H200")
 NOTHING: dict[str, int | None] = {"workers": None, "lanes": None, "gpu": None, "share": None}

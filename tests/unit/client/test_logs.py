@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.agent.log_files import OUT, Piece, Place, Source
-from holdfast.client.logs import LogStream, here, query_of
+from holdfast.client.logs import CLIENT_LOG_PIECES_MAX, LogStream, here, query_of
 from holdfast.control.decide.facts import Job, Phase, Status
 from holdfast.control.decide.spec import JobSpec
-from holdfast.wire.limits import CLIENT_LOG_PIECES_MAX
 
 JOB = Job(JobSpec("it", ("x",)), 1.0, Status(Phase.RUNNING, "", 1.0))
 COUNT = 3 * CLIENT_LOG_PIECES_MAX

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.decide.checkpoints import begin, conclude, condemn, drops, due, lead, shares
+from holdfast.control.decide.checkpoints import (
+    CHECKPOINT_LEAD_STEPS,
+    CHECKPOINT_LEAD_STEPS_MAX,
+    begin,
+    conclude,
+    condemn,
+    drops,
+    due,
+    lead,
+    shares,
+)
 from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
@@ -41,13 +51,7 @@ from holdfast.control.decide.reconcile import reconcile, reconcile_job
 from holdfast.control.decide.records import apply_record
 from holdfast.control.decide.sight import Reports, Sight, by_job, look
 from holdfast.control.decide.spec import CheckpointPolicy, Resources
-from holdfast.wire.limits import (
-    CHECKPOINT_ATTEMPT_S,
-    CHECKPOINT_LEAD_STEPS,
-    CHECKPOINT_LEAD_STEPS_MAX,
-    CHECKPOINT_RETRY_S,
-    VIEW_WAIT_S,
-)
+from holdfast.wire.limits import CHECKPOINT_ATTEMPT_S, CHECKPOINT_RETRY_S, VIEW_WAIT_S
 from tests.unit.control.pair import pair
 
 ATTEMPT = Attempt(4, 20, 7, 100.0)

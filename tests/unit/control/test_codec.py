@@ -27,8 +27,9 @@ from holdfast.control.decide.facts import (
 )
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
 from holdfast.control.store import codec
+from holdfast.control.store.codec import PLACEMENTS_PER_NODE
 from holdfast.wire.errors import Corrupt, Usage
-from holdfast.wire.limits import PLACEMENTS_PER_NODE, VALUE_BYTES_MAX
+from holdfast.wire.limits import VALUE_BYTES_MAX
 from holdfast.wire.probes import Probe, ProbeKind
 
 SPEC = JobSpec(

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, Forget, Place, StopWorker
 from holdfast.control.decide.facts import Attempt, Part, Placement
-from holdfast.control.rpc.outstanding import Outstanding
+from holdfast.control.rpc.outstanding import ORDER_AGAIN_S, ORDER_AGAIN_S_MAX, Outstanding
 from holdfast.control.shell import leading
 from holdfast.control.store import history
 from holdfast.control.store.manifests import ManifestWriter, manifests_in
@@ -21,12 +21,7 @@ from holdfast.storage.memory import MemoryBackend
 from holdfast.storage.parts import put_part
 from holdfast.wire import values
 from holdfast.wire.errors import Unavailable
-from holdfast.wire.limits import (
-    ORDER_AGAIN_S,
-    ORDER_AGAIN_S_MAX,
-    REASON_CHARACTERS_MAX,
-    TROUBLE_S,
-)
+from holdfast.wire.limits import REASON_CHARACTERS_MAX, TROUBLE_S
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.room import Resources
 

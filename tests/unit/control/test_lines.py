@@ -8,15 +8,18 @@ import pytest
 
 from holdfast.control.decide.commands import Decision, Drain
 from holdfast.control.decide.facts import NodeFacts
-from holdfast.control.rpc.lines import Line, Lines, Said, steps_pause_s
-from holdfast.wire.errors import BugError
-from holdfast.wire.limits import (
+from holdfast.control.rpc.lines import (
     ORDERS_BYTES,
     ORDERS_WAITING_MAX,
-    REPORT_SILENCE_S,
-    REPORT_STEPS_S,
     REPORTS_PER_S_MAX,
+    Line,
+    Lines,
+    Said,
+    steps_pause_s,
 )
+from holdfast.control.rpc.stream import REPORT_SILENCE_S
+from holdfast.wire.errors import BugError
+from holdfast.wire.limits import REPORT_STEPS_S
 from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from holdfast.wire.room import Resources
 from holdfast.wire.rpc import Denied

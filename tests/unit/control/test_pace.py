@@ -20,10 +20,11 @@ from holdfast.control.decide.facts import (
     WorkerPhase,
 )
 from holdfast.control.decide.membership import next_view
+from holdfast.control.decide.pace import UNEVEN_GAIN
 from holdfast.control.decide.sight import Sight, by_job, look
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.decide.views import assign
-from holdfast.wire.limits import UNEVEN_GAIN, VIEW_WAIT_S
+from holdfast.wire.limits import VIEW_WAIT_S
 from holdfast.wire.reports import LANE_METRIC
 
 

@@ -37,10 +37,11 @@ from holdfast.control.decide.facts import (
     WorkerFacts,
     WorkerPhase,
 )
+from holdfast.control.decide.membership import NOTICE_S
 from holdfast.control.decide.plans import Add, JobPlan, Leave, NodeRoom, Plan
-from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.reconcile import STRAY_NOTICE_S, node_rooms, reconcile
 from holdfast.control.decide.spec import JobSpec, Resources
-from holdfast.wire.limits import GATHER_S, NOTICE_S, STRAY_NOTICE_S, VIEW_WAIT_S
+from holdfast.wire.limits import GATHER_S, VIEW_WAIT_S
 
 CAPACITY = Resources(cpu=4.0)
 NOW_S = 1_000.0

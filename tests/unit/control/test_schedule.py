@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.control.decide.claims import AGING_S
 from holdfast.control.decide.facts import Intent, Phase, Placement, Status
 from holdfast.control.decide.schedule import Add, JobPlan, Leave, Plan, validate
 from holdfast.control.decide.spec import Resources
 from holdfast.wire.errors import BugError
-from holdfast.wire.limits import AGING_S
 from tests.unit.control.clusters import Cluster, running
 from tests.unit.control.stories import GOLDEN, replay
 

@@ -9,10 +9,10 @@ import pytest
 from holdfast.control.decide.commands import HaltUpdate, StartWorker
 from holdfast.control.decide.facts import ExitKind, Halt, Job, Phase, WorkerPhase
 from holdfast.control.decide.spec import JobSpec, Mode, Resources
-from holdfast.control.decide.updating import changed
+from holdfast.control.decide.updating import UPDATE_FAILURES_MAX, changed
 from holdfast.control.store.codec import Wish
 from holdfast.wire.errors import Refused
-from holdfast.wire.limits import REPLICA_READY_S, UPDATE_FAILURES_MAX
+from holdfast.wire.limits import REPLICA_READY_S
 from tests.unit.control.world import World, submitted
 
 ONE = Resources(cpu=1.0)

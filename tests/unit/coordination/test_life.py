@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.coordination.life import Life
+from holdfast.coordination.life import LEASE_FRACTION, Life
 from holdfast.wire.errors import SessionLost
-from holdfast.wire.limits import LEASE_FRACTION
 
 
 class HandClock:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.coordination.stamps import EMPTY, Stamped, decoded, happened, new_stamp
+from holdfast.coordination.stamps import EMPTY, STAMPS_KEPT, Stamped, decoded, happened, new_stamp
 from holdfast.wire.errors import Corrupt, Usage
-from holdfast.wire.limits import STAMPS_KEPT
 
 
 @given(after=st.integers(0, 3 * STAMPS_KEPT), done=st.booleans())

@@ -16,8 +16,8 @@ from holdfast.coordination.embedded.snapshot import (
     verify_snapshot,
 )
 from holdfast.coordination.embedded.tree import Tree
-from holdfast.wire import limits
 from holdfast.wire.errors import Corrupt
+from holdfast.wire.limits import NODES_MAX
 from tests.unit.embedded.histories import changed, flipped, trees
 
 values = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary(max_size=5_000)
@@ -48,7 +48,7 @@ def test_a_tree_of_many_blocks_comes_back_with_its_time(tmp_path: Path) -> None:
     path = publish_snapshot(tmp_path, tree, 1234)
     assert path == snapshot_path(tmp_path, 200)
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
-    found = read_snapshot(path, limits.NODES_MAX)
+    found = read_snapshot(path, NODES_MAX)
     assert found.tree.digest() == tree.digest() == found.digest
     assert found.tree.last_zxid == 200
     assert found.time_ms == 1234
@@ -61,7 +61,7 @@ def test_every_flipped_byte_of_a_snapshot_is_refused(tmp_path: Path) -> None:
     for offset in range(len(good)):
         with changed(path, flipped(good, offset)):
             with pytest.raises(Corrupt) as caught:
-                read_snapshot(path, limits.NODES_MAX)
+                read_snapshot(path, NODES_MAX)
             assert str(path) in caught.value.what
             with pytest.raises(Corrupt):
                 verify_snapshot(path)
@@ -72,11 +72,11 @@ def test_every_cut_and_every_longer_snapshot_is_refused(tmp_path: Path) -> None:
     good = path.read_bytes()
     for wrong in [*(good[:length] for length in range(len(good))), good + b"\0", good + good]:
         with changed(path, wrong), pytest.raises(Corrupt):
-            read_snapshot(path, limits.NODES_MAX)
+            read_snapshot(path, NODES_MAX)
 
 
 def test_a_snapshot_under_another_name_is_refused(tmp_path: Path) -> None:
     path = publish_snapshot(tmp_path, tree_at(9), 1234)
     other = path.rename(snapshot_path(tmp_path, 10))
     with pytest.raises(Corrupt, match="name"):
-        read_snapshot(other, limits.NODES_MAX)
+        read_snapshot(other, NODES_MAX)

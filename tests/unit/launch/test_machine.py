@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import devices
-from holdfast.agent.holding import Holding
+from holdfast.agent.holding import PORT_BLOCK, Holding
 from holdfast.wire.errors import Occupied, Refused
-from holdfast.wire.limits import PORT_BLOCK, WORKER_PORT_FIRST
+from holdfast.wire.limits import WORKER_PORT_FIRST
 
 TAKER = """
 import sys, time

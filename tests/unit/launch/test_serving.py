@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.cluster import create
 from holdfast.launch import serving
-from holdfast.launch.serving import Place
+from holdfast.launch.serving import GATEWAY_PORT, GATEWAY_PORTS_TRIED, Place
 from holdfast.wire.errors import Occupied, Usage
-from holdfast.wire.limits import GATEWAY_PORT, GATEWAY_PORTS_TRIED
 from tests.servers import free_port
 
 

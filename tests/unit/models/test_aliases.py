@@ -12,11 +12,10 @@ from holdfast.control.shell.housekeeping import references
 from holdfast.coordination import Session, connect
 from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.records import Model
-from holdfast.models.registry import Registry
+from holdfast.models.registry import ALIAS_MOVES_KEPT, Registry
 from holdfast.storage import Blobs
 from holdfast.storage.garbage import Sweeper
 from holdfast.wire.errors import Conflict, Missing, Refused, Usage
-from holdfast.wire.limits import ALIAS_MOVES_KEPT
 from tests.contract.waiting import eventually
 from tests.unit.models.stage import published, torch_draft
 

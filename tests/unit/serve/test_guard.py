@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.serve.guard import Guard, new_secret
+from holdfast.serve.guard import SERVICE_SECRET_GRACE_S, Guard, new_secret
 from holdfast.serve.records import Service
-from holdfast.wire.limits import SERVICE_SECRET_GRACE_S
 
 
 class Clock:

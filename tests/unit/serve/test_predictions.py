@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.serve.predictions import FILE, PredictionLog, digest_of, line_of
+from holdfast.serve.predictions import (
+    FILE,
+    PREDICTIONS_ELEMENTS_MAX,
+    PredictionLog,
+    digest_of,
+    line_of,
+)
 from holdfast.serve.protocol.values import Answer, Request
-from holdfast.wire.limits import PREDICTIONS_ELEMENTS_MAX, PREDICTIONS_FILES_KEPT
+from holdfast.wire.limits import PREDICTIONS_FILES_KEPT
 from tests.contract.waiting import eventually
 
 

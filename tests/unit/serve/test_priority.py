@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.serve import priority
-from holdfast.wire.limits import GIVE_WAY_NICE, LOADING_NICE, NICE_MAX, TRIAL_NICE
+from holdfast.serve.priority import GIVE_WAY_NICE, LOADING_NICE, NICE_MAX, TRIAL_NICE
 
 
 def standing() -> int:

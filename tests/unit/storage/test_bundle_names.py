@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.storage.bundle_names import (
+    BUNDLE_VERSIONS_KEPT,
     BundleName,
     from_bytes,
     pushed,
@@ -18,7 +19,6 @@ from holdfast.storage.bundle_names import (
 )
 from holdfast.storage.keys import digest_of
 from holdfast.wire.errors import Conflict, Corrupt, Missing, Usage
-from holdfast.wire.limits import BUNDLE_VERSIONS_KEPT
 
 
 def digest(number: int) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.supervise.decide import Care, Death, after
-from holdfast.wire.errors import Full
-from holdfast.wire.limits import (
+from holdfast.supervise.decide import (
     KEEP_FAULTS_MAX,
     KEEP_PAUSE_S,
     KEEP_PAUSE_S_MAX,
-    KEEP_STEADY_S,
+    Care,
+    Death,
+    after,
 )
+from holdfast.wire.errors import Full
+from holdfast.wire.limits import KEEP_STEADY_S
 
 KILLED = Death(0.0, -signal.SIGKILL)
 REFUSED = Death(0.0, 2, in_order=True, words="--listen 1.2.3.4: this machine cannot listen there")

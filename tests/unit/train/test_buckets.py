@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.train.sums.buckets import bucket_bytes
-from holdfast.wire.limits import BUCKET_BYTES, BUCKET_BYTES_MAX, CHUNK_BYTES_MIN
+from holdfast.train.sums.buckets import BUCKET_BYTES_MAX, CHUNK_BYTES_MIN, bucket_bytes
+from holdfast.wire.limits import BUCKET_BYTES
 
 
 def test_a_job_of_a_few_lanes_has_small_buckets_that_travel_early() -> None:

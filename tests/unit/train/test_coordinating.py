@@ -13,8 +13,7 @@ from holdfast.train import coordinating
 from holdfast.train.coordinating import Alone, Held
 from holdfast.wire import sharing, talk
 from holdfast.wire.errors import Conflict, Refused, SessionLost, TimedOut, Unavailable, Usage
-from holdfast.wire.limits import SHARED_SEMAPHORE_MAX
-from holdfast.wire.sharing import HELD, LOST, Standing, Value, Want
+from holdfast.wire.sharing import HELD, LOST, SHARED_SEMAPHORE_MAX, Standing, Value, Want
 
 
 def test_alone_a_lock_has_one_holder_at_a_time_and_its_token_grows() -> None:

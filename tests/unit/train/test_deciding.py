@@ -9,9 +9,8 @@ from holdfast.train.members.effective import Setting, extended, in_effect, linea
 from holdfast.train.members.hello import Epoch, Hello
 from holdfast.train.members.meeting import Conclusion, conclude
 from holdfast.train.states import divergence
-from holdfast.train.states.divergence import Verdict, judge, turn_of
+from holdfast.train.states.divergence import HASH_STEPS, Verdict, judge, turn_of
 from holdfast.train.states.state import Entry, State
-from holdfast.wire.limits import HASH_STEPS
 
 
 def hello(worker: int, step: int | None, record: tuple[Setting, ...] = ()) -> Hello:

@@ -6,8 +6,13 @@ import io
 
 import pytest
 
-from holdfast.train.progress import PROGRESS_VARIABLE, Progress, progress_from_environment
-from holdfast.wire.limits import PROGRESS_PLAIN_S, PROGRESS_TERMINAL_S
+from holdfast.train.progress import (
+    PROGRESS_PLAIN_S,
+    PROGRESS_TERMINAL_S,
+    PROGRESS_VARIABLE,
+    Progress,
+    progress_from_environment,
+)
 
 NUMBERS = {
     "gradient_norm": 1.5,

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from holdfast.train import Batch, Run
 from holdfast.train.capture.deciding import (
+    CAPTURED_GRAPHS_MAX,
     Facts,
     Uncapturable,
     after_trial,
@@ -20,7 +21,6 @@ from holdfast.train.capture.deciding import (
 )
 from holdfast.train.capture.lane import Watched
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import CAPTURED_GRAPHS_MAX
 from tests.unit.train_torch.alone import Rows, alone
 
 LOSS = torch.zeros(())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.train.pace import Pace
-from holdfast.wire.limits import PACE_S, PACE_STEPS_MIN
+from holdfast.train.pace import PACE_S, PACE_STEPS_MIN, Pace
 from holdfast.wire.reports import LANE_METRIC
 
 

@@ -9,10 +9,11 @@ import pytest
 
 SCRIPT = """
 import resource, sys
-from holdfast.wire import limits, process
+from holdfast.wire import process
+from holdfast.wire.limits import FILES_WANTED
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 process.main(lambda _words: 0)
-print(*resource.getrlimit(resource.RLIMIT_NOFILE), limits.FILES_WANTED)
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), FILES_WANTED)
 """
 
 

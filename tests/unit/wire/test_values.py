@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from holdfast.control.store import codec
 from holdfast.wire import talk, values
 from holdfast.wire.errors import BugError, Refused
-from holdfast.wire.limits import EXIT_DETAIL_SHORT_CHARACTERS
 from holdfast.wire.orders import Forget, GiveView, Order, View
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
+from holdfast.wire.values import EXIT_DETAIL_SHORT_CHARACTERS
 from tests.unit.wire import samples
 
 ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from holdfast.storage import Blobs
 from holdfast.train.link import Link
@@ -27,9 +27,17 @@ from holdfast.train.states.tracked import Tracked
 from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost, Usage
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import ASYNC_ASK_AGAIN_S, ASYNC_LEAVE_S, ASYNC_STALENESS, SAVE_AGAIN_S
+from holdfast.wire.limits import SAVE_AGAIN_S
 from holdfast.wire.orders import View
 from holdfast.wire.tasks import OwnedThread, start_thread
+
+# A push from weights that are more than so many updates old is refused: gradients from weights that
+# old do harm, and a worker ten times slower than its peers is still within it.
+ASYNC_STALENESS: Final = 8
+# Whoever waits for something of others asks again after this.
+ASYNC_ASK_AGAIN_S: Final = 0.05
+# A server that leaves waits so long for the new homes of its names: well within its notice.
+ASYNC_LEAVE_S: Final = 10.0
 
 log = logs.get(__name__)
 

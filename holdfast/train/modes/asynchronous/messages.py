@@ -19,13 +19,16 @@ from holdfast.wire import backoff, handshake
 from holdfast.wire.errors import Corrupt, PeerLost, Refused
 from holdfast.wire.handshake import Purpose
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import (
-    ASYNC_AWAY_S,
-    ASYNC_AWAY_S_MAX,
-    ASYNC_CALL_S,
-    ASYNC_MESSAGE_BYTES_MAX,
-    HELLO_S,
-)
+from holdfast.wire.limits import HELLO_S
+
+# A request between members: longer than a busy machine needs for a large push, shorter than it
+# takes to find that a process is frozen.
+ASYNC_CALL_S: Final = 5.0
+# A member that did not answer is left alone for so long, then twice as long, up to the second.
+ASYNC_AWAY_S: Final = 0.02
+ASYNC_AWAY_S_MAX: Final = 1.0
+# A push of the largest shard that one member should hold.
+ASYNC_MESSAGE_BYTES_MAX: Final = 4 * 1024**3
 
 _HEAD: Final = struct.Struct("<4sHQ")
 _MAGIC: Final = b"HFa\n"

@@ -10,8 +10,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Final
 
-from holdfast.wire.limits import ASYNC_RING_POINTS, ASYNC_WORKERS_PER_SERVER
+# One member in so many also serves: it spends about as much on their pushes as on its own batches.
+ASYNC_WORKERS_PER_SERVER: Final = 4
+# Points of a server on the ring: names are spread evenly to about a tenth.
+ASYNC_RING_POINTS: Final = 64
 
 
 def servers_of(members: Iterable[int], wanted: int = 0) -> tuple[int, ...]:

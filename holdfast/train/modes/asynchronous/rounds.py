@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -30,7 +30,9 @@ from holdfast.train.modes.rounds import Parts, Rounds
 from holdfast.train.states.state import State
 from holdfast.train.sums.stepping import Gradients
 from holdfast.wire.errors import Usage
-from holdfast.wire.limits import ASYNC_ALONE_BATCHES_MAX
+
+# Batches that a worker goes on with alone while a server is away; then it waits for it.
+ASYNC_ALONE_BATCHES_MAX: Final = 64
 
 
 class AsyncRounds(Rounds):

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from holdfast.train.members.wires import listening
 from holdfast.train.modes.asynchronous.messages import admitted, message, receive, send
@@ -21,8 +21,11 @@ from holdfast.train.states.state import State
 from holdfast.wire import logs
 from holdfast.wire.errors import Refused
 from holdfast.wire.job_credentials import Credentials
-from holdfast.wire.limits import ASYNC_CALLERS_MAX, THREAD_END_S
+from holdfast.wire.limits import THREAD_END_S
 from holdfast.wire.tasks import start_thread
+
+# Connections to a server: every member of a large job twice (its worker, and its tending thread).
+ASYNC_CALLERS_MAX: Final = 2_048
 
 log = logs.get(__name__)
 Answer = Callable[[State], State]

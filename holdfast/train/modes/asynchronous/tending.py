@@ -24,8 +24,11 @@ from holdfast.train.modes.asynchronous.traffic import Traffic
 from holdfast.train.states.state import Entry, State
 from holdfast.wire import logs
 from holdfast.wire.errors import PeerLost
-from holdfast.wire.limits import ASYNC_COPY_UPDATES
 from holdfast.wire.orders import View
+
+# A server sends a copy of what it holds to its neighbour after so many updates: its death costs so
+# many of an optimizer's moments at most.
+ASYNC_COPY_UPDATES: Final = 4
 
 log = logs.get(__name__)
 # Where the tickets are, on the ring like every other name; no parameter is called so.

@@ -9,13 +9,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.train.modes.asynchronous.ledger import Credit
 from holdfast.train.modes.asynchronous.server import nothing
 from holdfast.train.modes.asynchronous.tending import Household
 from holdfast.train.states.state import State
-from holdfast.wire.limits import ASYNC_LATELY_MAX, ASYNC_LEASE_MAX, ASYNC_LEASE_S
+
+# A worker takes as many tickets at a time as it computes in this time, within these bounds: they
+# are what it goes on with while the ledger is away, and what its death gives out again.
+ASYNC_LEASE_S: Final = 0.25
+ASYNC_LEASE_MAX: Final = 8
+# Tickets that a worker remembers having done, for a ledger that comes back older: more than it can
+# do between two copies of the ledger.
+ASYNC_LATELY_MAX: Final = 1_024
 
 
 def answer(household: Household, request: State) -> State:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.serve.gateway.breakers import Breakers, Host
+from holdfast.serve.gateway.breakers import BREAKERS_TOLD_MAX, Breakers, Host
 from holdfast.serve.records import Breaker, BreakerState
-from holdfast.wire.limits import BREAKERS_TOLD_MAX
 from tests.unit.serve.gateway.making import course, known, seen
 
 SERVICES = (known(course((1, 10_000)), seen(1), seen(2)),)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.gateway.keeping import Found, anything_lost, kept
+from holdfast.serve.gateway.keeping import LOST_LAST_S, Found, anything_lost, kept
 from holdfast.serve.gateway.state import Known, Seen
 from holdfast.serve.records import Replica
-from holdfast.wire.limits import LOST_LAST_S, LOST_REPLICA_S
+from holdfast.wire.limits import LOST_REPLICA_S
 from tests.unit.serve.gateway.making import REPLICAS, course, known, replica, seen
 
 NOW_S = 1_000.0

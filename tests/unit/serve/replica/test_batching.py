@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.serve.records import Limits
 from holdfast.serve.replica.batching import Batcher, Outputs, Pace
+from holdfast.serve.replica.judging import INLINE_STALL_S, INLINE_WINDOW
 from holdfast.wire.errors import Full, ModelFailed, NotHere, TimedOut
-from holdfast.wire.limits import INLINE_STALL_S, INLINE_WINDOW
 
 Predict = Callable[[Mapping[str, np.ndarray]], Outputs]
 LOOP = [Pace.INSTANT, Pace.SHORT]

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from holdfast.serve.records import Limits
+from holdfast.serve.replica.asking import HTTP_IGNORED_BODY_BYTES_MAX
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
 from holdfast.serve.replica.patience import Patience
-from holdfast.wire.errors import Occupied
-from holdfast.wire.limits import (
-    HTTP_IGNORED_BODY_BYTES_MAX,
+from holdfast.serve.replica.reading import (
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_HEADERS_MAX,
     REQUEST_TARGET_BYTES_MAX,
 )
+from holdfast.wire.errors import Occupied
 from tests.contract.waiting import eventually
 from tests.unit.serve.replica.http_stage import (
     INSTANT,

@@ -7,14 +7,8 @@ from itertools import count
 import pytest
 
 from holdfast.serve.replica import judging
-from holdfast.serve.replica.judging import Judge
-from holdfast.wire.limits import (
-    INLINE_LATE_MAX,
-    INLINE_LATE_S,
-    INLINE_S,
-    INLINE_STALL_S,
-    INLINE_WINDOW,
-)
+from holdfast.serve.replica.judging import INLINE_LATE_MAX, INLINE_STALL_S, INLINE_WINDOW, Judge
+from holdfast.wire.limits import INLINE_LATE_S, INLINE_S
 
 SHORT_S, LATE_S = INLINE_S / 2, 2 * INLINE_LATE_S
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from holdfast.serve.replica import memory
-from holdfast.serve.replica.memory import Growth
-from holdfast.wire.limits import MEMORY_GROWN_BYTES_MIN
+from holdfast.serve.replica.memory import MEMORY_GROWN_BYTES_MIN, Growth
 
 START = 100 * 1024 * 1024
 MUCH = MEMORY_GROWN_BYTES_MIN

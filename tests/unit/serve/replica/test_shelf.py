@@ -21,11 +21,10 @@ from holdfast.serve.replica import shelf
 from holdfast.serve.replica.batching import Pace
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.preparing import Manner
-from holdfast.serve.replica.shelf import Shelf
+from holdfast.serve.replica.shelf import SHELF_VERSIONS_KEPT, VERIFIED_S, Shelf
 from holdfast.serve.replica.trial import Nest
 from holdfast.serve.replica.versions import Source, Versions
 from holdfast.storage import Blobs, open_store, put_part
-from holdfast.wire.limits import SHELF_VERSIONS_KEPT, VERIFIED_S
 
 MANNER = Manner(batches=True, pace=Pace.SHORT)
 

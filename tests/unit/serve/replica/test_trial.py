@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.serve.priority import may_return
-from holdfast.wire.limits import LOADING_NICE, TRIAL_NICE
+from holdfast.serve.priority import LOADING_NICE, TRIAL_NICE, may_return
 from tests.contract.waiting import eventually
 
 SCRIPT = """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.serve.autoscale import is_automatic, wanted
+from holdfast.serve.autoscale import AUTOSCALE_DOWN_S, is_automatic, wanted
 from holdfast.serve.conduct import Sample
-from holdfast.wire.limits import AUTOSCALE_DOWN_S
 from tests.unit.serve.rollout.facts import NOW_S, service
 
 AUTOMATIC = service(replicas_min=1, replicas_max=8)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from holdfast.control.decide.facts import Failure
 from holdfast.serve.conduct import Observed
-from holdfast.serve.conductor.memory import Memory
+from holdfast.serve.conductor.memory import SAMPLES_KEPT, Memory
 from holdfast.serve.records import Counts, Load, ReplicaStats
 from holdfast.serve.rollout import advance
-from holdfast.wire.limits import SAMPLES_KEPT
 from tests.unit.serve.rollout.facts import (
     NAME,
     NOW_S,
