@@ -22,38 +22,18 @@ from holdfast.control.facts import (
     Checkpoint,
     Failure,
     Halt,
-    Intent,
     Job,
     Placement,
     Queue,
-    Recovery,
     Setting,
     Status,
     Unreadable,
     View,
+    Wish,
 )
-from holdfast.control.spec import JobSpec
 from holdfast.wire import documents, values
 from holdfast.wire.documents import FORMAT
 from holdfast.wire.limits import PLACEMENTS_PER_NODE
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What users decide of a job. `submission` is another for each job that ever had the name.
-    `before`: the spec that an update replaces, and its number."""
-
-    spec: JobSpec
-    submitted_s: float
-    submission: str
-    intent: Intent = Intent.RUN
-    workers_wanted: int | None = None
-    checkpoint_asked: bool = False
-    revision: int = 0
-    before: JobSpec | None = None
-    before_revision: int = 0
-    updated_s: float = 0.0
-    recovery: Recovery = Recovery.NONE
 
 
 @dataclass(frozen=True, slots=True)

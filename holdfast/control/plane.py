@@ -17,8 +17,8 @@ from typing import Any
 
 from holdfast.control import codec, filing, updating
 from holdfast.control.asked import Asked
-from holdfast.control.codec import Entry, State, Wish
-from holdfast.control.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status
+from holdfast.control.codec import Entry, State
+from holdfast.control.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status, Wish
 from holdfast.control.history import read_history
 from holdfast.control.life import many
 from holdfast.control.membership import setting_text

@@ -19,9 +19,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 
 from holdfast.control import serving
-from holdfast.control.codec import Wish
 from holdfast.control.commands import Decision, Drain, HaltUpdate
-from holdfast.control.facts import Halt
+from holdfast.control.facts import Halt, Wish
 from holdfast.control.plans import JobPlan
 from holdfast.control.sight import Sight
 from holdfast.control.spec import JobSpec

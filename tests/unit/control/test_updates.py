@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.codec import Wish
 from holdfast.control.commands import HaltUpdate, StartWorker
-from holdfast.control.facts import ExitKind, Halt, Job, Phase, WorkerPhase
+from holdfast.control.facts import ExitKind, Halt, Job, Phase, Wish, WorkerPhase
 from holdfast.control.spec import JobSpec, Mode, Resources
 from holdfast.control.updating import changed
 from holdfast.wire.errors import Refused
