@@ -253,6 +253,24 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What users decide of a job. `submission` is another for each job that ever had the name.
+    `before`: the spec that an update replaces, and its number."""
+
+    spec: JobSpec
+    submitted_s: float
+    submission: str
+    intent: Intent = Intent.RUN
+    workers_wanted: int | None = None
+    checkpoint_asked: bool = False
+    revision: int = 0
+    before: JobSpec | None = None
+    before_revision: int = 0
+    updated_s: float = 0.0
+    recovery: Recovery = Recovery.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """A queue's share of the machines: what it is guaranteed, and the most that it may borrow."""
 

@@ -21,12 +21,11 @@ from typing import Final
 
 from holdfast.control.decide import serving
 from holdfast.control.decide.commands import Decision, Drain, HaltUpdate
-from holdfast.control.decide.facts import Halt
+from holdfast.control.decide.facts import Halt, Wish
 from holdfast.control.decide.plans import JobPlan
 from holdfast.control.decide.sight import Sight
 from holdfast.control.decide.spec import JobSpec
 from holdfast.control.jobfile.units import duration_of
-from holdfast.control.store.codec import Wish
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Refused
 

@@ -22,40 +22,20 @@ from holdfast.control.decide.facts import (
     Checkpoint,
     Failure,
     Halt,
-    Intent,
     Job,
     Placement,
     Queue,
-    Recovery,
     Setting,
     Status,
     Unreadable,
     View,
+    Wish,
 )
-from holdfast.control.decide.spec import JobSpec
 from holdfast.wire import documents, values
 from holdfast.wire.documents import FORMAT
 
 # Placements in one node: a change of one worker writes some 15 kB, not those of ten thousand.
 PLACEMENTS_PER_NODE: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What users decide of a job. `submission` is another for each job that ever had the name.
-    `before`: the spec that an update replaces, and its number."""
-
-    spec: JobSpec
-    submitted_s: float
-    submission: str
-    intent: Intent = Intent.RUN
-    workers_wanted: int | None = None
-    checkpoint_asked: bool = False
-    revision: int = 0
-    before: JobSpec | None = None
-    before_revision: int = 0
-    updated_s: float = 0.0
-    recovery: Recovery = Recovery.NONE
 
 
 @dataclass(frozen=True, slots=True)

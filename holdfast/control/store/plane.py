@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.control.decide import updating
-from holdfast.control.decide.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status
+from holdfast.control.decide.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status, Wish
 from holdfast.control.decide.life import many
 from holdfast.control.decide.membership import setting_text
 from holdfast.control.decide.spec import JobSpec
 from holdfast.control.store import codec, filing
 from holdfast.control.store.asked import Asked
-from holdfast.control.store.codec import Entry, State, Wish
+from holdfast.control.store.codec import Entry, State
 from holdfast.control.store.history import read_history
 from holdfast.control.store.retired import Retired
 from holdfast.coordination import ABSENT, Config, Facts, Session, stamps

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.control.decide.commands import HaltUpdate, StartWorker
-from holdfast.control.decide.facts import ExitKind, Halt, Job, Phase, WorkerPhase
+from holdfast.control.decide.facts import ExitKind, Halt, Job, Phase, Wish, WorkerPhase
 from holdfast.control.decide.spec import JobSpec, Mode, Resources
 from holdfast.control.decide.updating import UPDATE_FAILURES_MAX, changed
-from holdfast.control.store.codec import Wish
 from holdfast.wire.errors import Refused
 from holdfast.wire.limits import REPLICA_READY_S
 from tests.unit.control.world import World, submitted

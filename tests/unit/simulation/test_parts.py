@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from random import Random
 
 import pytest
@@ -211,3 +213,16 @@ def test_what_a_leader_remembers_of_its_plan_is_what_it_would_plan_anew(
     for seed in range(1, 31):
         assert World(seed).run().ok
     assert remembered
+
+
+def test_the_simulator_and_the_journal_that_it_runs_need_no_msgspec_for_pypy_has_none() -> None:
+    program = (
+        "import sys; sys.modules['msgspec'] = None\n"
+        "import simulation.world, simulation.disk\n"
+        "from pathlib import Path\n"
+        "from holdfast.agent import journal\n"
+        "from holdfast.agent.events import TermSeen\n"
+        "raw = journal.written([[TermSeen(1)]], b'8 bytes.')\n"
+        "assert journal.recovered(Path('j'), raw).entries == [TermSeen(1)]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
