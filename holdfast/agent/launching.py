@@ -34,7 +34,6 @@ from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
     AGENT_LOOK_S,
-    MEMORY_LOOK_S,
     REPLICA_AWAY_S,
     WORKER_PORTS,
 )
@@ -48,6 +47,9 @@ WORKER_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 ReplicaAccess = Callable[[str], bytes]
 """What a replica of a service shows to the coordination plane, as it is kept in a file."""
 
+# How often a shim looks how much memory its worker holds, where no control group limits it. A look
+# takes half a millisecond for twenty threads; between two of them a worker may touch a gigabyte.
+MEMORY_LOOK_S: Final = 0.5
 _NO_PRIVACY: Final = Privacy("")
 _SHIM: Final = Path(shim.__file__)
 

@@ -73,7 +73,7 @@ def scale(
     with client_of(cluster) as client:
         service = acting.service_of(client.found, name)
         if service:
-            from holdfast.cli.serve.command import services
+            from holdfast.cli.serve import services
 
             services.scaled(client, service, count)
             return

@@ -12,8 +12,8 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import cluster, coord, output, verbs
-from holdfast.cli.models.commands import commands as models
-from holdfast.cli.run.command import command as running
+from holdfast.cli.models import commands as models
+from holdfast.cli.run import command as running
 from holdfast.wire import tasks
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 

@@ -162,7 +162,7 @@ def pairs(words: list[str], example: str) -> dict[str, str]:
 
 def _source(file: Path) -> Path | JobSpec:
     """What the client is given: the file, or the job that stdin describes."""
-    from holdfast.control.jobfile.reading import reading as jobfile
+    from holdfast.control.jobfile import reading as jobfile
 
     return jobfile.parse(sys.stdin.read(), "stdin") if str(file) == "-" else file
 

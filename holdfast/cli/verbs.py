@@ -20,8 +20,8 @@ from holdfast.cli import (
     submit,
     why,
 )
-from holdfast.cli.serve.command import command as serve
-from holdfast.cli.serve.command import predict, services
+from holdfast.cli.serve import command as serve
+from holdfast.cli.serve import predict, services
 
 _Command = tuple[Callable[..., None], str, str]  # the function, its name, its examples
 

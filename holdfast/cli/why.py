@@ -90,7 +90,7 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Why a job is as it is: every decision with its reason, and what it waits for."""
-    from holdfast.cli.serve.command import why as service_why
+    from holdfast.cli.serve import why as service_why
 
     with client_of(cluster, reads=True) as client:
         found = client.found

@@ -139,7 +139,7 @@ def _not_bundled(name: str, why: str, fix: str) -> Usage:
 
 def _read(source: Source) -> tuple[JobSpec, Path]:
     from holdfast.control.decide.spec import JobSpec
-    from holdfast.control.jobfile.reading import reading as jobfile
+    from holdfast.control.jobfile import reading as jobfile
 
     if isinstance(source, JobSpec):
         return source, Path.cwd()

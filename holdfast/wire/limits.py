@@ -109,9 +109,6 @@ REPLICA_AWAY_S: Final = 86_400.0
 AGENT_AWAY_NOTICE_S: Final = 30.0
 # How often a shim whose agent is away looks for a new one.
 AGENT_LOOK_S: Final = 0.5
-# How often a shim looks how much memory its worker holds, where no control group limits it. A look
-# takes half a millisecond for twenty threads; between two of them a worker may touch a gigabyte.
-MEMORY_LOOK_S: Final = 0.5
 # Ports of a worker: one where its group meets, one where a joiner gets the state.
 WORKER_PORTS: Final = 2
 # Below the range from which systems give out ports to clients.
@@ -209,8 +206,6 @@ OBSERVE_SILENCE_S: Final = 2.0
 
 # --- of training ----------------------------------------------------------------------------------
 
-# A stranger that connects and says nothing is sent away after this.
-HELLO_S: Final = 5.0
 # Callers that wait at a worker's door: every member of a large job twice.
 CALLERS_MAX: Final = 4_096
 # Nothing came from a peer for so long: ask at its door whether it is there.
@@ -273,8 +268,6 @@ RETRY_AFTER_S: Final = 1
 TRIAL_S: Final = 300.0
 # Characters of the reason why a version failed: it goes into the coordination plane.
 LOAD_REASON_CHARACTERS_MAX: Final = 400
-# How often it looks.
-MEMORY_LOOK_S: Final = 2.0
 
 # Versions that a replica holds at a time: stable, next and previous, and some that gateways may
 # still send to. A further rollout waits until one of those is gone.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.control.jobfile.reading import reading as jobfile
+from holdfast.control.jobfile import reading as jobfile
 from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, Home
 

@@ -28,7 +28,7 @@ from holdfast.agent.folders import Folders
 from holdfast.agent.journal import NAME, Journal, recovered, written
 from holdfast.cluster import folder as cluster_folder
 from holdfast.cluster import registry
-from holdfast.control.jobfile.reading import reading as jobfile
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.store import codec
 from holdfast.launch import serving
 from holdfast.models.records import Alias, Model, Publication, Version

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import completing, listing, output
-from holdfast.cli.models.commands import show as models_show
+from holdfast.cli.models import show as models_show
 from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
 from holdfast.client import texts
 from holdfast.wire.errors import Usage
@@ -178,7 +178,7 @@ def publish(
     as_json: JsonOption = False,
 ) -> None:
     """Publish files and code as the next version of a model."""
-    from holdfast.cli.models.commands import publish as models_publish
+    from holdfast.cli.models import publish as models_publish
     from holdfast.models import publishing
     from holdfast.models.describing import spoken
     from holdfast.models.names import check_alias

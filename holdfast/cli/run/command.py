@@ -122,8 +122,8 @@ def run(
     Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
     """
     from holdfast.agent.devices import gpu_names
-    from holdfast.cli.run.command import devices as run_devices
-    from holdfast.cli.run.command import plan as run_plan
+    from holdfast.cli.run import devices as run_devices
+    from holdfast.cli.run import plan as run_plan
     from holdfast.client import script_words, scripts
 
     path = _script(script)

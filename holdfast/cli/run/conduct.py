@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from holdfast.cli.run.command import plan as run_plan
+from holdfast.cli.run import plan as run_plan
 from holdfast.cli.run.ending import Countdown, being_written, countdown_text
 from holdfast.cli.run.look import Looking, Seen
 from holdfast.cli.run.output import Output

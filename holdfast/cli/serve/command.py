@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.opening import ClusterOption, JsonOption, client_of
-from holdfast.cli.serve.command import opening as serving
-from holdfast.cli.serve.command import options
+from holdfast.cli.serve import opening as serving
+from holdfast.cli.serve import options
 from holdfast.client import serve_settings
 from holdfast.client.serving import Asked
 
@@ -109,7 +109,7 @@ def _show(told: Told, *, waited: bool, as_json: bool) -> None:
 
 
 def _served(asked: Asked, cluster: Path | None, *, wait: bool) -> Told:
-    from holdfast.cli.serve.command import output as serve_output
+    from holdfast.cli.serve import output as serve_output
 
     with client_of(cluster) as client:
         with serving.progress(asked.name) as show:

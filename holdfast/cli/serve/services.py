@@ -9,8 +9,8 @@ import typer
 
 from holdfast.cli import absence, completing, listing, output
 from holdfast.cli.opening import ClusterOption, JsonOption, client_of
-from holdfast.cli.serve.command import opening as serving
-from holdfast.cli.serve.command import settings as service_settings
+from holdfast.cli.serve import opening as serving
+from holdfast.cli.serve import settings as service_settings
 from holdfast.client import texts
 from holdfast.client.sight import Sight, arms_of
 from holdfast.wire.errors import Missing, Usage

@@ -18,9 +18,9 @@ from holdfast.control.decide.spec import (
     Resources,
     RestartPolicy,
 )
-from holdfast.control.jobfile.reading import environment as jobfile_environment
-from holdfast.control.jobfile.reading import probes as jobfile_probes
-from holdfast.control.jobfile.reading import units
+from holdfast.control.jobfile import environment as jobfile_environment
+from holdfast.control.jobfile import probes as jobfile_probes
+from holdfast.control.jobfile import units
 from holdfast.control.jobfile.tree import (
     COMMAND_SCHEMA,
     NAME,

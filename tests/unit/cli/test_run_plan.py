@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run.command import plan as run_plan
+from holdfast.cli.run import plan as run_plan
 from holdfast.cli.run.plan import Act, decide
 from holdfast.client import scripts
 from holdfast.client.scripts import Wanted, spec_of

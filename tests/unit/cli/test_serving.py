@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.cli.serve.command import services
+from holdfast.cli.serve import services
 from holdfast.client.predicting import refusal
 from holdfast.client.serve_settings import _counts, _seconds, _steps, changed, wishes
 from holdfast.client.sight import Sight, arms_of

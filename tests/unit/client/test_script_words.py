@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run.command import plan as run_plan
+from holdfast.cli.run import plan as run_plan
 from holdfast.cli.run.plan import Wanted
 from holdfast.client.script_words import ScriptLanes, lanes_in, strange_options
 from holdfast.wire.errors import Usage

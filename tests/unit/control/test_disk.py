@@ -11,7 +11,7 @@ from holdfast.control.decide.facts import Desired, Observed
 from holdfast.control.decide.reconcile import node_rooms
 from holdfast.control.decide.schedule import NodeRoom
 from holdfast.control.decide.spec import Resources
-from holdfast.control.jobfile.reading import reading as jobfile
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.wire import values
 from holdfast.wire.errors import Usage
 from holdfast.wire.reports import NodeFacts

@@ -14,10 +14,10 @@ from holdfast.control.decide.spec import (
     Resources,
     RestartPolicy,
 )
-from holdfast.control.jobfile.reading import reading as jobfile
-from holdfast.control.jobfile.reading import schema as jobfile_schema
-from holdfast.control.jobfile.reading import tree as jobfile_tree
-from holdfast.control.jobfile.reading import units
+from holdfast.control.jobfile import reading as jobfile
+from holdfast.control.jobfile import schema as jobfile_schema
+from holdfast.control.jobfile import tree as jobfile_tree
+from holdfast.control.jobfile import units
 from holdfast.control.jobfile.tree import JOB_FILE_BYTES_MAX
 from holdfast.wire.errors import Usage
 from holdfast.wire.probes import Probe, ProbeKind

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.jobfile.reading import reading as jobfile
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.jobfile.schema import json_schema, page
 from holdfast.control.jobfile.tree import Key
 from holdfast.wire.errors import Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.control.jobfile.reading import reading as jobfile
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.wire.errors import Usage
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.jobfile.environment import requirement_files
-from holdfast.control.jobfile.reading import reading as jobfile
 from holdfast.wire.errors import Usage
 
 JOB = "name: a\ncommand: python a.py\nbundle: .\nrequirements: "

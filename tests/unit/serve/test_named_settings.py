@@ -226,7 +226,7 @@ def test_no_error_of_a_replica_names_a_bound_that_nobody_can_set() -> None:
 
 
 def test_what_a_person_gives_is_shown_again() -> None:
-    from holdfast.cli.serve.command import settings as service_settings
+    from holdfast.cli.serve import settings as service_settings
 
     words = (
         "holdfast serve digits --canary 1,10 --hold 30s --ready 10m --requests-min 50"
