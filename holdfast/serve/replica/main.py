@@ -31,6 +31,8 @@ from holdfast.wire.errors import BugError
 from holdfast.wire.limits import STUCK_END_S, STUCK_SLACK_S
 from holdfast.wire.tasks import WAITED, death, end, ends_process, start_task, start_thread
 
+# How often a replica looks whether it has grown, and may give memory back.
+MEMORY_LOOK_S: Final = 2.0
 # How often a replica looks at its own computations; stuck is what it finds stuck so often in a row,
 # since a process that was paused finds everything late, once.
 STUCK_LOOK_S: Final = 0.5
@@ -39,8 +41,6 @@ STUCK_LOOKS: Final = 4
 # least, and it goes when nothing came for the second; after the third it goes anyway: the notice
 # that coordinators give (`NOTICE_S`) covers it, and the few seconds that its servers take to end.
 DRAIN_S_MIN: Final = 1.0
-# How often it looks whether it has grown, and may give memory back.
-MEMORY_LOOK_S: Final = 2.0
 DRAIN_QUIET_S: Final = 0.5
 DRAIN_S_MAX: Final = 20.0
 # The coordination plane is told first; when it is away, the drain begins after this.
