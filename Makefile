@@ -71,9 +71,11 @@ test-engines: export OMP_NUM_THREADS := 1
 test-engines: setup services ## the large tests: proofs, other people's suites, users' scripts, every block of the docs
 	$(PY) -m pytest -n $(TEST_WORKERS) --maxprocesses 8 -m engines $(TEST_OPTIONS)
 
+# One forks processes that use CUDA, the other uses it itself: not in one process.
 test-gpu: export OMP_NUM_THREADS := 1
 test-gpu: setup ## what only a machine with a GPU can try: captured lanes, sums over its memory
-	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu $(TEST_OPTIONS)
+	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_capture.py $(TEST_OPTIONS)
+	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_cuda_exchange.py $(TEST_OPTIONS)
 
 # Tracing twice the processor's time of the unit tests; those of benches, proofs and simulation run
 # little of holdfast/ that others do not.

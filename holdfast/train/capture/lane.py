@@ -226,7 +226,7 @@ class Lane:
         """What the function itself comes to, and the buffers that it writes to. Random numbers,
         buffers and gradients are as before. `Uncapturable` if a graph would not do the same."""
         buffers, reads = at.stepping.buffers, set[str]()
-        versions = [each._version for each in buffers.tensors]
+        begin, versions = buffers.copies(), [each._version for each in buffers.tensors]
         watched = Watched(batch, reads)
         self._lanes.reads = reads
         with random_numbers_kept():
@@ -235,10 +235,10 @@ class Lane:
                 with waiting_refused():
                     computed = self._computed(watched, at)
             except Uncapturable:
-                buffers.before_lane()
+                buffers.restore(begin)
                 raise
             except Exception as error:  # whatever it is: the plain call will raise it, too, or not
-                buffers.before_lane()
+                buffers.restore(begin)
                 raise Uncapturable(_explained(error)) from error
             finally:
                 self._lanes.reads = None
@@ -246,14 +246,15 @@ class Lane:
         pairs = zip(buffers.tensors, versions, strict=True)
         written = [each for each, version in pairs if each._version != version]
         loss, replaced = loss_of(computed.result), buffers.replaced()
-        buffers.before_lane()
+        buffers.restore(begin)
         if reason := after_trial(read=reads, drew=drew, replaced=replaced, loss=loss):
             raise Uncapturable(reason)
         return computed, written
 
     def _capture(self, form: Any, batch: Batch, at: AtHand) -> Computed:
-        trial, written = self._tried(batch, at)
         room, buffers = self._lanes.room(), at.stepping.buffers
+        begin = buffers.copies()
+        trial, written = self._tried(batch, at)
         stand = room.generator.get_state()
         place = {"count": batch.count, "lane": batch.lane, "epoch": batch.epoch}
 
@@ -265,15 +266,15 @@ class Lane:
         except Exception as error:
             room.recover()
             room.generator.set_state(stand)
-            buffers.before_lane()
+            buffers.restore(begin)
             # Graphs of before would go on with a generator that nobody seeds any more.
             self._lanes.off = _explained(error)
             raise Uncapturable(self._lanes.off) from error
-        buffers.before_lane()
+        buffers.restore(begin)
         room.generator.set_state(stand)
         computed = graph.replay(batch.data)
         if not computed.equals(trial):
-            buffers.before_lane()
+            buffers.restore(begin)
             room.generator.set_state(stand)
             raise Uncapturable("its graph came to other numbers than the function itself")
         self._lanes.graphs += 1

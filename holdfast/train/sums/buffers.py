@@ -67,6 +67,17 @@ class Buffers:
         """Forget what the lane before did to them."""
         self._set(self._changed(), self._begin)
 
+    def copies(self) -> dict[str, torch.Tensor]:
+        """What they are now."""
+        return {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
+
+    def restore(self, copies: Mapping[str, torch.Tensor]) -> None:
+        """What they were then, in the middle of a lane or at its beginning."""
+        self._changed()
+        _copy(list(copies), self._tensors, copies)
+        for name in copies:
+            self._versions[name] = -1  # which need not be what the step began with
+
     def absorb(self) -> None:
         """What they are now, no lane did: a hook, or the update. It stays."""
         changed = self._changed()
