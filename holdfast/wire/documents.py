@@ -45,7 +45,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 def to_bytes(value: Any) -> bytes:
     """A dataclass as the bytes of its document."""
-    return encoded(document(value))
+    return encoded(_plain(value))
 
 
 def from_bytes(path: str, kind: type[T], data: bytes) -> T:
@@ -75,8 +75,21 @@ def parsed(path: str, data: bytes) -> Any:
 
 
 def document(value: Any) -> dict[str, Any]:
-    """A dataclass as a plain document, for `Config` and for `from_document`."""
+    """A dataclass as a plain document, for `Config` and for `from_document`: equal to what is read
+    of it again."""
+    found: dict[str, Any] = _as_read(_plain(value))
+    return found
+
+
+def _plain(value: Any) -> dict[str, Any]:
     return {"format": FORMAT, **msgspec.to_builtins(value, str_keys=True)}
+
+
+def _as_read(plain: Any) -> Any:
+    """JSON has no tuples."""
+    if isinstance(plain, dict):
+        return {key: _as_read(each) for key, each in plain.items()}
+    return [_as_read(each) for each in plain] if isinstance(plain, list | tuple) else plain
 
 
 def from_document(path: str, kind: type[T], plain: Any) -> T:

@@ -49,7 +49,11 @@ def test_one_conflict_undoes_all(session: Session) -> None:
     ):
         with pytest.raises(Conflict):
             second.commit()
-    assert facts.read_all(["/a/one", "/a/two"]) == {"/a/one": (b"1", 0), "/a/two": (b"2", 0)}
+    found = facts.read_all(["/a/one", "/a/two"])
+    assert {path: fact[:2] for path, fact in found.items()} == {
+        "/a/one": (b"1", 0),
+        "/a/two": (b"2", 0),
+    }
 
 
 def test_whoever_read_several_is_woken_by_a_change_of_one(
