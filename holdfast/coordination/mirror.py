@@ -30,7 +30,6 @@ from holdfast.coordination.facts import Fact, batches
 from holdfast.coordination.nodes import Znode
 from holdfast.coordination.waits import Wake
 from holdfast.wire import logs
-from holdfast.wire.documents import from_bytes
 from holdfast.wire.errors import Corrupt, TerminalError
 
 if TYPE_CHECKING:
@@ -58,6 +57,9 @@ def single(decode: Callable[[str, bytes], T | None]) -> Decode[T]:
 
 def document(kind: type[T]) -> Decode[T]:
     """For a document of this kind. An empty node, made for what is below it, is none."""
+    # The simulator imports this package where there is no `msgspec`.
+    from holdfast.wire.documents import from_bytes  # noqa: PLC0415
+
     return single(lambda path, data: from_bytes(path, kind, data) if data else None)
 
 

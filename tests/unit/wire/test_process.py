@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 from holdfast.wire import process
-from holdfast.wire.limits import FILES_WANTED
+from holdfast.wire.process import FILES_WANTED
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 process.main(lambda _words: 0)
 print(*resource.getrlimit(resource.RLIMIT_NOFILE), FILES_WANTED)

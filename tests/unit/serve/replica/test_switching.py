@@ -10,7 +10,7 @@ import asyncio, sys, time
 import numpy as np
 from holdfast.serve.records import Limits
 from holdfast.serve.replica.batching import Batcher, Pace
-from holdfast.wire.limits import SWITCH_INTERVAL_S
+from holdfast.serve.replica.switching import SWITCH_INTERVAL_S
 
 before = sys.getswitchinterval()
 
