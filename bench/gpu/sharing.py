@@ -33,6 +33,7 @@ def run(workers: int, exchange: str, given: argparse.Namespace) -> list[dict[str
             command += ["--gpu-share", str(workers)]
         command += [str(ROOT / "bench/gpu/contestant.py"), "--", "ours", given.work]
         command += ["--steps", str(given.steps), "--mode", given.mode, "--exchange", exchange]
+        command += ["--captured"] if given.captured else []
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             command,
@@ -59,6 +60,7 @@ def main() -> None:
     options.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     options.add_argument("--steps", type=int, default=30)
     options.add_argument("--mode", default="eager", help="eager, or a mode of torch.compile")
+    options.add_argument("--captured", action="store_true", help="with run.lane")
     options.add_argument("--gpu", type=int, default=1, help="GPUs of a worker; 0: the CPU")
     options.add_argument("--exchange", nargs="+", choices=("shared", "tcp"), default=["shared"])
     options.add_argument("--patience", type=float, default=300.0, help="seconds for one run")
@@ -71,7 +73,7 @@ def main() -> None:
             shas = " ".join(sorted({str(row["sha"]) for row in rows}))
             ways = " ".join(map(str, rows[0]["exchange"] or ["alone"]))  # type: ignore[call-overload]
             print(
-                f"{given.work} {given.mode}, {workers} workers: {slowest:.1f} ms, "
+                f"{given.work} {'captured' if given.captured else given.mode}, {workers} workers: {slowest:.1f} ms, "
                 f"{peak:.0f} MB each, SHA-256 {shas}; {ways}",
                 flush=True,
             )
