@@ -72,9 +72,9 @@ def main() -> None:
             peak = max(float(str(row["peak_mb"])) for row in rows)
             shas = " ".join(sorted({str(row["sha"]) for row in rows}))
             ways = " ".join(map(str, rows[0]["exchange"] or ["alone"]))  # type: ignore[call-overload]
+            how = "captured" if given.captured else given.mode
             print(
-                f"{given.work} {'captured' if given.captured else given.mode}, {workers} workers: {slowest:.1f} ms, "
-                f"{peak:.0f} MB each, SHA-256 {shas}; {ways}",
+                f"{given.work} {how}, {workers} workers: {slowest:.1f} ms, {peak:.0f} MB each, SHA-256 {shas}; {ways}",
                 flush=True,
             )
 
