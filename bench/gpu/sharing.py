@@ -74,7 +74,8 @@ def main() -> None:
             ways = " ".join(map(str, rows[0]["exchange"] or ["alone"]))  # type: ignore[call-overload]
             how = "captured" if given.captured else given.mode
             print(
-                f"{given.work} {how}, {workers} workers: {slowest:.1f} ms, {peak:.0f} MB each, SHA-256 {shas}; {ways}",
+                f"{given.work} {how}, {workers} workers: {slowest:.1f} ms, {peak:.0f} MB each, "
+                f"SHA-256 {shas}; {ways}",
                 flush=True,
             )
 
