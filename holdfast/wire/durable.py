@@ -7,16 +7,20 @@ that people understand: `holdfast.wire.disk`. The shim imports this, so it impor
 from __future__ import annotations
 
 import os
+from _thread import get_ident
 from contextlib import suppress
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_file(folder: int, name: str, data: bytes, *, once: bool = False) -> None:
     """Give the file `name` in the open `folder` these bytes, for its owner alone. When this
     returns, a crash does not take them; before, it leaves what was there. `once`:
     `FileExistsError` if there is one. After any error what was there is there."""
-    unfinished = f"{name}.{os.getpid()}.tmp"  # two processes do not write into one
+    unfinished = f"{name}.{os.getpid()}.{get_ident()}.tmp"  # no two threads write into one
+    with suppress(FileNotFoundError):
+        # Left by one that was killed: perhaps another name of the file that it had made.
+        os.unlink(unfinished, dir_fd=folder)
     handle = os.open(unfinished, _NEW, 0o600, dir_fd=folder)
     try:
         with os.fdopen(handle, "wb") as file:  # which writes all of it, or raises

@@ -37,8 +37,8 @@ def hold(pid: int, started: int, booted: str, *, zombies: bool = False) -> int |
         return None
     try:
         handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    except (ProcessLookupError, FileNotFoundError):
+        return None  # the second: it is the number of a thread by now
     # Asked after the handle is there: from here on the number cannot change its owner.
     if start_ticks(pid, zombies=zombies) != started:
         os.close(handle)

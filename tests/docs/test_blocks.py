@@ -48,6 +48,7 @@ NOT_RUN: dict[str, dict[str, int]] = {
     "docs/training.md": {
         "JOB is any job": 1,
         "a part of main; run by tests/unit/train_torch/test_data_docs.py": 6,
+        "a part of main; tests/gpu runs the like of it": 1,
         "only main; run by tests/unit/train_torch/test_recipes.py": 9,
     },
 }

@@ -69,7 +69,7 @@ def test_a_count_that_cannot_be_there_is_refused_before_anything_is_allocated() 
 
 
 def test_a_multi_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests.limits, "MULTI_OPERATIONS_MAX", 3)
+    monkeypatch.setattr(requests, "MULTI_OPERATIONS_MAX", 3)
     part = (p.CHECK, wire.versioned_body("/a"))
     assert requests.decode_write(p.MULTI, wire.multi_body([part] * 3)) == Multi(
         (Check("/a", -1),) * 3
