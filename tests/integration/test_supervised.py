@@ -105,8 +105,11 @@ def test_up_in_the_foreground_ends_when_the_cluster_is_ended_and_says_so_to_a_se
     home: Home,
 ) -> None:
     words = ["up", "--foreground", "--cluster", str(home.cluster.folder)]
-    with subprocess.Popen([sys.executable, "-m", "holdfast", *words]) as main:
-        eventually(lambda: "supervisor" in kinds(home), "it is up", WAIT_S)
+    command = [sys.executable, "-u", "-m", "holdfast", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as main:
+        assert main.stdout is not None
+        assert main.stdout.readline(), "it says that it is up"
+        eventually(lambda: "supervisor" in kinds(home), "there is one", WAIT_S)
         home.process("supervisor").send(signal.SIGKILL)
         eventually(lambda: "supervisor" in kinds(home), "there is one again", WAIT_S)
         assert holdfast("down", *words[2:]).returncode == 0

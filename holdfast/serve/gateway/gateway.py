@@ -43,6 +43,9 @@ ENVOY_COMPARE_S: Final = 5.0
 ENVOY_LIFE_S_MIN: Final = 5.0
 ENVOY_PAUSE_S: Final = 0.5
 ENVOY_PAUSE_S_MAX: Final = 10.0
+# A gateway that never knew anything listens after this, whether the plane has answered or not: who
+# asks gets an answer of ours, and not none.
+FIRST_WORD_S: Final = 20.0
 # What no request waits for is told to Envoy so much later, together with what comes meanwhile.
 GATEWAY_GATHER_S: Final = 0.1
 
@@ -73,6 +76,7 @@ class Gateway:
         self._gather_until_s = 0.0  # 0: nothing is gathered
         self._remembered_s = 0.0
         remembered = memory.recall(folder)
+        self._knows_nothing = remembered is None
         self._services: tuple[Known, ...] = remembered.services if remembered else ()
         self._present_s = remembered.at_s if remembered else time.time()
 
@@ -84,11 +88,17 @@ class Gateway:
         self._bell.set()
 
     def begin(self) -> None:
-        """Have an Envoy that answers with what is remembered: adopted, or started."""
+        """Have an Envoy that answers with what is remembered: adopted, or started. A gateway that
+        never knew anything waits for the plane's word first, a little: where others listen at the
+        same address, requests come as soon as this one does."""
         if self._envoy.adopt():
             self._applying.adopt()
             # It may know more than we remember: the plane's word is waited for, a little.
             self._wait_until_s = time.monotonic() + STALE_AFTER_S
+            self._knows_nothing = False
+        elif self._knows_nothing:
+            self._envoy.check_free()
+            self._wait_until_s = time.monotonic() + FIRST_WORD_S
         else:
             self._envoy.check_free()
             try:
@@ -121,10 +131,16 @@ class Gateway:
     # --- private --------------------------------------------------------------------------------
 
     def _turn(self, watching: Watching) -> None:
-        if not self._envoy.alive:
-            self._revive()
         now_s = time.time()
         present, found = watching.present, watching.found
+        if self._knows_nothing:
+            if found is not None:
+                self._services = kept(self._services, found, now_s, None)
+            elif time.monotonic() < self._wait_until_s:
+                return
+            self._knows_nothing = False
+        if not self._envoy.alive:
+            self._revive()
         if present and found is not None:
             self._services = kept(self._services, found, now_s, self._healthy())
             self._present_s = now_s
@@ -191,6 +207,8 @@ class Gateway:
         return self._envoy.admin.healthy()
 
     def _patience_s(self) -> float:
+        if self._knows_nothing:
+            return max(0.0, self._wait_until_s - time.monotonic())
         if self._applied is None:
             return 0.0
         gathers_s = self._gather_until_s - time.monotonic()

@@ -161,9 +161,10 @@ class Bodies:
         held = max(0, ENVOY_HELD_BYTES_MAX - one.before)
         took_s = envoy.await_back(held + MORE_BYTES, BACK_S)
         self._say(f"after {took_s:.0f} s more: {envoy.told()}")
-        if self.patient:
-            took_s = envoy.await_back(ENVOY_MORE_BYTES, ENVOY_BACK_S)
-            self._say(f"after {took_s:.0f} s more: {envoy.told()}")
+        if not self.patient:
+            return
+        took_s = envoy.await_back(ENVOY_MORE_BYTES, ENVOY_BACK_S)
+        self._say(f"after {took_s:.0f} s more: {envoy.told()}")
         before = self.used
         (self.used,) = _used(self.folder)
         self._say(f"of it in use by Envoy: {before / MIB:.1f} -> {self.used / MIB:.1f} MiB")
