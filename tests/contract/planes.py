@@ -86,9 +86,9 @@ class EmbeddedPlane:
         try:
             pid = self.pid()
             os.kill(pid, 0)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, ValueError, KeyError):
             return None
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return None if state == "Z" else pid
 
     def _record(self) -> dict[str, str]:
