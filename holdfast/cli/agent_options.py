@@ -43,7 +43,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 def memory_bytes(text: str | None, option: str = "--memory") -> int | None:
     """`--memory 16GiB`, or another size, as bytes."""
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
     from holdfast.wire.errors import Usage
 
     found = None if text is None else units.bytes_of(text)

@@ -192,9 +192,9 @@ def _number(value: object) -> str:
 
 
 def _facts(wanted: Job, working: Working) -> list[tuple[str, object]]:
+    from holdfast.control.decide import units
     from holdfast.control.decide.rooms import room_of
     from holdfast.control.decide.sentences import amount
-    from holdfast.control.jobfile import units
 
     spec, status = wanted.spec, wanted.status
     policy = spec.checkpoint
@@ -258,7 +258,7 @@ def _environment(spec: JobSpec) -> list[tuple[str, object]]:
 
 def _probes(spec: JobSpec) -> str:
     """How its replicas are asked."""
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
 
     said = []
     for key, probe in (("ready", spec.ready), ("live", spec.live)):

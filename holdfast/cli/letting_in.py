@@ -175,7 +175,7 @@ def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
 
 
 def _seconds(text: str) -> float:
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
     from holdfast.wire.errors import Usage
 
     found = units.seconds_of(text)

@@ -170,7 +170,7 @@ def _count(text: str, kind: Callable[[str], T], option: str) -> T:
 
 
 def _bytes(text: str, option: str = "--memory") -> int:
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
 
     if text in ("", "0"):
         return 0

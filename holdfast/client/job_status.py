@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.control.decide.facts import Job
-    from holdfast.control.shell.observing import NodeSeen
+    from holdfast.control.rpc.observing import NodeSeen
     from holdfast.wire.reports import WorkerFacts
 
 # What agents say of a job's workers, by number: the node and the facts.

@@ -16,7 +16,7 @@ from holdfast.wire.errors import Missing, Unavailable
 if TYPE_CHECKING:
     from holdfast.agent.wallet import Papers
     from holdfast.control.decide.facts import Job
-    from holdfast.control.shell.observing import NodeSeen
+    from holdfast.control.rpc.observing import NodeSeen
     from holdfast.control.store.plane import ControlPlane
     from holdfast.coordination import MemberInfo, Session
     from holdfast.launch.cluster import Cluster

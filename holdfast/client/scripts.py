@@ -13,8 +13,8 @@ from typing import Final
 
 from holdfast.client.script_words import ScriptLanes, lanes_in
 from holdfast.client.texts import many
+from holdfast.control.decide import units
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources
-from holdfast.control.jobfile import units
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_LANES_MAX, JOB_NAME_CHARACTERS_MAX
 

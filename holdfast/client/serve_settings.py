@@ -150,7 +150,7 @@ def _steps(canary: str | Sequence[float] | None) -> tuple[int, ...] | None:
 
 
 def _seconds(option: str, text: str | float | None) -> float | None:
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
 
     if text is None:
         return None
@@ -164,7 +164,7 @@ def _seconds(option: str, text: str | float | None) -> float | None:
 
 
 def _bytes(option: str, text: str | int | None) -> int | None:
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
 
     if text is None or isinstance(text, int):
         return text

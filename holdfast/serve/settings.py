@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.control.jobfile import units
+from holdfast.control.decide import units
 
 BODY: Final = "--body-max"
 BODIES: Final = "--bodies-max"

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.agent.wallet import Papers
 from holdfast.control.rpc.agents import GrpcAgents
+from holdfast.control.rpc.observing import OBSERVERS_MAX, observation_of
 from holdfast.control.rpc.watching import Watching, nodes
-from holdfast.control.shell.observing import OBSERVERS_MAX, observation_of
 from holdfast.coordination import Config
 from holdfast.wire import rpc, tokens
 from holdfast.wire.certificates import Identity
@@ -184,7 +184,7 @@ def test_a_person_with_a_token_of_another_kind_is_refused(play: Play) -> None:
 def test_observers_are_bounded_and_one_who_leaves_makes_room(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.control.shell.observing.OBSERVERS_MAX", 1)
+    monkeypatch.setattr("holdfast.control.rpc.observing.OBSERVERS_MAX", 1)
     assert OBSERVERS_MAX > 1
 
     async def scenario(world: World) -> None:

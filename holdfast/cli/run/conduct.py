@@ -29,8 +29,8 @@ from holdfast.client import scripts
 from holdfast.client.papers import papers_of
 from holdfast.client.scripts import Wanted
 from holdfast.control.decide.facts import Intent, Job, Phase
+from holdfast.control.rpc.observing import Observation
 from holdfast.control.rpc.watching import Watching
-from holdfast.control.shell.observing import Observation
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.storage import bundles

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from holdfast.control.decide.facts import Job, Phase, WorkerFacts, WorkerPhase
 from holdfast.control.decide.pace import Slowest, paces, slowest
-from holdfast.control.shell.observing import Observation
+from holdfast.control.rpc.observing import Observation
 from holdfast.wire.reports import LANE_METRIC, SAMPLES_METRIC, SETTING_METRIC, TOTAL_METRIC
 
 # Steps a second, over the last so many seconds: steady to the eye, and soon true after a change.

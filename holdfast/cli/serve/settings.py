@@ -77,7 +77,7 @@ def _guards(guards: Guards) -> str:
 
 
 def _limits(limits: Limits) -> str:
-    from holdfast.control.jobfile import units
+    from holdfast.control.decide import units
 
     return (
         f"an answer within {limits.timeout_s:g} s; {limits.queue_max} requests wait in a replica,"

@@ -25,7 +25,7 @@ from holdfast.control.decide.facts import Halt, Wish
 from holdfast.control.decide.plans import JobPlan
 from holdfast.control.decide.sight import Sight
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.jobfile.units import duration_of
+from holdfast.control.decide.units import duration_of
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Refused
 

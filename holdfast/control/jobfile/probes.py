@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import yaml
 
+from holdfast.control.decide import units
 from holdfast.control.decide.spec import JobSpec, Mode
-from holdfast.control.jobfile import units
 from holdfast.control.jobfile.tree import COMMAND_SCHEMA, At, Key, words_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import PROBE_EVERY_S, PROBE_FAILURES, PROBE_TIMEOUT_S, REPLICA_READY_S

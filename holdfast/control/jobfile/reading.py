@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from holdfast.control.decide import units
 from holdfast.control.decide.spec import (
     CheckpointPolicy,
     JobSpec,
@@ -18,9 +19,7 @@ from holdfast.control.decide.spec import (
     Resources,
     RestartPolicy,
 )
-from holdfast.control.jobfile import environment as jobfile_environment
-from holdfast.control.jobfile import probes as jobfile_probes
-from holdfast.control.jobfile import units
+from holdfast.control.jobfile import environment, probes
 from holdfast.control.jobfile.tree import (
     COMMAND_SCHEMA,
     NAME,
@@ -389,8 +388,8 @@ KEYS: Final[Mapping[str, Key]] = {
         "network: trusted",
         _words(Network),
     ),
-    **jobfile_environment.KEYS,
-    **jobfile_probes.KEYS,
+    **environment.KEYS,
+    **probes.KEYS,
 }
 
 
@@ -411,7 +410,7 @@ def parse(text: str, source: str) -> JobSpec:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise usage(source, root, "there are fewer lanes than workers", why, fix)
-    for part in (jobfile_probes, jobfile_environment):
+    for part in (probes, environment):
         part.check(found, lambda what, why, fix: usage(source, root, what, why, fix))
     for key in ("deadline", "silence"):
         if key in found:
@@ -467,5 +466,5 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["silence"] = units.duration_of(spec.silence_s)
     if spec.network is not Network.ENCRYPTED:
         plain["network"] = spec.network.value
-    plain |= jobfile_probes.plain(spec) | jobfile_environment.plain(spec)
+    plain |= probes.plain(spec) | environment.plain(spec)
     return plain

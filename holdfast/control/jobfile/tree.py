@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from holdfast.control.jobfile import units
+from holdfast.control.decide import units
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_NAME_CHARACTERS_MAX
 

@@ -30,9 +30,9 @@ from holdfast.control.rpc.door import (
     server_credentials,
 )
 from holdfast.control.rpc.lines import Lines, OrderRefused
+from holdfast.control.rpc.observing import People
 from holdfast.control.rpc.stream import Stream, first_of, hello_in
 from holdfast.control.rpc.token_first import TokenFirst
-from holdfast.control.shell.observing import People
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.membership import Members

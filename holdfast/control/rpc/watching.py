@@ -19,8 +19,8 @@ from typing import Any, Self, cast
 import grpc.aio
 
 from holdfast.agent.wallet import Papers
-from holdfast.control.shell import observing
-from holdfast.control.shell.observing import NodeSeen, Observation
+from holdfast.control.rpc import observing
+from holdfast.control.rpc.observing import NodeSeen, Observation
 from holdfast.coordination import Config, Session, Versioned
 from holdfast.wire import backoff, calls, logs, rpc
 from holdfast.wire.errors import HoldfastError, RetryError, TimedOut, Unavailable

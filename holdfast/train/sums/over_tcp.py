@@ -57,6 +57,9 @@ class OverTcp(Transport):
         self._decode()
         return rest(self._mesh, self._peers, words, openings)
 
+    def close(self) -> None:
+        """It has nothing of a peer's."""
+
     def _send(self, bucket: int, sums: Sums) -> None:
         """Send the pieces of this bucket and the sum of the one before; receive the same.
 

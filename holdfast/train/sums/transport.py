@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,7 +19,7 @@ _SIZE: Final = 8
 _SHORT: Final = 1016
 
 
-class Transport:
+class Transport(ABC):
     """One way, between the members of one meeting. One thread calls it: `stage` for each of
     `stages` when its buckets are ready, then `end`, step by step. Both raise `PeerLost`."""
 
@@ -37,17 +38,18 @@ class Transport:
         self._peers = [worker for worker in plan.members if worker != mesh.worker]
         self._chunks = [chunks(size, plan.members, block) for size in layout.sizes]
 
+    @abstractmethod
     def stage(self, number: int, sums: Sums) -> None:
         """The buckets of this stage are final here. When all are through, `total` has their sum,
         here and everywhere."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, words: bytes) -> dict[int, bytes]:
         """All stages are through: say my words of the step, and hear everyone's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
-        """Nobody calls it any more."""
+        """Let go of what is a peer's. Nobody calls it any more."""
 
     def _mine(self, bucket: int) -> slice:
         """The chunk that I own."""

@@ -16,7 +16,7 @@ from holdfast.cli.run.summary import Summary, next_after, summary_lines
 from holdfast.cli.run.voices import Json, Plain, Screen
 from holdfast.control.decide.facts import Checkpoint, Job, Phase, Placement, Status, View
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.shell.observing import Observation
+from holdfast.control.rpc.observing import Observation
 from holdfast.wire.reports import NodeFacts, WorkerFacts, WorkerPhase
 from holdfast.wire.room import Resources
 

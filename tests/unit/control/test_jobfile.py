@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.control.decide import units
 from holdfast.control.decide.spec import (
     CheckpointPolicy,
     JobSpec,
@@ -17,7 +18,6 @@ from holdfast.control.decide.spec import (
 from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.jobfile import schema as jobfile_schema
 from holdfast.control.jobfile import tree as jobfile_tree
-from holdfast.control.jobfile import units
 from holdfast.control.jobfile.tree import JOB_FILE_BYTES_MAX
 from holdfast.wire.errors import Usage
 from holdfast.wire.probes import Probe, ProbeKind
