@@ -1,0 +1,197 @@
+"""The records inside a batch: for offsets by time, and for compaction, which must look at keys.
+
+Everything else leaves a batch as it came. What a batch unpacks to is bounded: a few kilobytes of
+zstd can be gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from holdfast.topics.broker.core.batch import HEADER_BYTES, LOG_APPEND_TIME, Header
+from holdfast.topics.broker.protocol.codec import Buffer, MalformedMessage
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+# What one batch may unpack to: a hundred times what a topic takes by default.
+UNPACKED_BYTES_MAX: Final = 128 * 1024 * 1024
+_XERIAL: Final = b"\x82SNAPPY\x00"
+# What the codecs say of a buffer that does not suffice.
+_TOO_SMALL: Final = "failed to write whole buffer"
+_XERIAL_HEAD_BYTES: Final = 16
+_VARINT_BYTES_MAX: Final = 10
+
+
+class LogRecord(NamedTuple):
+    """One record, with its true offset and time."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_records(batch: Buffer, header: Header) -> Iterator[LogRecord]:
+    """The records of a batch; `MalformedMessage` if they are not records."""
+    data = unpack(bytes(batch[HEADER_BYTES : header.size]), header.codec)
+    at = 0
+    try:
+        for _ in range(header.records_count):
+            length, at = read_varint(data, at)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise MalformedMessage("a record is longer than its batch")
+            yield _read_record(data, at, header)
+            at = end
+    except (IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessage(str(error)) from None
+
+
+def _read_record(data: bytes, at: int, header: Header) -> LogRecord:
+    time_delta, at = read_varint(data, at + 1)
+    offset_delta, at = read_varint(data, at)
+    key, at = _read_octets(data, at)
+    value, at = _read_octets(data, at)
+    count, at = read_varint(data, at)
+    headers = []
+    for _ in range(count):
+        name, at = _read_octets(data, at)
+        held, at = _read_octets(data, at)
+        headers.append(((name or b"").decode(), held))
+    appended = header.attributes & LOG_APPEND_TIME
+    timestamp = header.max_timestamp if appended else header.base_timestamp + time_delta
+    return LogRecord(header.base_offset + offset_delta, timestamp, key, value, tuple(headers))
+
+
+def encode(
+    offset_delta: int,
+    time_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+) -> bytes:
+    """A record as it stands in a batch."""
+    parts = [b"\0", varint(time_delta), varint(offset_delta), _octets(key), _octets(value)]
+    parts.append(varint(len(headers)))
+    for name, held in headers:
+        parts += [_octets(name.encode()), _octets(held)]
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def _octets(value: bytes | None) -> bytes:
+    return varint(-1) if value is None else varint(len(value)) + value
+
+
+def _read_octets(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = read_varint(data, at)
+    if length < 0:
+        return None, at
+    if at + length > len(data):
+        raise MalformedMessage("a value is longer than its batch")
+    return data[at : at + length], at + length
+
+
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits, and where it ends."""
+    value = 0
+    for position in range(_VARINT_BYTES_MAX):
+        byte = data[at + position]
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + position + 1
+    raise MalformedMessage("a varint has more than ten bytes")
+
+
+def varint(value: int) -> bytes:
+    """The bytes of a zigzag varint."""
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+# --- codecs ---------------------------------------------------------------------------------------
+
+
+def unpack(data: bytes, codec: int) -> bytes:
+    """What was compressed with this codec; `MalformedMessage` if it was not, or is too much."""
+    if codec == NONE:
+        return data
+    try:
+        if codec == GZIP:
+            return _ungzip(data)
+        if codec == SNAPPY:
+            return _unsnap(data)
+        return _grow(LZ4 if codec == LZ4 else ZSTD, data)
+    except MalformedMessage:
+        raise
+    except Exception as error:  # each codec has its own kinds
+        raise MalformedMessage(f"a batch cannot be unpacked: {error}") from None
+
+
+def pack(data: bytes, codec: int) -> bytes:
+    """The same, compressed with this codec."""
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        packer = zlib.compressobj(wbits=31)
+        return packer.compress(data) + packer.flush()
+    import cramjam  # noqa: PLC0415 - as below
+
+    if codec == SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(data))
+    return bytes((cramjam.lz4 if codec == LZ4 else cramjam.zstd).compress(data))
+
+
+def _ungzip(data: bytes) -> bytes:
+    opened = zlib.decompressobj(wbits=31)
+    out = opened.decompress(data, UNPACKED_BYTES_MAX)
+    if opened.unconsumed_tail:
+        raise MalformedMessage("a batch unpacks to more than is taken")
+    return out
+
+
+def _unsnap(data: bytes) -> bytes:
+    """Snappy: one raw block, or the frames that Java and Python clients write."""
+    from cramjam import snappy  # noqa: PLC0415 - only who looks inside such batches needs it
+
+    if not data.startswith(_XERIAL):
+        return _unsnap_block(snappy, data)
+    out, size, at = [], 0, _XERIAL_HEAD_BYTES
+    while at < len(data):
+        (length,) = struct.unpack_from("!i", data, at)
+        out.append(_unsnap_block(snappy, data[at + 4 : at + 4 + length]))
+        size += len(out[-1])
+        if size > UNPACKED_BYTES_MAX:
+            raise MalformedMessage("a batch unpacks to more than is taken")
+        at += 4 + length
+    return b"".join(out)
+
+
+def _unsnap_block(snappy: Any, block: bytes) -> bytes:
+    if snappy.decompress_raw_len(block) > UNPACKED_BYTES_MAX:
+        raise MalformedMessage("a batch unpacks to more than is taken")
+    return bytes(snappy.decompress_raw(block))
+
+
+def _grow(codec: int, data: bytes) -> bytes:
+    """Unpack into a buffer that is made larger until it suffices, or is too large."""
+    import cramjam  # noqa: PLC0415 - as above
+
+    module = cramjam.lz4 if codec == LZ4 else cramjam.zstd
+    size = max(64 * 1024, 8 * len(data))
+    while True:
+        room = bytearray(min(size, UNPACKED_BYTES_MAX))
+        try:
+            return bytes(room[: module.decompress_into(data, room)])
+        except cramjam.DecompressionError as error:
+            if size >= UNPACKED_BYTES_MAX or _TOO_SMALL not in str(error):
+                raise
+            size *= 8

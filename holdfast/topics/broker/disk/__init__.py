@@ -1,0 +1,1 @@
+"""What makes it durable: the journal, the partitions' segments, snapshots, recovery."""

@@ -1,0 +1,1 @@
+"""What travels: Kafka's encoding, its messages as tables, its error numbers. Pure."""

@@ -1,0 +1,1 @@
+"""The broker's parts, each by itself."""
