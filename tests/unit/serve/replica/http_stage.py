@@ -16,15 +16,15 @@ from unittest.mock import patch
 import numpy as np
 import uvloop
 
-from holdfast.models.records import Kind, Signature, TensorSpec, Version
-from holdfast.serve.records import Limits, Service
-from holdfast.serve.replica import judging
-from holdfast.serve.replica.batching import Outputs, Pace
+from holdfast.models.records import ModelKind, Signature, TensorSpec, Version
+from holdfast.serve.records import Limits, ServiceSpec
+from holdfast.serve.replica import batching
+from holdfast.serve.replica.batching import BatchPace, Outputs
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
-from tests.contract.waiting import PATIENCE_S, eventually
 from tests.said import Said
+from tests.waiting import PATIENCE_S, eventually
 
 WIDTH = 4
 SIGNATURE = Signature(
@@ -101,7 +101,7 @@ class HttpStage:
         self._end: asyncio.Event
         self._thread = threading.Thread(target=lambda: uvloop.run(self._main()))
         # However slow the machine is, versions compute where this stage has put them.
-        self._steady = patch.multiple(judging, INLINE_STALL_S=math.inf, INLINE_LATE_S=math.inf)
+        self._steady = patch.multiple(batching, INLINE_STALL_S=math.inf, INLINE_LATE_S=math.inf)
 
     def __enter__(self) -> Self:
         self._steady.start()
@@ -124,13 +124,17 @@ class HttpStage:
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        self.engine = Engine(Service("s", "m", "prod", limits=self._limits), worker=5, region="eu")
+        self.engine = Engine(
+            ServiceSpec("s", "m", "prod", limits=self._limits), worker=5, region="eu"
+        )
         for number, pace, predict in (
-            (INSTANT, Pace.INSTANT, _double),
-            (SHORT, Pace.SHORT, _double),
-            (LONG, Pace.LONG, self._double_slowly),
+            (INSTANT, BatchPace.INSTANT, _double),
+            (SHORT, BatchPace.SHORT, _double),
+            (LONG, BatchPace.LONG, self._double_slowly),
         ):
-            record = Version("m", number, Kind.FUNCTION, SIGNATURE, {}, f"sha256:{number}", 0.0)
+            record = Version(
+                "m", number, ModelKind.FUNCTION, SIGNATURE, {}, f"sha256:{number}", 0.0
+            )
             self.engine.install(record, predict, batches=True, pace=pace)
         self.engine.stable = INSTANT
         self.app = App(self.engine)
@@ -188,7 +192,7 @@ def _double(inputs: Mapping[str, Any]) -> Outputs:
 
 
 def request(
-    method: str = "GET", path: str = "/v2", body: bytes | None = None, **headers: str
+    method: str = "GET", path: str = "/v2", body: bytes | None = None, **headers: Any
 ) -> bytes:
     """A request; `x_y` among the headers is `x-y`."""
     lines = [f"{method} {path} HTTP/1.1", "host: test"]

@@ -12,17 +12,22 @@ import numpy as np
 import pytest
 
 from holdfast.serve.records import Limits
-from holdfast.serve.replica.batching import Batcher, Outputs, Pace
-from holdfast.serve.replica.judging import INLINE_STALL_S, INLINE_WINDOW
+from holdfast.serve.replica.batching import (
+    INLINE_STALL_S,
+    INLINE_WINDOW,
+    Batcher,
+    BatchPace,
+    Outputs,
+)
 from holdfast.wire.errors import Full, ModelFailed, NotHere, TimedOut
 
 Predict = Callable[[Mapping[str, np.ndarray]], Outputs]
-LOOP = [Pace.INSTANT, Pace.SHORT]
-EVERY = [*LOOP, Pace.LONG]
+LOOP = [BatchPace.INSTANT, BatchPace.SHORT]
+EVERY = [*LOOP, BatchPace.LONG]
 
 
 def made(
-    predict: Predict, pace: Pace, limits: Limits | None = None, *, batches: bool = True
+    predict: Predict, pace: BatchPace, limits: Limits | None = None, *, batches: bool = True
 ) -> Batcher:
     return Batcher("m@1", predict, limits or Limits(), batches=batches, pace=pace)
 
@@ -49,7 +54,7 @@ class Model:
         return {"y": inputs["x"] * 2}
 
 
-async def _answers(pace: Pace) -> None:
+async def _answers(pace: BatchPace) -> None:
     batcher = made(Model(), pace)
     found = await asyncio.gather(*[batcher.compute(row(value)) for value in range(20)])
     for value, outputs in enumerate(found):
@@ -59,14 +64,14 @@ async def _answers(pace: Pace) -> None:
 
 
 @pytest.mark.parametrize("pace", EVERY)
-def test_every_request_gets_its_own_answer(pace: Pace) -> None:
+def test_every_request_gets_its_own_answer(pace: BatchPace) -> None:
     asyncio.run(_answers(pace))
 
 
 def test_requests_of_one_turn_of_the_loop_are_one_batch() -> None:
     async def run() -> None:
         model = Model()
-        batcher = made(model, Pace.SHORT, Limits(batch_max=8))
+        batcher = made(model, BatchPace.SHORT, Limits(batch_max=8))
         await asyncio.gather(*[batcher.compute(row(value)) for value in range(20)])
         assert model.sizes == [8, 8, 4]
 
@@ -76,7 +81,7 @@ def test_requests_of_one_turn_of_the_loop_are_one_batch() -> None:
 def test_a_lone_request_is_computed_alone_and_what_comes_meanwhile_is_one_batch() -> None:
     async def run() -> None:
         model = Model()
-        batcher = made(model, Pace.LONG)
+        batcher = made(model, BatchPace.LONG)
         model.gate.clear()
         lone = asyncio.create_task(batcher.compute(row(1)))
         await asyncio.to_thread(model.entered.wait, 30)
@@ -93,7 +98,7 @@ def test_a_lone_request_is_computed_alone_and_what_comes_meanwhile_is_one_batch(
 def test_requests_of_other_shapes_wait_for_their_own_batch() -> None:
     async def run() -> None:
         model = Model()
-        batcher = made(model, Pace.SHORT)
+        batcher = made(model, BatchPace.SHORT)
         asked = [row(1, 2), row(2, 3), row(3, 2), row(4, 3), row(5, 2)]
         found = await asyncio.gather(*[batcher.compute(inputs) for inputs in asked])
         for inputs, outputs in zip(asked, found, strict=True):
@@ -106,19 +111,19 @@ def test_requests_of_other_shapes_wait_for_their_own_batch() -> None:
 def test_a_version_that_does_not_batch_gets_every_request_for_itself() -> None:
     async def run() -> None:
         model = Model()
-        batcher = made(model, Pace.LONG, batches=False)
+        batcher = made(model, BatchPace.LONG, batches=False)
         await asyncio.gather(*[batcher.compute(row(value)) for value in range(5)])
         assert model.sizes == [1] * 5
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("pace", [Pace.SHORT, Pace.LONG])
-def test_one_bad_request_does_not_fail_its_neighbours(pace: Pace) -> None:
+@pytest.mark.parametrize("pace", [BatchPace.SHORT, BatchPace.LONG])
+def test_one_bad_request_does_not_fail_its_neighbours(pace: BatchPace) -> None:
     async def run() -> None:
         model = Model()
         batcher = made(model, pace)
-        if pace is Pace.LONG:
+        if pace is BatchPace.LONG:
             model.gate.clear()
         tasks = [asyncio.create_task(batcher.compute(row(v))) for v in (1, 2, -3, 4)]
         await asyncio.sleep(0)
@@ -135,7 +140,9 @@ def test_one_bad_request_does_not_fail_its_neighbours(pace: Pace) -> None:
 
 @pytest.mark.parametrize("pace", EVERY)
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
-def test_whatever_a_model_raises_is_the_models_failure(pace: Pace, error: BaseException) -> None:
+def test_whatever_a_model_raises_is_the_models_failure(
+    pace: BatchPace, error: BaseException
+) -> None:
     def predict(inputs: Mapping[str, np.ndarray]) -> Outputs:
         raise error
 
@@ -153,7 +160,7 @@ def test_a_full_queue_refuses_at_once() -> None:
     async def run() -> None:
         model = Model()
         model.gate.clear()
-        batcher = made(model, Pace.LONG, Limits(queue_max=2))
+        batcher = made(model, BatchPace.LONG, Limits(queue_max=2))
         first = asyncio.create_task(batcher.compute(row(0)))
         await asyncio.to_thread(model.entered.wait, 30)
         waiting = [asyncio.create_task(batcher.compute(row(1))) for _ in range(2)]
@@ -171,7 +178,7 @@ def test_a_request_that_waits_too_long_is_told_so_and_never_computed() -> None:
     async def run() -> None:
         model = Model()
         model.gate.clear()
-        batcher = made(model, Pace.LONG, Limits(timeout_s=0.05))
+        batcher = made(model, BatchPace.LONG, Limits(timeout_s=0.05))
         first = asyncio.create_task(batcher.compute(row(0)))
         await asyncio.to_thread(model.entered.wait, 30)
         second = asyncio.create_task(batcher.compute(row(1)))
@@ -189,7 +196,7 @@ def test_a_cancelled_request_is_dropped_from_the_queue() -> None:
     async def run() -> None:
         model = Model()
         model.gate.clear()
-        batcher = made(model, Pace.LONG)
+        batcher = made(model, BatchPace.LONG)
         first = asyncio.create_task(batcher.compute(row(0)))
         await asyncio.to_thread(model.entered.wait, 30)
         second = asyncio.create_task(batcher.compute(row(1)))
@@ -205,7 +212,7 @@ def test_a_cancelled_request_is_dropped_from_the_queue() -> None:
 
 
 @pytest.mark.parametrize("pace", EVERY)
-def test_a_closed_batcher_answers_what_it_has_and_takes_nothing_more(pace: Pace) -> None:
+def test_a_closed_batcher_answers_what_it_has_and_takes_nothing_more(pace: BatchPace) -> None:
     async def run() -> None:
         batcher = made(Model(), pace)
         asked = [asyncio.create_task(batcher.compute(row(value))) for value in range(3)]
@@ -219,20 +226,20 @@ def test_a_closed_batcher_answers_what_it_has_and_takes_nothing_more(pace: Pace)
 
 
 @pytest.mark.parametrize("pace", LOOP)
-def test_a_computation_that_turns_out_long_moves_into_a_thread(pace: Pace) -> None:
+def test_a_computation_that_turns_out_long_moves_into_a_thread(pace: BatchPace) -> None:
     threads = []
 
     def predict(inputs: Mapping[str, np.ndarray]) -> Outputs:
         threads.append(threading.current_thread())
         if inputs["x"][0, 0] == 1:
-            time.sleep(2 * INLINE_STALL_S)
+            time.sleep(2 * INLINE_STALL_S)  # pause: what it computes so long
         return {"y": inputs["x"]}
 
     async def run() -> None:
         batcher = made(predict, pace, Limits(batch_max=1))
         await asyncio.gather(*[batcher.compute(row(value)) for value in (0, 1, 2, 3)])
         await batcher.compute(row(4))
-        assert batcher.pace is Pace.LONG
+        assert batcher.pace is BatchPace.LONG
         assert threads[0] is threading.main_thread()
         assert threads[-1] is not threading.main_thread()
         assert len(threads) == 5
@@ -242,24 +249,24 @@ def test_a_computation_that_turns_out_long_moves_into_a_thread(pace: Pace) -> No
 
 @pytest.mark.parametrize("pace", LOOP)
 def test_a_version_that_is_short_again_comes_back_from_its_thread_and_loses_nobody(
-    pace: Pace,
+    pace: BatchPace,
 ) -> None:
     threads = []
 
     def predict(inputs: Mapping[str, np.ndarray]) -> Outputs:
         threads.append(threading.current_thread())
         if inputs["x"][0, 0] == 1:
-            time.sleep(2 * INLINE_STALL_S)
+            time.sleep(2 * INLINE_STALL_S)  # pause: what it computes so long
         return {"y": inputs["x"]}
 
     async def asks(batcher: Batcher, value: float) -> None:
-        while batcher.pace is Pace.LONG:
+        while batcher.pace is BatchPace.LONG:
             assert (await batcher.compute(row(value)))["y"].tolist() == [[value] * 2]
 
     async def run() -> None:
         batcher = made(predict, pace, Limits(batch_max=1))
         await batcher.compute(row(1))
-        assert batcher.pace is Pace.LONG
+        assert batcher.pace is BatchPace.LONG
         # Several ask all the time, so that the thread always has something to do.
         await asyncio.gather(*[asks(batcher, float(value)) for value in range(2, 10)])
         assert batcher.pace is pace
@@ -269,7 +276,7 @@ def test_a_version_that_is_short_again_comes_back_from_its_thread_and_loses_nobo
         assert batcher.waiting == batcher.running == 0
         # And goes again when it must.
         await batcher.compute(row(1))
-        assert batcher.pace is Pace.LONG
+        assert batcher.pace is BatchPace.LONG
         await batcher.compute(row(3))
         assert threads[-1] is not threading.main_thread()
         assert await batcher.close(30)
@@ -283,8 +290,8 @@ def test_what_waits_while_a_version_comes_back_is_answered_also_when_the_rest_wa
     model = Model()
 
     async def run() -> None:
-        batcher = made(model, Pace.SHORT, Limits(batch_max=1))
-        batcher.pace = Pace.LONG  # as if it had been moved
+        batcher = made(model, BatchPace.SHORT, Limits(batch_max=1))
+        batcher.pace = BatchPace.LONG  # as if it had been moved
         batcher._start_thread()
         model.gate.clear()
         first = asyncio.create_task(batcher.compute(row(1)))
@@ -298,7 +305,7 @@ def test_what_waits_while_a_version_comes_back_is_answered_also_when_the_rest_wa
         model.gate.set()
         assert (await first)["y"].tolist() == [[2, 2]]
         assert (await asyncio.wait_for(later, 30))["y"].tolist() == [[6, 6]]
-        assert batcher.pace is Pace.SHORT
+        assert batcher.pace is BatchPace.SHORT
         assert await batcher.close(30)
 
     asyncio.run(run())
@@ -308,7 +315,7 @@ def test_how_long_a_computation_runs_can_be_asked_by_another_thread() -> None:
     async def run() -> None:
         model = Model()
         model.gate.clear()
-        batcher = made(model, Pace.LONG)
+        batcher = made(model, BatchPace.LONG)
         asked = asyncio.create_task(batcher.compute(row(0)))
         await asyncio.to_thread(model.entered.wait, 30)
         assert batcher.busy_s(time.monotonic() + 60) > 59
@@ -331,7 +338,7 @@ def test_a_computation_that_hangs_is_watched_though_the_one_before_it_is_deliver
                 released.wait(30)
             return {"y": inputs["x"]}
 
-        batcher = made(predict, Pace.LONG, Limits(batch_max=1))
+        batcher = made(predict, BatchPace.LONG, Limits(batch_max=1))
         first, second = batcher.begin(row(1)), batcher.begin(row(2))
         assert hangs.wait(30)  # and the loop stands still meanwhile
         await first
@@ -347,7 +354,7 @@ def test_a_computation_that_hangs_is_watched_though_the_one_before_it_is_deliver
 
 def test_a_thread_that_waits_for_requests_does_not_keep_the_last_one_in_memory() -> None:
     async def run() -> None:
-        batcher = made(lambda inputs: {"y": inputs["x"]}, Pace.LONG)
+        batcher = made(lambda inputs: {"y": inputs["x"]}, BatchPace.LONG)
         large = np.zeros((1, 2), np.float32)
         gone = asyncio.Event()
         weakref.finalize(large, asyncio.get_running_loop().call_soon_threadsafe, gone.set)

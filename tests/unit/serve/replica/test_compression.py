@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.replica.compression import Unknown, packed, unpacked
+from holdfast.serve.replica.bodies import Unknown, packed, unpacked
 from holdfast.wire.errors import TooLarge, Usage
 
 

@@ -6,10 +6,10 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.contract.waiting import eventually
 from tests.unit.serve.replica.http_stage import (
     INSTANT,
     LONG,
@@ -20,6 +20,7 @@ from tests.unit.serve.replica.http_stage import (
     predict,
     request,
 )
+from tests.waiting import eventually
 
 PACES = (INSTANT, SHORT, LONG)
 ROW = json.dumps([3.0] * WIDTH).encode()
@@ -172,12 +173,13 @@ def test_a_body_that_nobody_asked_for_is_no_reason_to_hang_up(stage: HttpStage) 
 
 
 def test_a_wish_for_another_protocol_is_answered_in_this_one(stage: HttpStage) -> None:
-    wish = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2_settings": "AAMAAABk"}
+    wish: dict[str, Any] = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+    wish["http2_settings"] = "AAMAAABk"
     posted = predict(3.0, **wish)
     in_chunks = request("POST", "/predict/m", chunked(ROW), transfer_encoding="chunked", **wish)
-    asked = request("GET", "/v2/health/live", **wish)
+    call = request("GET", "/v2/health/live", **wish)
     with stage.client() as client:
-        client.send(posted + asked + in_chunks + posted)
+        client.send(posted + call + in_chunks + posted)
         assert client.read().json == TWICE
         assert client.read().json == {"live": True}
         assert client.read().json == TWICE

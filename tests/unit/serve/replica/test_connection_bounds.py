@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 
 from holdfast.serve.records import Limits
-from holdfast.serve.replica.asking import HTTP_IGNORED_BODY_BYTES_MAX
-from holdfast.serve.replica.http import App
-from holdfast.serve.replica.listening import Listener
-from holdfast.serve.replica.patience import Patience
-from holdfast.serve.replica.reading import (
+from holdfast.serve.replica.connection import (
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_HEADERS_MAX,
     REQUEST_TARGET_BYTES_MAX,
+    Patience,
 )
+from holdfast.serve.replica.http import App
+from holdfast.serve.replica.listening import Listener
+from holdfast.serve.replica.requests import HTTP_IGNORED_BODY_BYTES_MAX
 from holdfast.wire.errors import Occupied
-from tests.contract.waiting import eventually
 from tests.unit.serve.replica.http_stage import (
     INSTANT,
     LONG,
@@ -34,6 +33,7 @@ from tests.unit.serve.replica.http_stage import (
     predict,
     request,
 )
+from tests.waiting import eventually
 
 BODY_MAX = 100_000
 IMPATIENT = 0.3
@@ -48,6 +48,7 @@ def stage_with(**patience: float) -> HttpStage:
 
 # --- what is refused ------------------------------------------------------------------------------
 
+MANY: dict[str, Any] = {f"x{at}": "1" for at in range(REQUEST_HEADERS_MAX + 1)}
 REFUSED = {
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
@@ -76,7 +77,7 @@ REFUSED = {
     "a long head": (request(x="y" * 2 * REQUEST_HEAD_BYTES_MAX), 431),
     "an endless head": (request(x="y" * 2 * REQUEST_HEAD_BYTES_MAX)[:-4], 431),
     "an endless name": (b"GET /v2 HTTP/1.1\r\n" + b"y" * 2 * REQUEST_HEAD_BYTES_MAX, 431),
-    "many headers": (request(**{f"x{at}": "1" for at in range(REQUEST_HEADERS_MAX + 1)}), 431),
+    "many headers": (request(**MANY), 431),
     "a long path": (request(path="/" + "x" * REQUEST_TARGET_BYTES_MAX), 414),
     "an announced body": (
         request("POST", "/predict/m", b"", content_length=f"{BODY_MAX + 1}"),

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.models.records import Kind, Signature, TensorSpec, Version
+from holdfast.models.records import ModelKind, Signature, TensorSpec, Version
 from holdfast.serve.predictions import FILE
-from holdfast.serve.protocol.values import Request
-from holdfast.serve.records import LATENCY_BOUNDS_MS, Limits, Service
-from holdfast.serve.replica import describing
-from holdfast.serve.replica.batching import Outputs, Pace
+from holdfast.serve.protocol.tensors import InferRequest
+from holdfast.serve.records import LATENCY_BOUNDS_MS, Limits, ServiceSpec
+from holdfast.serve.replica import http
+from holdfast.serve.replica.batching import BatchPace, Outputs
 from holdfast.serve.replica.engine import Engine
 from holdfast.wire.errors import ModelFailed, NotHere, TimedOut
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 SIGNATURE = Signature(
     (TensorSpec("x", "FP32", (-1, 1)),),
@@ -27,7 +27,7 @@ SIGNATURE = Signature(
 
 
 def record(number: int) -> Version:
-    return Version("m", number, Kind.FUNCTION, SIGNATURE, {}, f"sha256:{number}", 0.0)
+    return Version("m", number, ModelKind.FUNCTION, SIGNATURE, {}, f"sha256:{number}", 0.0)
 
 
 def times(factor: float) -> Callable[[Mapping[str, np.ndarray]], Outputs]:
@@ -40,14 +40,14 @@ def times(factor: float) -> Callable[[Mapping[str, np.ndarray]], Outputs]:
 
 
 def engine_with(*numbers: int) -> Engine:
-    engine = Engine(Service("s", "m", "prod"))
+    engine = Engine(ServiceSpec("s", "m", "prod"))
     for number in numbers:
-        engine.install(record(number), times(number), batches=True, pace=Pace.INSTANT)
+        engine.install(record(number), times(number), batches=True, pace=BatchPace.INSTANT)
     return engine
 
 
-def asked(value: float, version: int | None = None, outputs: tuple[str, ...] = ()) -> Request:
-    return Request("m", version, "", {"x": np.array([[value]], np.float32)}, outputs)
+def asked(value: float, version: int | None = None, outputs: tuple[str, ...] = ()) -> InferRequest:
+    return InferRequest("m", version, "", {"x": np.array([[value]], np.float32)}, outputs)
 
 
 def fails_in_use(inputs: Mapping[str, np.ndarray]) -> Outputs:
@@ -57,10 +57,10 @@ def fails_in_use(inputs: Mapping[str, np.ndarray]) -> Outputs:
 def test_the_stable_version_answers_for_a_new_one_that_fails_and_the_failure_counts() -> None:
     async def run() -> None:
         engine = engine_with(2)
-        engine.install(record(3), fails_in_use, batches=True, pace=Pace.INSTANT)
+        engine.install(record(3), fails_in_use, batches=True, pace=BatchPace.INSTANT)
         engine.stable = 2
         request = asked(5, 3)
-        request.arm = "canary"
+        request.variant = "canary"
         answer = await engine.infer(request)
         assert (answer.version, answer.outputs["y"].item()) == (2, 10)
         counts = engine.stats().versions
@@ -73,13 +73,13 @@ def test_the_stable_version_answers_for_a_new_one_that_fails_and_the_failure_cou
 def test_nobody_answers_for_a_version_that_the_client_named_or_for_the_stable_one() -> None:
     async def run() -> None:
         engine = engine_with(2)
-        engine.install(record(3), fails_in_use, batches=True, pace=Pace.INSTANT)
+        engine.install(record(3), fails_in_use, batches=True, pace=BatchPace.INSTANT)
         engine.stable = 2
         with pytest.raises(ModelFailed):
             await engine.infer(asked(5, 3))
         engine.stable = 3
         request = asked(5, 3)
-        request.arm = "stable"
+        request.variant = "stable"
         with pytest.raises(ModelFailed):
             await engine.infer(request)
 
@@ -104,7 +104,7 @@ def test_a_request_that_names_no_version_gets_the_stable_one() -> None:
 
 
 def test_a_model_may_be_called_by_its_own_name_or_the_services() -> None:
-    engine = Engine(Service("s", "m", "prod"))
+    engine = Engine(ServiceSpec("s", "m", "prod"))
     assert engine.knows("s") and engine.knows("m") and not engine.knows("x")
 
 
@@ -120,7 +120,7 @@ def test_answers_and_failures_are_counted_by_version_and_latency() -> None:
         assert (counts[2].requests, counts[2].errors, counts[3].requests) == (3, 1, 0)
         assert sum(counts[2].buckets) == 3
         assert len(counts[2].buckets) == len(LATENCY_BOUNDS_MS) + 1
-        text = describing.metrics(engine)
+        text = http.metrics(engine)
         assert 'holdfast_request_errors_total{service="s",version="2"} 1' in text
         assert 'le="+Inf"} 3' in text
 
@@ -140,8 +140,8 @@ def test_a_computation_that_is_stuck_is_first_not_ready_and_then_hopeless(
         return {"y": inputs["x"], "z": inputs["x"]}
 
     async def run() -> None:
-        engine = Engine(Service("s", "m", "prod", limits=Limits(timeout_s=0.2)))
-        engine.install(record(2), predict, batches=True, pace=Pace.LONG)
+        engine = Engine(ServiceSpec("s", "m", "prod", limits=Limits(timeout_s=0.2)))
+        engine.install(record(2), predict, batches=True, pace=BatchPace.LONG)
         engine.stable = 2
         assert engine.ready() and engine.live()
         with pytest.raises(TimedOut):
@@ -194,7 +194,7 @@ def test_who_chose_a_version_before_it_was_removed_is_still_answered() -> None:
 def test_a_service_that_wants_it_gets_equal_requests_from_the_cache() -> None:
     async def run() -> None:
         engine = engine_with(2)
-        engine.configure(Service("s", "m", "prod", cache_entries=10))
+        engine.configure(ServiceSpec("s", "m", "prod", cache_entries=10))
         first, second = [await engine.infer(asked(1, 2)) for _ in range(2)]
         assert (first.cached, second.cached) == (False, True)
         assert second.outputs["y"].tolist() == [[2]]
@@ -206,10 +206,10 @@ def test_a_service_that_wants_it_gets_equal_requests_from_the_cache() -> None:
 
 def test_a_service_that_wants_it_has_its_predictions_written_down(tmp_path: Path) -> None:
     async def run() -> None:
-        engine = Engine(Service("s", "m", "prod"), logs=tmp_path)
-        engine.install(record(2), times(2), batches=True, pace=Pace.INSTANT)
+        engine = Engine(ServiceSpec("s", "m", "prod"), logs=tmp_path)
+        engine.install(record(2), times(2), batches=True, pace=BatchPace.INSTANT)
         await engine.infer(asked(1, 2))
-        engine.configure(Service("s", "m", "prod", log_predictions=True))
+        engine.configure(ServiceSpec("s", "m", "prod", log_predictions=True))
         await engine.infer(asked(5, 2))
         await engine.close()
 

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.replica.joining import joined, repeated, shape_of, split
+from holdfast.serve.replica.batching import joined, repeated, shape_of, split
 from holdfast.wire.errors import ModelFailed
 
 
 @given(rows=st.lists(st.integers(1, 5), min_size=1, max_size=6), width=st.integers(1, 4))
 def test_each_request_gets_back_its_own_rows(rows: list[int], width: int) -> None:
-    start, parts = 0, []
+    start = 0
+    parts: list[dict[str, np.ndarray]] = []
     for count in rows:
-        part = np.arange(start, start + count * width, dtype=np.float32).reshape(count, width)
-        parts.append({"x": part, "z": part[:, 0].copy()})
+        x = np.arange(start, start + count * width, dtype=np.float32).reshape(count, width)
+        parts.append({"x": x, "z": x[:, 0].copy()})
         start += count * width
     assert len({shape_of(part)[0] for part in parts}) == 1
     batch = joined(parts)

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from holdfast.serve.replica import judging
-from holdfast.serve.replica.judging import INLINE_LATE_MAX, INLINE_STALL_S, INLINE_WINDOW, Judge
+from holdfast.serve.replica import batching
+from holdfast.serve.replica.batching import INLINE_LATE_MAX, INLINE_STALL_S, INLINE_WINDOW, Judge
 from holdfast.wire.limits import INLINE_LATE_S, INLINE_S
 
 SHORT_S, LATE_S = INLINE_S / 2, 2 * INLINE_LATE_S
@@ -41,7 +41,7 @@ def test_one_that_waits_or_computes_for_long_stays_in_its_thread() -> None:
 
 
 def test_each_return_takes_twice_as_long_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "INLINE_WINDOW_MAX", 4 * INLINE_WINDOW)
+    monkeypatch.setattr(batching, "INLINE_WINDOW_MAX", 4 * INLINE_WINDOW)
     judge, needed = Judge(), []
     for _ in range(4):
         needed.append(next(at for at in count(1) if judge.short_again(SHORT_S, SHORT_S)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from holdfast.serve.replica import memory
-from holdfast.serve.replica.memory import MEMORY_GROWN_BYTES_MIN, Growth
+from holdfast.serve.replica import main
+from holdfast.serve.replica.main import MEMORY_GROWN_BYTES_MIN, Growth
 
 START = 100 * 1024 * 1024
 MUCH = MEMORY_GROWN_BYTES_MIN
@@ -53,9 +53,9 @@ def test_memory_that_was_freed_in_small_pieces_goes_back_to_the_system() -> None
         ctypes.memset(piece, 1, size)
     for piece in pieces[::2]:
         library.free(piece)
-    full = memory.resident_bytes()
-    memory.give_back()
-    assert memory.resident_bytes() < full - size * count // 4
+    full = main.resident_bytes()
+    main.give_back()
+    assert main.resident_bytes() < full - size * count // 4
     for piece in pieces[1::2]:
         library.free(piece)
-    memory.give_back()
+    main.give_back()

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.serve.protocol.values import Request
-from holdfast.serve.records import Guards, Service
-from holdfast.serve.replica.batching import Outputs, Pace
+from holdfast.serve.protocol.tensors import InferRequest
+from holdfast.serve.records import Guards, ServiceSpec
+from holdfast.serve.replica.batching import BatchPace, Outputs
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.output_watch import OutputWatch
 from tests.unit.serve.replica.test_engine import asked, record, times
@@ -26,28 +26,28 @@ def nan(inputs: Mapping[str, np.ndarray]) -> Outputs:
 def engine_in_a_rollout(
     next_: Callable[[Mapping[str, np.ndarray]], Outputs],
     guards: Guards | None = None,
-    pace: Pace = Pace.INSTANT,
+    pace: BatchPace = BatchPace.INSTANT,
 ) -> Engine:
-    engine = Engine(Service("s", "m", "prod", guards=guards or Guards()))
+    engine = Engine(ServiceSpec("s", "m", "prod", guards=guards or Guards()))
     engine.install(record(2), times(2), batches=True, pace=pace)
     engine.install(record(3), next_, batches=True, pace=pace)
     engine.follow(2, 3)
     return engine
 
 
-def sent(value: float, version: int) -> Request:
-    return replace(asked(value, version), arm="canary")
+def sent(value: float, version: int) -> InferRequest:
+    return replace(asked(value, version), variant="canary")
 
 
-async def given(engine: Engine, request: Request) -> Any:
+async def given(engine: Engine, request: InferRequest) -> Any:
     """What `ask` gives, as the HTTP server asks."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     engine.ask(request, engine.held(request.version), done.set_result)
     return await done
 
 
-@pytest.mark.parametrize("pace", [Pace.INSTANT, Pace.SHORT, Pace.LONG])
-def test_the_stable_version_answers_instead_of_a_new_one_that_gives_nan(pace: Pace) -> None:
+@pytest.mark.parametrize("pace", [BatchPace.INSTANT, BatchPace.SHORT, BatchPace.LONG])
+def test_the_stable_version_answers_instead_of_a_new_one_that_gives_nan(pace: BatchPace) -> None:
     async def run() -> None:
         engine = engine_in_a_rollout(nan, pace=pace)
         for answer in (
@@ -140,9 +140,9 @@ async def settled(engine: Engine, calls: int) -> None:
     assert engine.stats().watched[3].compared["y"].requests == calls
 
 
-@pytest.mark.parametrize("pace", [Pace.INSTANT, Pace.SHORT, Pace.LONG])
+@pytest.mark.parametrize("pace", [BatchPace.INSTANT, BatchPace.SHORT, BatchPace.LONG])
 def test_the_next_version_computes_requests_of_the_stable_one_when_they_are_answered(
-    pace: Pace,
+    pace: BatchPace,
 ) -> None:
     async def run() -> None:
         model = Model()
@@ -161,7 +161,7 @@ def test_a_shadow_that_hangs_delays_no_answer_of_the_stable_version() -> None:
     async def run() -> None:
         model = Model()
         model.gate.clear()
-        engine = engine_in_a_rollout(model, Guards(shift_max=0.5, shadow_share=1.0), Pace.LONG)
+        engine = engine_in_a_rollout(model, Guards(shift_max=0.5, shadow_share=1.0), BatchPace.LONG)
         for value in range(50):
             answer = await given(engine, sent(float(value), 2))
             assert answer.outputs["y"].tolist() == [[2.0 * value]]
@@ -185,7 +185,7 @@ def test_shadows_take_a_share_of_the_time_only_and_none_if_nothing_is_compared()
             now_s[0] += 1.0
             return model(inputs)
 
-        engine.install(record(3), takes_a_second, batches=True, pace=Pace.INSTANT)
+        engine.install(record(3), takes_a_second, batches=True, pace=BatchPace.INSTANT)
         for _ in range(200):
             await given(engine, sent(1.0, 2))
             await asyncio.sleep(0)

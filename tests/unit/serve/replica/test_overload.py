@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from holdfast.serve.records import Limits
-from holdfast.serve.replica.batching import Batcher, Outputs, Pace
-from holdfast.serve.replica.elsewhere import RetryBudget
+from holdfast.serve.replica.batching import Batcher, BatchPace, Outputs
+from holdfast.serve.replica.engine import RetryBudget
 from holdfast.wire.errors import Full
 from tests.unit.serve.replica.test_batching import row
 
@@ -52,7 +52,9 @@ def test_as_many_wait_as_are_computed_within_the_patience_of_the_service() -> No
     async def run() -> None:
         model = Slow()
         limits = Limits(timeout_s=10.0, wait_s=0.25)
-        batcher = Batcher("m@1", model, limits, batches=False, pace=Pace.LONG, service="digits")
+        batcher = Batcher(
+            "m@1", model, limits, batches=False, pace=BatchPace.LONG, service="digits"
+        )
         batcher._cost_s = 0.02  # as if it had computed for 20 ms each time
         first, _ = begun(batcher, 1)
         await running(batcher)
@@ -75,7 +77,7 @@ def test_what_one_request_costs_is_measured_and_a_lone_one_is_never_refused() ->
     async def run() -> None:
         model = Slow()
         batcher = Batcher(
-            "m@1", model, Limits(wait_s=0.001), batches=False, pace=Pace.LONG, service="digits"
+            "m@1", model, Limits(wait_s=0.001), batches=False, pace=BatchPace.LONG, service="digits"
         )
         for _ in range(3):
             future = batcher.begin(row(1.0))
@@ -96,7 +98,7 @@ def test_requests_that_fit_into_one_batch_are_taken_whatever_one_alone_costs() -
     async def run() -> None:
         model = Slow()
         limits = Limits(batch_max=64, wait_s=0.1, queue_max=512)
-        batcher = Batcher("m@1", model, limits, batches=True, pace=Pace.LONG)
+        batcher = Batcher("m@1", model, limits, batches=True, pace=BatchPace.LONG)
         batcher._cost_s = 0.02
         first, _ = begun(batcher, 1)
         await running(batcher)
@@ -114,7 +116,7 @@ def test_the_queue_is_bounded_by_its_count_too() -> None:
     async def run() -> None:
         model = Slow()
         batcher = Batcher(
-            "m@1", model, Limits(queue_max=5), batches=True, pace=Pace.LONG, service="digits"
+            "m@1", model, Limits(queue_max=5), batches=True, pace=BatchPace.LONG, service="digits"
         )
         first, _ = begun(batcher, 1)
         await running(batcher)

@@ -6,37 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.replica.paths import Place, Route, route_of
+from holdfast.serve.replica.requests import Endpoint, Route, route_of
 
 
 @pytest.mark.parametrize(
     ("path", "route"),
     [
-        ("/v2", Route(Place.SERVER)),
-        ("/v2/", Route(Place.SERVER)),
-        ("/v2/health/live", Route(Place.LIVE)),
-        ("/v2/health/ready", Route(Place.READY)),
-        ("/v2/models/m", Route(Place.MODEL, "m")),
-        ("/v2/models/m/ready", Route(Place.MODEL_READY, "m")),
-        ("/v2/models/m/infer", Route(Place.INFER, "m", None, "POST")),
-        ("/v2/models/m/versions/3", Route(Place.MODEL, "m", "3")),
-        ("/v2/models/m/versions/3/ready", Route(Place.MODEL_READY, "m", "3")),
-        ("/v2/models/m/versions/3/infer", Route(Place.INFER, "m", "3", "POST")),
-        ("/v2/models/a%2Fb/infer", Route(Place.INFER, "a/b", None, "POST")),
-        ("/predict/m", Route(Place.PREDICT, "m", None, "POST")),
-        ("/predict/m/versions/3", Route(Place.PREDICT, "m", "3", "POST")),
-        ("/v2/models/m/config", Route(Place.CONFIG, "m")),
-        ("/v2/models/m/versions/3/stats", Route(Place.STATISTICS, "m", "3")),
-        ("/v2/models/stats", Route(Place.STATISTICS)),
-        ("/v2/repository/index", Route(Place.INDEX, method="POST")),
-        ("/v2/repository/models/m/load", Route(Place.LOAD, "m", method="POST")),
-        ("/v2/repository/models/m/unload", Route(Place.UNLOAD, "m", method="POST")),
-        ("/v1/models", Route(Place.V1_MODELS)),
-        ("/v1/models/m", Route(Place.V1_MODEL, "m")),
-        ("/v1/models/m:predict", Route(Place.V1_PREDICT, "m", method="POST")),
-        ("/holdfast/stats", Route(Place.STATS)),
-        ("/metrics", Route(Place.METRICS)),
-        ("/openapi.json", Route(Place.OPENAPI)),
+        ("/v2", Route(Endpoint.SERVER)),
+        ("/v2/", Route(Endpoint.SERVER)),
+        ("/v2/health/live", Route(Endpoint.LIVE)),
+        ("/v2/health/ready", Route(Endpoint.READY)),
+        ("/v2/models/m", Route(Endpoint.MODEL, "m")),
+        ("/v2/models/m/ready", Route(Endpoint.MODEL_READY, "m")),
+        ("/v2/models/m/infer", Route(Endpoint.INFER, "m", None, "POST")),
+        ("/v2/models/m/versions/3", Route(Endpoint.MODEL, "m", "3")),
+        ("/v2/models/m/versions/3/ready", Route(Endpoint.MODEL_READY, "m", "3")),
+        ("/v2/models/m/versions/3/infer", Route(Endpoint.INFER, "m", "3", "POST")),
+        ("/v2/models/a%2Fb/infer", Route(Endpoint.INFER, "a/b", None, "POST")),
+        ("/predict/m", Route(Endpoint.PREDICT, "m", None, "POST")),
+        ("/predict/m/versions/3", Route(Endpoint.PREDICT, "m", "3", "POST")),
+        ("/v2/models/m/config", Route(Endpoint.CONFIG, "m")),
+        ("/v2/models/m/versions/3/stats", Route(Endpoint.STATISTICS, "m", "3")),
+        ("/v2/models/stats", Route(Endpoint.STATISTICS)),
+        ("/v2/repository/index", Route(Endpoint.INDEX, method="POST")),
+        ("/v2/repository/models/m/load", Route(Endpoint.LOAD, "m", method="POST")),
+        ("/v2/repository/models/m/unload", Route(Endpoint.UNLOAD, "m", method="POST")),
+        ("/v1/models", Route(Endpoint.V1_MODELS)),
+        ("/v1/models/m", Route(Endpoint.V1_MODEL, "m")),
+        ("/v1/models/m:predict", Route(Endpoint.V1_PREDICT, "m", method="POST")),
+        ("/holdfast/stats", Route(Endpoint.STATS)),
+        ("/metrics", Route(Endpoint.METRICS)),
+        ("/openapi.json", Route(Endpoint.OPENAPI)),
     ],
 )
 def test_every_part_of_the_surface_has_its_path(path: str, route: Route) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.models.records import Signature, TensorSpec
 from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.values import Answer
-from holdfast.serve.replica import plain
+from holdfast.serve.protocol.tensors import InferAnswer
+from holdfast.serve.replica import bodies
 from holdfast.wire.errors import Usage
 
 ONE = Codec(
@@ -39,7 +39,7 @@ def test_inputs_come_by_name_or_bare_as_a_batch_or_as_a_row() -> None:
         ({"x": [1, 2]}, True),
         ([1, 2], True),
     ):
-        request, alone = plain.decode(ONE, written(body))
+        request, alone = bodies.decode(ONE, written(body))
         assert alone is row
         expected = [[1, 2]] if row else [[1, 2], [3, 4]]
         assert request.inputs["x"].tolist() == expected
@@ -47,16 +47,16 @@ def test_inputs_come_by_name_or_bare_as_a_batch_or_as_a_row() -> None:
 
 
 def test_answers_are_nested_as_their_shapes_are_and_a_row_comes_back_as_one() -> None:
-    answer = Answer("m", 1, "", {"y": np.array([[1.5, 2.5]], np.float32)})
-    assert json.loads(plain.encode(ONE, answer, row=False)) == {"y": [[1.5, 2.5]]}
-    assert json.loads(plain.encode(ONE, answer, row=True)) == {"y": [1.5, 2.5]}
-    several = {"c": np.array([b"one", b"two"], object), "d": np.float64(3.0).reshape(())}
-    found = json.loads(plain.encode(TWO, Answer("m", 1, "", several), row=False))
+    answer = InferAnswer("m", 1, "", {"y": np.array([[1.5, 2.5]], np.float32)})
+    assert json.loads(bodies.encode(ONE, answer, row=False)) == {"y": [[1.5, 2.5]]}
+    assert json.loads(bodies.encode(ONE, answer, row=True)) == {"y": [1.5, 2.5]}
+    several = {"c": np.array([b"one", b"two"], object), "d": np.array(3.0)}
+    found = json.loads(bodies.encode(TWO, InferAnswer("m", 1, "", several), row=False))
     assert found == {"c": ["one", "two"], "d": 3.0}
 
 
 def test_several_inputs_come_together() -> None:
-    request, row = plain.decode(TWO, written({"a": [1, 2], "b": ["x", "y"]}))
+    request, row = bodies.decode(TWO, written({"a": [1, 2], "b": ["x", "y"]}))
     assert not row
     assert request.inputs["a"].tolist() == [1, 2]
     assert request.inputs["b"].tolist() == [b"x", b"y"]
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_with_what_was_wrong(
     codec: Codec, body: bytes, words: str
 ) -> None:
     with pytest.raises(Usage) as caught:
-        plain.decode(codec, body)
+        bodies.decode(codec, body)
     assert words in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused_with_what_was_wrong(
 def test_no_body_is_anything_but_a_request_or_a_usage_error(body: bytes) -> None:
     for codec in (ONE, TWO):
         try:
-            plain.decode(codec, body)
+            bodies.decode(codec, body)
         except Usage:
             continue
 
@@ -107,6 +107,6 @@ def test_no_json_is_anything_but_a_request_or_a_usage_error(value: Any) -> None:
     for codec in (ONE, TWO):
         for shaped in (value, {"x": value}, {"a": value, "b": value}):
             try:
-                plain.decode(codec, written(shaped))
+                bodies.decode(codec, written(shaped))
             except Usage:
                 continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import socket
 
-from holdfast.serve.replica.asking import Answering, Asked
-from holdfast.serve.replica.reading import Reader
+from holdfast.serve.replica.connection import HttpReader
+from holdfast.serve.replica.requests import HttpApp, HttpRequest
 from tests.unit.serve.replica.http_stage import WIDTH, HttpStage, chunked, predict, request
 
 SEED = 20_261
@@ -50,36 +50,36 @@ class Taken:
     """Takes what a reader has read (`Taker`, and the application behind it)."""
 
     def __init__(self) -> None:
-        self.app: Answering = self
-        self.asked: list[Asked] = []
+        self.app: HttpApp = self
+        self.calls: list[HttpRequest] = []
 
-    def begin(self, asked: Asked) -> None:
-        asked.most = BODY_MAX
+    def begin(self, call: HttpRequest) -> None:
+        call.most = BODY_MAX
 
-    def answer(self, asked: Asked) -> None: ...
+    def answer(self, call: HttpRequest) -> None: ...
 
-    def ended(self, asked: Asked) -> None: ...
+    def ended(self, call: HttpRequest) -> None: ...
 
     def began(self) -> None: ...
 
-    def take(self, asked: Asked) -> None:
-        self.asked.append(asked)
+    def take(self, call: HttpRequest) -> None:
+        self.calls.append(call)
 
-    def expected(self, asked: Asked) -> None: ...
+    def expected(self, call: HttpRequest) -> None: ...
 
-    def reply(self, asked: Asked, head: bytes, body: bytes) -> None: ...
+    def reply(self, call: HttpRequest, head: bytes, body: bytes) -> None: ...
 
 
 def read(*pieces: bytes) -> list[tuple[object, ...]]:
     """What a reader makes of these."""
     taken = Taken()
-    reader = Reader(taken)
+    reader = HttpReader(taken)
     for piece in pieces:
         reader.feed(piece)
     reader.close()
     return [
         (each.method, each.target, each.headers, each.body, each.keeps, each.cut, each.status)
-        for each in taken.asked
+        for each in taken.calls
     ]
 
 

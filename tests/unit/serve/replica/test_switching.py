@@ -9,8 +9,8 @@ SCRIPT = """
 import asyncio, sys, time
 import numpy as np
 from holdfast.serve.records import Limits
-from holdfast.serve.replica.batching import Batcher, Pace
-from holdfast.serve.replica.switching import SWITCH_INTERVAL_S
+from holdfast.serve.replica.batching import Batcher, BatchPace
+from holdfast.serve.replica.batching import SWITCH_INTERVAL_S
 
 before = sys.getswitchinterval()
 
@@ -22,9 +22,9 @@ def made(pace):
 
 async def main():
     inputs = {"x": np.zeros((1, 1))}
-    await made(Pace.SHORT).compute(inputs)
+    await made(BatchPace.SHORT).compute(inputs)
     print(often())
-    first, second = made(Pace.LONG), made(Pace.LONG)
+    first, second = made(BatchPace.LONG), made(BatchPace.LONG)
     await first.compute(inputs)
     await second.compute(inputs)
     print(often())

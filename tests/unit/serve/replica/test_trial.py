@@ -1,5 +1,5 @@
-"""A version is tried in a process of its own. The nest is forked before any thread: so by a process
-that has none."""
+"""A version is tried in a process of its own. The prefork server is forked before any thread: so by
+a process that has none."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from pathlib import Path
 import pytest
 
 from holdfast.serve.priority import LOADING_NICE, TRIAL_NICE, may_return
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from holdfast.models.records import Kind, Signature, TensorSpec, Version
+from holdfast.models.records import ModelKind, Signature, TensorSpec, Version
 from holdfast.serve.replica import trial
 from holdfast.wire.errors import BadModel, Unavailable
 
 trial.TRIAL_S, trial.TRIAL_PATIENCE_S = float(sys.argv[2]), float(sys.argv[3])
-nest = trial.Nest.fork()
+prefork = trial.PreforkServer.fork()
 signature = Signature((TensorSpec("x", "FP32", (-1, 1)),), (TensorSpec("y", "FP32", (-1, 1)),))
 for number, name in enumerate(sys.argv[4:], 1):
-    record = Version("m", number, Kind.FUNCTION, signature, {}, "sha256:1", 0.0,
+    record = Version("m", number, ModelKind.FUNCTION, signature, {}, "sha256:1", 0.0,
                      bundle="x", entry=f"{name}:predict")
     try:
-        manner = nest.trial(record, Path(sys.argv[1]), 4)
+        manner = prefork.trial(record, Path(sys.argv[1]), 4)
         print(name, "loads,", manner.pace.value)
     except BadModel as error:
         print(name, "fails:", error.what, "|", error.why)
     except Unavailable:
-        print(name, "is not tried: the nest is gone")
-pids = nest.pids
-nest.close()
+        print(name, "is not tried: the prefork server is gone")
+pids = prefork.pids
+prefork.close()
 print("alive" if any(Path(f"/proc/{pid}").exists() for pid in pids) else "gone")
 """
 CODE = {
@@ -113,18 +113,20 @@ def test_a_trial_that_takes_longer_than_its_patience_goes_on_as_all_others(folde
 KILLED = """
 import sys
 from pathlib import Path
-from holdfast.models.records import Kind, Signature, Version
-from holdfast.serve.replica.trial import Nest
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.serve.replica.trial import PreforkServer
 
-nest = Nest.fork()
-print(*nest.pids, flush=True)
-record = Version("m", 1, Kind.FUNCTION, Signature((), ()), {}, "sha256:1", 0.0,
+prefork = PreforkServer.fork()
+print(*prefork.pids, flush=True)
+record = Version("m", 1, ModelKind.FUNCTION, Signature((), ()), {}, "sha256:1", 0.0,
                  bundle="x", entry="told:predict")
-nest.trial(record, Path(sys.argv[1]), 4)
+prefork.trial(record, Path(sys.argv[1]), 4)
 """
 
 
-def test_all_of_a_nest_ends_with_its_process_also_in_the_middle_of_a_trial(folder: Path) -> None:
+def test_a_whole_prefork_server_ends_with_its_process_also_in_the_middle_of_a_trial(
+    folder: Path,
+) -> None:
     told = folder / "pid"
     code = f"import os, time\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}}.')\ntime.sleep(3600)"
     (folder / "code" / "told.py").write_text(code)
@@ -135,31 +137,31 @@ def test_all_of_a_nest_ends_with_its_process_also_in_the_middle_of_a_trial(folde
         pids = [int(pid) for pid in replica.stdout.readline().split()]
         eventually(lambda: told.exists() and told.read_text().endswith("."), "it is being tried")
         replica.kill()
-    for pid in (*pids, int(told.read_text()[:-1])):
-        eventually(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "it is gone")
+    pids.append(int(told.read_text()[:-1]))
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "all are gone")
 
 
 SMALL = """
 import sys
 from pathlib import Path
-from holdfast.models.records import Kind, Signature, Version
-from holdfast.serve.replica.trial import Nest
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.serve.replica.trial import PreforkServer
 from holdfast.storage import open_store, put_part
 
 folder = Path(sys.argv[1])
 store = f"file:{folder / 'store'}"
-nest = Nest.fork(lambda: open_store(store))
+prefork = PreforkServer.fork(lambda: open_store(store))
 part = put_part(open_store(store), b"weights")
-record = Version("m", 1, Kind.TORCH, Signature((), ()), {"f": part}, "sha256:1", 0.0)
-nest.warm(record)
-print(nest.fetch(record, folder / "shelf"))
-for pid in nest.pids:
+record = Version("m", 1, ModelKind.TORCH, Signature((), ()), {"f": part}, "sha256:1", 0.0)
+prefork.warm(record)
+print(prefork.fetch(record, folder / "cache"))
+for pid in prefork.pids:
     print("torch" if "libtorch" in Path(f"/proc/{pid}/maps").read_text() else "small")
-nest.close()
+prefork.close()
 """
 
 
-def test_a_nest_is_warm_when_it_is_told_and_the_process_that_forks_for_fetching_stays_small(
+def test_a_prefork_server_is_warm_when_it_is_told_and_what_forks_for_fetching_stays_small(
     tmp_path: Path,
 ) -> None:
     ran = subprocess.run(
@@ -176,22 +178,22 @@ FETCHING = """
 import os, sys
 from pathlib import Path
 from holdfast.models import loading
-from holdfast.models.records import Kind, Signature, Version
-from holdfast.serve.replica.trial import Nest
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.serve.replica.trial import PreforkServer
 from holdfast.storage import open_store, put_part
 
 folder = Path(sys.argv[1])
 store = f"file:{folder / 'store'}"
-nest = Nest.fork(lambda: open_store(store))
-blobs, shelf = open_store(store), folder / "shelf"
+prefork = PreforkServer.fork(lambda: open_store(store))
+blobs, cache = open_store(store), folder / "cache"
 part = put_part(blobs, b"weights")
-one = Version("m", 1, Kind.ONNX, Signature((), ()), {"f": part}, "sha256:1", 0.0)
-print("fetched" if nest.fetch(one, shelf) else "failed", loading.present(one, shelf))
+one = Version("m", 1, ModelKind.ONNX, Signature((), ()), {"f": part}, "sha256:1", 0.0)
+print("fetched" if prefork.fetch(one, cache) else "failed", loading.present(one, cache))
 blobs.delete(part.key)
-(loading.place(one, shelf) / "f").write_bytes(b"damaged")
-print("fetched" if nest.fetch(one, shelf) else "failed", loading.present(one, shelf))
-nest.close()
-print("fetched" if Nest.fork().fetch(one, shelf) else "failed")
+(loading.place(one, cache) / "f").write_bytes(b"damaged")
+print("fetched" if prefork.fetch(one, cache) else "failed", loading.present(one, cache))
+prefork.close()
+print("fetched" if PreforkServer.fork().fetch(one, cache) else "failed")
 """
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.models.records import Signature, TensorSpec
 from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.values import Answer
-from holdfast.serve.replica import v1
+from holdfast.serve.protocol.tensors import InferAnswer
+from holdfast.serve.replica import bodies
 from holdfast.wire.errors import Usage
 
 X, Z = TensorSpec("x", "FP32", (-1, 2)), TensorSpec("z", "INT64", (-1,))
@@ -20,7 +20,7 @@ TWO = Codec(Signature((X, Z), (TensorSpec("y", "FP32", (-1, 2)), TensorSpec("n",
 
 
 def decoded(codec: Codec, **body: Any) -> tuple[dict[str, Any], bool]:
-    request, by_row = v1.decode(codec, json.dumps(body).encode())
+    request, by_row = bodies.decode_v1(codec, json.dumps(body).encode())
     return {name: array.tolist() for name, array in request.inputs.items()}, by_row
 
 
@@ -61,7 +61,7 @@ def test_predictions_come_as_they_were_asked_for() -> None:
     y, n = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6])
 
     def encoded(codec: Codec, by_row: bool, **outputs: Any) -> Any:
-        return json.loads(v1.encode(codec, Answer("m", 1, "", outputs), by_row=by_row))
+        return json.loads(bodies.encode_v1(codec, InferAnswer("m", 1, "", outputs), by_row=by_row))
 
     for by_row in (True, False):
         assert encoded(ONE, by_row, y=y) == {"predictions": [[1.0, 2.0], [3.0, 4.0]]}

@@ -1,0 +1,1 @@
+"""Events: from what was decided to what is told."""
