@@ -1,6 +1,7 @@
 """How long the sum of gradients takes between workers that share one GPU, and its bits.
 
     python -m bench.gpu.exchange --workers 2 4 --megabytes 444
+    python -m bench.gpu.exchange --workers 4 --stages 64 256     # members wait once in so many MB
     python -m bench.gpu.exchange --device cpu --megabytes 40     # the same code without a GPU
 
 Each worker is a process. It has the sums of its lanes ready; a round ends when everyone has the sum
@@ -20,19 +21,22 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from bench.gpu.contestant import live_apart
 from bench.training.exchange import LANES, Sockets, connected
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.members.tls import Connection
-from holdfast.train.sums import sharing, tree
-from holdfast.train.sums.buckets import bucket_bytes
+from holdfast.train.sums import over_levels, tree
 from holdfast.train.sums.exchange import MeshExchange
-from holdfast.train.sums.exchange_plan import Way
-from holdfast.train.sums.gradients import Flat, Layout, Sums
+from holdfast.train.sums.exchange_plan import Way, bucket_bytes
+from holdfast.train.sums.gradients import Flat, GradientSums, Layout
+from holdfast.train.sums.over_levels import OverLevels
+from holdfast.train.sums.stepping import memory_of
 
 WARM = 3  # rounds
 LAYERS = 48
@@ -71,13 +75,17 @@ class Contestant:
         megabytes: int,
         device: torch.device,
         way: Way,
+        stage_bytes: int | None = None,
     ) -> None:
         count = len(sockets) + 1
         held = {n: range(n * LANES // count, (n + 1) * LANES // count) for n in range(count)}
         self.layout, self._step = layout_of(megabytes, device), 0
-        memory = sharing.memory_of(device) if way is Way.SHARED else None
+        memory = memory_of(device) if way is not Way.TCP else None
+        if memory is not None and stage_bytes is not None:
+            memory.stage_bytes = memory.block_bytes = stage_bytes
+            over_levels.LEVEL_STAGE_BYTES = stage_bytes  # type: ignore[misc]
         self.layout.memory = memory
-        self.sums = Sums(self.layout, LANES)
+        self.sums = GradientSums(self.layout, LANES)
         for lane in held[me]:
             self.sums.begin(lane)
             for number, each in enumerate(gradient(self.layout, lane)):
@@ -111,41 +119,51 @@ def plain(layout: Layout) -> str:
         flat = layout.room()
         for number, each in enumerate(gradient(layout, lane)):
             layout.view(flat, number).copy_(each)
-        values[tree.Piece(lane, 1)] = flat
+        values[tree.PartialSum(lane, 1)] = flat
     return digest(tree.fold(values, LANES, lambda a, b: [x + y for x, y in zip(a, b, strict=True)]))
 
 
 def worker(
-    me: int, ends: dict[Way, dict[int, Connection]], given: argparse.Namespace
-) -> dict[str, object]:
+    me: int, ends: dict[str, dict[int, Connection]], given: argparse.Namespace
+) -> dict[str, Any]:
     torch.set_num_threads(1)
     device = torch.device(given.device, 0) if given.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    row: dict[str, object] = {}
-    made = {way: Contestant(me, ends[way], given.megabytes, device, way) for way in ends}
-    for way, one in made.items():
-        rounds = given.rounds if way is Way.SHARED else min(given.rounds, 5)
+    row: dict[str, Any] = {}
+    for name, sockets in ends.items():
+        way, _, stage = name.replace(Way.NCCL.value, "NCCL").partition(", ")
+        if way == "NCCL":
+            way = Way.NCCL.value
+            os.environ["HOLDFAST_NETWORK"] = "trusted"
+            live_apart(str(me))
+        stage_bytes = int(stage.split()[0]) * 1_000_000 if stage else None
+        one = Contestant(me, sockets, given.megabytes, device, Way(way), stage_bytes)
+        rounds = given.rounds if one.layout.memory is not None else min(given.rounds, 5)
+        while way == Way.NCCL.value and not isinstance(one.exchange._transport, OverLevels):
+            one.round()  # all see it with the same step
         times = [one.round() for _ in range(rounds + WARM)][WARM:]
         choice = one.exchange.choice
         assert choice is not None
-        row[way.value] = [
-            statistics.median(times),
-            min(times),
-            max(times),
-            digest(one.exchange.total),
-            choice.way.value,
-            choice.why,
-        ]
-    if me == 0:
-        row["plain"] = plain(made[Way.SHARED].layout)
+        found = digest(one.exchange.total)
+        took = statistics.median(times), min(times), max(times)
+        row[name] = [*took, found, choice.way.value, choice.why]
+        if me == 0:
+            row["plain"] = row.get("plain") or plain(one.layout)
     if device.type == "cuda":
         row["peak_mb"] = torch.cuda.max_memory_allocated() / 1e6
     return row
 
 
-def measure(count: int, given: argparse.Namespace) -> list[dict[str, object]]:
-    made: dict[Way, Sockets] = {way: connected(count) for way in (Way.SHARED, Way.TCP)}
+def contestants(given: argparse.Namespace) -> list[str]:
+    """The ways, and those over memory in stages of other sizes."""
+    found = [Way.SHARED.value, *(f"{Way.SHARED.value}, {size} MB" for size in given.stages)]
+    nccl = [Way.NCCL.value, *(f"{Way.NCCL.value}, {size} MB" for size in given.stages)]
+    return [*found, *([Way.TCP.value] if given.tcp else []), *(nccl if given.nccl else [])]
+
+
+def measure(count: int, given: argparse.Namespace) -> list[dict[str, Any]]:
+    made: dict[str, Sockets] = {name: connected(count) for name in contestants(given)}
     with tempfile.TemporaryDirectory() as folder:
         pids = []
         for me in range(count):
@@ -156,7 +174,7 @@ def measure(count: int, given: argparse.Namespace) -> list[dict[str, object]]:
                         for other in range(count):
                             for each in sockets[other].values() if other != me else ():
                                 each.close()
-                    row = worker(me, {way: found[me] for way, found in made.items()}, given)
+                    row = worker(me, {name: found[me] for name, found in made.items()}, given)
                     Path(folder, str(me)).write_text(json.dumps(row))
                     status = 0
                 except BaseException:
@@ -182,18 +200,20 @@ def main() -> None:
     options.add_argument("--megabytes", type=int, default=444)
     options.add_argument("--rounds", type=int, default=20)
     options.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    options.add_argument("--stages", type=int, nargs="+", default=[], help="also in such, MB")
+    options.add_argument("--tcp", action=argparse.BooleanOptionalAction, default=True)
+    options.add_argument("--nccl", action="store_true", help="also as if each were on a machine")
     given = options.parse_args()
     print(f"torch {torch.__version__}, {given.device}, {given.megabytes} MB, {LANES} lanes")
     for count in given.workers:
         rows = measure(count, given)
-        for way in (Way.SHARED, Way.TCP):
-            found = [row[way.value] for row in rows]
-            slowest = max(found, key=lambda each: each[0])  # type: ignore[index]
-            median, low, high, _, took, why = slowest  # type: ignore[misc]
-            shas = {each[3] for each in found}  # type: ignore[index]
+        for name in contestants(given):
+            found = [row[name] for row in rows]
+            median, low, high, _, took, why = max(found, key=lambda each: each[0])
+            shas = {each[3] for each in found}
             verdict = "right" if shas == {rows[0]["plain"]} else f"WRONG, not {rows[0]['plain']}"
             print(
-                f"{count} workers, {way.value}: {median:.2f} ms ({low:.2f} to {high:.2f}), "
+                f"{count} workers, {name}: {median:.2f} ms ({low:.2f} to {high:.2f}), "
                 f"took {took} ({why}); SHA-256 {' '.join(sorted(shas))} {verdict}",
                 flush=True,
             )

@@ -29,7 +29,8 @@ class Block(nn.Module):
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(rows, length, width))
-        return x + self.mlp(self.between(x))
+        found: torch.Tensor = x + self.mlp(self.between(x))
+        return found
 
 
 class GPT(nn.Module):

@@ -21,6 +21,7 @@ from pathlib import Path
 from bench.gpu.models import LANES
 
 ROOT = Path(__file__).resolve().parents[2]
+WAYS = ("shared", "tcp", "nccl")  # the last: as if each worker were on a machine of its own
 
 
 def run(workers: int, exchange: str, given: argparse.Namespace) -> list[dict[str, object]]:
@@ -34,6 +35,9 @@ def run(workers: int, exchange: str, given: argparse.Namespace) -> list[dict[str
         command += [str(ROOT / "bench/gpu/contestant.py"), "--", "ours", given.work]
         command += ["--steps", str(given.steps), "--mode", given.mode, "--exchange", exchange]
         command += ["--captured"] if given.captured else []
+        gathering = Path(folder, "gathering")
+        gathering.mkdir()
+        command += ["--gather", str(gathering), "--workers", str(workers)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             command,
@@ -62,7 +66,7 @@ def main() -> None:
     options.add_argument("--mode", default="eager", help="eager, or a mode of torch.compile")
     options.add_argument("--captured", action="store_true", help="with run.lane")
     options.add_argument("--gpu", type=int, default=1, help="GPUs of a worker; 0: the CPU")
-    options.add_argument("--exchange", nargs="+", choices=("shared", "tcp"), default=["shared"])
+    options.add_argument("--exchange", nargs="+", choices=WAYS, default=["shared"])
     options.add_argument("--patience", type=float, default=300.0, help="seconds for one run")
     given = options.parse_args()
     for workers in given.workers:

@@ -37,7 +37,7 @@ from bench.coordination.machine import load_average
 from bench.training import work
 from bench.training.recovery import RESULTS, write
 from holdfast.train.members.solo import Solo
-from holdfast.train.states.state import State
+from holdfast.train.states.state import TrainingState
 from holdfast.train.states.tracked import Tracked
 
 LOST_MAX: Final = 0.05
@@ -62,7 +62,7 @@ class Job:
         chosen = torch.randint(work.SAMPLES, (32,))
         self.optimizer.zero_grad()
         loss = functional.cross_entropy(self.model(self._x[chosen]), self._y[chosen])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         if self._x.is_cuda:
             torch.cuda.synchronize()  # a step has ended when it is computed
@@ -102,11 +102,11 @@ class Ours:
     def fresh(self) -> None:
         """It is made already."""
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         entries, skeletons = self._tracked.entries()
-        return State.of(self._solo.step, entries, {"objects": skeletons})
+        return TrainingState.of(self._solo.step, entries, {"objects": skeletons})
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, state: TrainingState) -> None:
         self._tracked.adopt(state, state.notes["objects"])
 
     def save(self) -> None:

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,11 @@ from bench.training.exchange import LANES, connected
 from examples.digits import network
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.tls import Connection
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.sums.codes import of
+from holdfast.train.sums.compression import code_of
 from holdfast.train.sums.exchange import MeshExchange
-from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.gradients import GradientSums, Layout
 
 WAYS = ["none", "bf16", "int8", "topk:0.01", "topk:0.1", "powersgd:4"]
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits.py"
@@ -52,16 +52,16 @@ class Counted(Mesh):
         return super().exchange(sends, receives, **options)
 
 
-def sent(way: str, me: int, sockets: dict[int, socket.socket]) -> int:
+def sent(way: str, me: int, sockets: dict[int, Connection]) -> int:
     """One worker's part of one sum; the bytes that it has sent."""
     torch.manual_seed(1)
     tracked = Tracked()
     tracked.add("model", network())
-    code, count = of(way, tracked), len(sockets) + 1
+    code, count = code_of(way, tracked), len(sockets) + 1
     parameters = tracked.parameters()
     layout = Layout(code.summed(), block=code.block) if code else Layout(parameters)
     share = {n: range(n * LANES // count, (n + 1) * LANES // count) for n in range(count)}
-    sums = Sums(layout, LANES, code)
+    sums = GradientSums(layout, LANES, code)
     for lane in share[me]:
         sums.begin(lane)
         for number, parameter in enumerate(parameters):

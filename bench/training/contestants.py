@@ -15,7 +15,7 @@ from typing import Final
 
 from bench.training.notes import Reader, parent_of
 from holdfast.cluster import opened
-from holdfast.launch import seen
+from holdfast.launch import processes
 
 ROOT: Final = Path(__file__).parents[2]
 SCRIPTS: Final = Path(__file__).parent / "scripts"
@@ -122,7 +122,7 @@ class Ours(Contestant):
 
     def helper(self, kind: str) -> int | None:
         cluster = opened(self.folder / "cluster")
-        return next((one.pid for one in seen.processes(cluster) if one.kind == kind), None)
+        return next((one.pid for one in processes.processes(cluster) if one.kind == kind), None)
 
     def mind(self) -> None:
         """Nothing: `holdfast run` does it itself."""

@@ -23,20 +23,20 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from holdfast.system.job_certificates import equip
+from holdfast.system.job_credentials import Credentials
 from holdfast.train.members.conversation import Conversation
-from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.mesh import Mesh, tune
 from holdfast.train.members.tls import Connection, TlsSocket
-from holdfast.train.members.wires import tune
 from holdfast.train.sums.exchange import MeshExchange
-from holdfast.train.sums.gradients import Layout, Sums
-from holdfast.train.sums.shared_memory import HostMemory, Memory
-from holdfast.wire.job_certificates import equip
-from holdfast.wire.job_credentials import Credentials
+from holdfast.train.sums.gradients import GradientSums, Layout
+from holdfast.train.sums.shared_memory import HostMemory, PeerMemory
 
 LANES = 8
 
@@ -82,16 +82,17 @@ class Ours:
     """One worker of our exchange; with memory: of the one over shared memory."""
 
     def __init__(
-        self, me: int, sockets: dict[int, Connection], floats: int, memory: Memory | None = None
+        self, me: int, sockets: dict[int, Connection], floats: int, memory: PeerMemory | None = None
     ) -> None:
         count = len(sockets) + 1
         layout = layout_of(floats)
         layout.memory = memory
+        self._lanes = lanes = max(LANES, count)
         held = {
-            worker: range(worker * LANES // count, (worker + 1) * LANES // count)
+            worker: range(worker * lanes // count, (worker + 1) * lanes // count)
             for worker in range(count)
         }
-        self._sums = Sums(layout, LANES)
+        self._sums = GradientSums(layout, lanes)
         for lane in held[me]:
             self._sums.begin(lane)
             for number, parameter in enumerate(layout.parameters):
@@ -100,7 +101,7 @@ class Ours:
         mesh = Mesh(me, 1, 0, sockets)
         total = layout.room()
         self._exchange = MeshExchange(
-            mesh, Conversation(mesh), held, LANES, layout, lambda _: total, memory=memory
+            mesh, Conversation(mesh), held, lanes, layout, lambda _: total, memory=memory
         )
         self._layout, self._step = layout, 0
 
@@ -110,7 +111,7 @@ class Ours:
         self._exchange.finish(b"")
 
     def check(self) -> None:
-        right = LANES * (LANES + 1) / 2
+        right = self._lanes * (self._lanes + 1) / 2
         for number in range(len(self._layout.parameters)):
             assert bool((self._layout.view(self._exchange.total, number) == right).all())
 
@@ -119,11 +120,12 @@ class Gloo:
     """One worker of Gloo's all-reduce of the same number of floats, in buckets of DDP's size."""
 
     def __init__(self, me: int, count: int, floats: int, folder: str) -> None:
-        store = dist.FileStore(f"{folder}/store", count)
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        untyped: Any = dist  # what it exports has no types
+        gloo, store = untyped.ProcessGroupGloo, untyped.FileStore(f"{folder}/store", count)
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
         options._timeout = timedelta(seconds=60)
-        self._group = dist.ProcessGroupGloo(store, me, count, options)
+        self._group = gloo(store, me, count, options)
         size = 25 * 1024 * 1024 // 4
         self._buckets = list(torch.ones(floats).split(size))
 

@@ -7,7 +7,6 @@
 - `WeightedSampler`, `LengthBuckets`   orders of samples; `checked`, `digests_of`   data that rots
 - `turns`, `fit`    for loops that are written already
 - `digest_of`       SHA-256 of a model's weights
-- `link`            a worker's line to its agent; absent under a plain `python train.py`
 
 Below it: `data` (which samples a lane gets), `sums` (one order of summation), `states` (what is
 saved, restored and handed over), `members` (a worker among others, without torch), `modes` (the
@@ -21,22 +20,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.wire.extras import require_extra
+from holdfast.system.extras import require_extra
 
 if TYPE_CHECKING:
-    from holdfast.train.adapters import Turn, fit, turns
+    from holdfast.train.adapters import LaneStep, Turn, fit, turns
     from holdfast.train.data.batch import Batch
     from holdfast.train.data.digests import checked, digests_of
     from holdfast.train.data.samplers import LengthBuckets, WeightedSampler
     from holdfast.train.data.sharded import Sharded
     from holdfast.train.evaluation import Evaluation
     from holdfast.train.launching import launch
-    from holdfast.train.publishing import Published, digest_of
+    from holdfast.train.publishing import Published
     from holdfast.train.run import Run
+    from holdfast.train.states.memory import digest_of
 
 __all__ = [
     "Batch",
     "Evaluation",
+    "LaneStep",
     "LengthBuckets",
     "Published",
     "Run",
@@ -54,6 +55,7 @@ __all__ = [
 _HOMES: Final = {
     "Batch": "data.batch",
     "Evaluation": "evaluation",
+    "LaneStep": "adapters",
     "LengthBuckets": "data.samplers",
     "Published": "publishing",
     "Run": "run",
@@ -61,7 +63,7 @@ _HOMES: Final = {
     "Turn": "adapters",
     "WeightedSampler": "data.samplers",
     "checked": "data.digests",
-    "digest_of": "publishing",
+    "digest_of": "states.memory",
     "digests_of": "data.digests",
     "fit": "adapters",
     "launch": "launching",

@@ -20,7 +20,7 @@ from holdfast.train.run import Run
 from holdfast.wire.errors import Usage
 
 
-class Turn(NamedTuple):
+class LaneStep(NamedTuple):
     """It is this lane's turn in this step (counted from 0); with `run.accumulate(k)` with part
     number `part` of `k`."""
 
@@ -29,8 +29,8 @@ class Turn(NamedTuple):
     part: int = 0
 
 
-class _Places:
-    """A data set of turns and nothing else. A turn is a turn, whatever the job's settings say."""
+class _StepNumbers:
+    """A data set of lane steps and nothing else, whatever the job's settings say."""
 
     one_size = True
 
@@ -44,17 +44,20 @@ class _Places:
         return index
 
 
-def turns(run: Run, steps: int) -> Iterator[Turn]:
-    """The turns of the lanes that this worker holds; call `run.step(loss)` once for each. With
+Turn = LaneStep  # its name until the next release
+
+
+def turns(run: Run, steps: int) -> Iterator[LaneStep]:
+    """The steps of the lanes that this worker holds; call `run.step(loss)` once for each. With
     `run.accumulate(k)` each lane has `k` turns in a step, one for each part of its loss's mean.
 
     What a turn computes must depend on its step, lane and part alone: after a death another worker
     gets the same turn.
     """
     parts = run.parts
-    places = _Places(steps * run.lanes * parts)
+    places = _StepNumbers(steps * run.lanes * parts)
     for batch in run.batches(places, lane_batch=1, shuffle=False, collate=lambda rows: rows[0]):
-        yield Turn(batch.data // (run.lanes * parts), batch.lane, batch.data % parts)
+        yield LaneStep(batch.data // (run.lanes * parts), batch.lane, batch.data % parts)
 
 
 def fit(run: Run, module: nn.Module, data: Any, **options: Any) -> None:

@@ -15,8 +15,8 @@ from holdfast.train.data import kinds
 from holdfast.train.data.batch import Batch, moved
 from holdfast.train.data.fetching import Collate
 from holdfast.train.data.sharded import Sharded
-from holdfast.train.data.streams import Started
-from holdfast.train.modes.rounds import Rounds
+from holdfast.train.data.streams import RestartedStream
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import Usage
 
@@ -33,12 +33,12 @@ class Evaluation(dict[str, float]):
 
 
 def evaluate(
-    rounds: Rounds, fn: Measure, data: Any, batch: int, collate: Collate | None
+    loop: TrainingLoop, fn: Measure, data: Any, batch: int, collate: Collate | None
 ) -> Evaluation:
     """See `Run.evaluate`."""
     kinds.check(data)
-    with _still(rounds.tracked):
-        found = rounds.together(lambda lane: _lane(rounds, fn, data, lane, batch, collate))
+    with _still(loop.held.tracked):
+        found = loop.collective.together(lambda lane: _lane(loop, fn, data, lane, batch, collate))
     totals: dict[str, float] = {}
     samples = 0
     for _, row in sorted(found.items()):
@@ -51,19 +51,19 @@ def evaluate(
 
 
 def _lane(
-    rounds: Rounds, fn: Measure, data: Any, lane: int, size: int, collate: Collate | None
+    loop: TrainingLoop, fn: Measure, data: Any, lane: int, size: int, collate: Collate | None
 ) -> dict[str, Any]:
     """A lane's sums over its part of the data, in double precision, batch after batch."""
     sums: dict[str, float] = {}
     samples = 0
-    batches = _rows(data, lane, rounds.lanes, size, rounds.seed)
+    batches = _rows(data, lane, loop.held.lanes, size, loop.held.seed)
     for number in count():
         # Before the samples are fetched: a data set may draw too.
-        seed_everything(rounds.seed_of("evaluate", rounds.member.step, lane, number))
+        seed_everything(loop.held.seed_of("evaluate", loop.held.member.step, lane, number))
         if (rows := next(batches, None)) is None:
             break
-        whole = moved((collate or default_collate)(rows), rounds.device)
-        found = fn(Batch(whole, count=len(rows), lane=lane, epoch=rounds.position.epoch))
+        whole = moved((collate or default_collate)(rows), loop.held.device)
+        found = fn(Batch(whole, count=len(rows), lane=lane, epoch=loop.held.position.epoch))
         samples += len(rows)
         for name, value in (found if isinstance(found, Mapping) else {"value": found}).items():
             sums[name] = sums.get(name, 0.0) + float(value)
@@ -73,7 +73,7 @@ def _lane(
 def _rows(data: Any, lane: int, lanes: int, size: int, seed: int) -> Iterator[list[Any]]:
     samples: Iterator[Any]
     if kinds.in_order(data):
-        stream = data if isinstance(data, Sharded) else Started(data)
+        stream = data if isinstance(data, Sharded) else RestartedStream(data)
         samples = (item for item, _ in stream.enter(lane, lanes, 0, seed))
     else:
         size_of = len(data)

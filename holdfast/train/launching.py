@@ -10,28 +10,36 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 
 from holdfast.models.importing import PREFIX as MODEL_CODE
 from holdfast.models.importing import WouldTrain
 from holdfast.storage import open_store
+from holdfast.system import logs
+from holdfast.train import gpu_faults
 from holdfast.train.chance import seed_everything, seed_of
-from holdfast.train.coordinating import Alone, InCluster
-from holdfast.train.data import single
 from holdfast.train.data.digests import Damaged
-from holdfast.train.link import Link
-from holdfast.train.members.member import Left, Member
+from holdfast.train.members.member import ViewMember, WorkerLeft
 from holdfast.train.members.solo import Solo
-from holdfast.train.modes.asynchronous.rounds import AsyncRounds
-from holdfast.train.modes.local import LocalRounds
-from holdfast.train.modes.rounds import Rounds
+from holdfast.train.metric_topic import MetricTopic
+from holdfast.train.modes.asynchronous.loop import AsyncLoop
+from holdfast.train.modes.asynchronous.member import AsyncMember
+from holdfast.train.modes.local import LocalLoop, LocalState
+from holdfast.train.modes.run_state import RunState
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.progress import progress_from_environment
+from holdfast.train.refusals import explain_single_sample
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
-from holdfast.wire import logs, talk
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Usage
+from holdfast.worker.agent_client import AgentClient
+from holdfast.worker.sharing import SharingAlone, SharingInCluster
+
+if TYPE_CHECKING:
+    from holdfast.topics import Connection
 
 T = TypeVar("T")
 log = logs.get(__name__)
@@ -69,72 +77,101 @@ def launch(
             why="it calls train.launch, and not only while it is imported",
             fix='call it under: if __name__ == "__main__":',
         )
-    link = Link.from_environment()
+    agent = AgentClient.from_environment()
     values = Settings(settings)
     texts = first_settings()
     values.take(texts)
     make_deterministic()
-    store = os.environ.get(talk.STORE_VARIABLE) or None
-    rounds = _kind(mode, alone=link is None)(
+    kind = _kind(mode, alone=agent is None)
+    held = (LocalState if kind is LocalLoop else RunState)(
         lanes=_lanes(lanes),
         seed=int(values.get("seed", seed)),
         settings=values,
         texts=texts,
         device=_device(),
-        worker=link.worker if link else 0,
-        job=link.job if link else "solo",
-        store=store,
+        worker=agent.worker if agent else 0,
+        job=agent.job if agent else "solo",
+        store=os.environ.get(worker_messages.STORE_VARIABLE) or None,
     )
-    if link is None:
+    if agent is not None and os.environ.get(worker_messages.TOPICS_VARIABLE):
+        held.metric_topic = MetricTopic(agent.job, agent.worker, _topics)
+    return _carried_out(main, _loop(kind, held, agent), agent)
+
+
+def _topics() -> Connection:
+    from holdfast.topics import connect  # noqa: PLC0415 - the Kafka client is loaded when needed
+
+    return connect()
+
+
+def _loop(kind: type[TrainingLoop], held: RunState, agent: AgentClient | None) -> TrainingLoop:
+    """The loop, with its member: one of the job's, or the only one."""
+    if agent is None:
         folder = os.environ.get(CHECKPOINTS_VARIABLE)
-        rounds.member = Solo(
-            rounds,
-            rounds.lanes,
-            settings=texts,
+        held.member = Solo(
+            held,
+            held.lanes,
+            settings=held.applied,
             folder=Path(folder) if folder else None,
             progress=progress_from_environment(),
         )
-    elif isinstance(rounds, AsyncRounds):
-        rounds.attach(link, open_store(store) if store else None)
-    else:
-        member = Member(link, rounds, open_store(store) if store else None)
-        member.on_meeting = rounds.met
-        rounds.member = member
-    seed_everything(seed_of(rounds.seed, "fresh"))
-    return _carried_out(main, rounds, link)
+        return kind(held)
+    blobs = open_store(held.store) if held.store else None
+    if kind is AsyncLoop:
+        # Nobody sets what it tells.
+        held.member = AsyncMember(  # type: ignore[assignment]
+            agent, blobs, lanes=held.lanes, tracked=held.tracked, settings=held.settings
+        )
+        return kind(held)
+    held.member = member = ViewMember(agent, held, blobs)
+    loop = kind(held)
+    member.on_meeting = loop.views.met
+    return loop
 
 
-def _carried_out(main: Callable[[Run], T], rounds: Rounds, link: Link | None) -> T:
+def _carried_out(main: Callable[[Run], T], loop: TrainingLoop, agent: AgentClient | None) -> T:
     """The script's own code, and the stay until its last step is committed."""
-    shared = Alone() if link is None else InCluster(link, rounds.member.leave)
+    held = loop.held
+    seed_everything(seed_of(held.seed, "fresh"))
+    shared = SharingAlone() if agent is None else SharingInCluster(agent, held.member.leave)
     try:
-        result = main(Run(rounds, shared))
-        rounds.finish()
-    except Left:
+        result = main(Run(loop, shared))
+        loop.finish()
+    except WorkerLeft:
         raise
     except BaseException as error:
-        told = single.explained(rounds.resuming.explained(error), rounds.given) or error
-        _end(rounds, link, told)
-        if told is not error:
-            raise told from error
+        explained = held.resuming.explained(error)
+        explained = explain_single_sample(explained, loop.lane.count) or explained
+        if held.device.type == "cuda":
+            gpu = f"GPU {held.device.index or 0}"
+            explained = gpu_faults.explained_here(explained, gpu) or explained
+        _end(held, agent, explained)
+        if explained is not error:
+            raise explained from error
         raise
     finally:
+        if held.metric_topic is not None:
+            held.metric_topic.close()
         shared.close()
     return result
 
 
-def _end(rounds: Rounds, link: Link | None, error: BaseException) -> None:
+def _end(held: RunState, agent: AgentClient | None, error: BaseException) -> None:
     """Let go of everything after this error; say so if it would come again, whoever tries."""
-    if link is not None and isinstance(error, (Usage, Damaged)):
-        link.refused()
-    rounds.member.close()
+    if agent is not None and isinstance(error, (Usage, Damaged)):
+        agent.refused()
+    held.member.close()
 
 
-def _kind(mode: str, *, alone: bool) -> type[Rounds]:
+def _kind(mode: str, *, alone: bool) -> type[TrainingLoop]:
     """The machinery of the job's mode, or of the script's where the job says nothing. Alone there
     is nobody to be asynchronous with."""
-    kinds: dict[str, type[Rounds]] = {"sync": Rounds, "local": LocalRounds, "async": AsyncRounds}
-    asked = os.environ.get(talk.MODE_VARIABLE) or "sync"
+    kinds: dict[str, type[TrainingLoop]] = {
+        "sync": TrainingLoop,
+        "local": LocalLoop,
+        "async": AsyncLoop,
+    }
+    asked = os.environ.get(worker_messages.MODE_VARIABLE) or "sync"
     chosen = mode if asked == "sync" else asked
     if chosen not in kinds:
         raise Usage(
@@ -142,21 +179,21 @@ def _kind(mode: str, *, alone: bool) -> type[Rounds]:
             why=f"this version trains in {' or '.join(kinds)}",
             fix="write `mode: sync` in the job file",
         )
-    return Rounds if alone and chosen == "async" else kinds[chosen]
+    return TrainingLoop if alone and chosen == "async" else kinds[chosen]
 
 
 def first_settings() -> dict[str, str]:
     """The settings that the job began with: what models and optimizers are made from. One that was
     changed later comes with the state, and at its step."""
-    text = os.environ.get(talk.SETTINGS_VARIABLE) or "{}"
+    text = os.environ.get(worker_messages.SETTINGS_VARIABLE) or "{}"
     try:
         found = json.loads(text)
         return {str(name): str(value) for name, value in found.items()}
     except (ValueError, AttributeError) as error:
         raise Usage(
-            f"{talk.SETTINGS_VARIABLE}={text[:100]!r}",
+            f"{worker_messages.SETTINGS_VARIABLE}={text[:100]!r}",
             why="it is not a JSON object of names and values",
-            fix=f"""write it as {talk.SETTINGS_VARIABLE}='{{"lr": "0.01"}}'""",
+            fix=f"""write it as {worker_messages.SETTINGS_VARIABLE}='{{"lr": "0.01"}}'""",
         ) from error
 
 
@@ -176,14 +213,15 @@ def _device() -> torch.device:
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _lanes(said: int | None) -> int:
+def _lanes(asked: int | None) -> int:
     """The job's, else the script's own. Where both say a number and it is not the same, that is
     told: the bits are not those of the script alone."""
-    count = _number(talk.LANES_VARIABLE, said or 1)
-    if said is not None and said != count:
+    count = _number(worker_messages.LANES_VARIABLE, asked or 1)
+    if asked is not None and asked != count:
         log.warning(
-            f"the job has lanes={count} and train.launch says lanes={said}: other lanes give other "
-            f"bits than the script alone (--lanes {said}, or `lanes: {said}` in the job file)"
+            f"the job has lanes={count} and train.launch says lanes={asked}: other lanes give "
+            f"other bits than the script alone (--lanes {asked}, or `lanes: {asked}` in the job "
+            "file)"
         )
     return count
 

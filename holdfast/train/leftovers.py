@@ -9,10 +9,10 @@ worker. Lines that are left over from a loop without Holdfast do just that:
 - weights, `requires_grad` and an optimizer's groups are compared, with the last batch of a step,
   with what the step before left; gradients between the parts of a lane. A change of a weight
   through `.data` leaves no trace here: the members' digests show it. Of buffers, which a lane may
-  change, one that does not count its changes is found in the first batches (see `uncounted`).
+  change, one that does not count its changes is found in the first batches (see `Uncounted`).
 
 All of it is refused, since none of it can be right. A number in a module that the body changes is
-only worth a warning: whether the forward pass depends on it nobody knows (see `attributes`).
+only worth a warning: whether the forward pass depends on it nobody knows (see `Attributes`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from holdfast.train.attributes import Attributes
+from holdfast.system import logs
 from holdfast.train.calling import calling_line
+from holdfast.train.sameness import same
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.uncounted import Uncounted
 from holdfast.wire.errors import Usage
 
 # A thing that every batch does is noticed in the first few; later one in so many is looked at.
@@ -389,3 +390,97 @@ def _refuse_clipping(parameters: Iterable[torch.Tensor], name: str) -> None:
                 fix="remove that line, and say run.clip(norm) before the loop; by value: in "
                 "run.before_update(hook)",
             )
+
+
+# --- buffers that change without torch counting it ------------------------------------------------
+
+
+# Whoever writes a buffer in each forward pass can afford it: what is larger is a table, a mask.
+_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class Uncounted:
+    """The buffers of the models, compared around some of the first batches."""
+
+    def __init__(self, models: Mapping[str, nn.Module] | None = None) -> None:
+        self._buffers = [
+            (f"{title}/{path}.{name}".replace("/.", "/"), buffer)
+            for title, model in (models or {}).items()
+            for path, module in model.named_modules()
+            if not isinstance(module, _NormBase)
+            for name, buffer in module.named_buffers(recurse=False)
+            if buffer.nbytes <= _BUFFER_BYTES_MAX
+        ]
+        self._before: list[tuple[int, torch.Tensor]] = []
+
+    def before(self) -> None:
+        """The body is about to run."""
+        self._before = [(each._version, each.detach().clone()) for _, each in self._buffers]
+
+    def after(self) -> None:
+        """The body has run: what has another value must say so."""
+        for (name, buffer), (version, before) in zip(self._buffers, self._before, strict=True):
+            if buffer._version == version and not same(buffer.detach(), before):
+                line = calling_line()
+                raise Usage(
+                    f"the buffer {name} was changed without torch counting it"
+                    + (f", before {line}" if line else ""),
+                    why="a write through .data, or by a kernel, is not seen; each worker would come"
+                    " to another value",
+                    fix="write to the buffer itself: with torch.no_grad(): self.buffer.copy_(...)",
+                )
+        self._before = []
+
+
+# --- numbers that a model keeps as plain attributes -----------------------------------------------
+
+
+log = logs.get(__name__)
+
+_PLAIN: Final = (int, float, bool)
+# Switched by `train()` and `eval()`, in a body that looks at a teacher for instance.
+_HARMLESS: Final = frozenset({"training"})
+# Beyond so many modules of the script's own a look would take more than a millisecond.
+_MODULES_MAX: Final = 2_000
+
+Place = tuple[nn.Module, str, str]  # a module, its path, the attribute
+
+
+class Attributes:
+    """The plain numbers of all modules that are not torch's own."""
+
+    def __init__(self, models: Mapping[str, nn.Module] | None = None) -> None:
+        self._modules = [
+            (f"{title}.{path}".rstrip("."), module)
+            for title, model in (models or {}).items()
+            for path, module in model.named_modules()
+            if not type(module).__module__.startswith("torch.")
+        ][:_MODULES_MAX]
+        self._before: dict[tuple[int, str], float] = {}
+        self._warned: set[tuple[int, str]] = set()
+
+    def before(self) -> None:
+        """The body is about to run."""
+        self._before = {(id(m), key): vars(m)[key] for m, _, key in self._places()}
+
+    def after(self) -> None:
+        """The body has run."""
+        for module, path, key in self._places():
+            place, now = (id(module), key), vars(module)[key]
+            before = self._before.get(place, now)
+            if before == now or before is now or place in self._warned:
+                continue
+            self._warned.add(place)
+            log.warning(
+                "the loop's body changes a number that is kept in a module",
+                attribute=f"{type(module).__name__}.{key} of {path}: from {before} to {now}",
+                why="it counts what this worker computed, and no checkpoint has it: the result may"
+                " depend on the number of workers",
+                fix="derive it from run.completed, or keep it in a buffer",
+            )
+
+    def _places(self) -> Iterator[Place]:
+        for path, module in self._modules:
+            for key, value in vars(module).items():
+                if type(value) in _PLAIN and key not in _HARMLESS:
+                    yield module, path, key

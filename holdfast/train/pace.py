@@ -26,7 +26,7 @@ PACE_STEPS_MIN: Final = 5
 PACE_STEPS_KEPT: Final = 128
 
 
-class Pace:
+class LanePace:
     """The pace within one view. The median: a pause, a checkpoint or a slow batch is no pace."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,13 +35,14 @@ class Pace:
         self._since_s = self._clock()
         self._begun_s = 0.0
         self._lanes = 0  # of the step under way
-        self._told: dict[str, float] = {}
-        self._told_s = 0.0
+        self.lane_ms: float | None = None  # in the last step; None: it had no lane
+        self._reported: dict[str, float] = {}
+        self._reported_s = 0.0
 
     def anew(self) -> None:
         """The view is another: so are the lanes, and perhaps who else is on the machine."""
         self._steps.clear()
-        self._since_s, self._lanes, self._told = self._clock(), 0, {}
+        self._since_s, self._lanes, self._reported = self._clock(), 0, {}
 
     def lane(self) -> None:
         if not self._lanes:
@@ -49,14 +50,19 @@ class Pace:
         self._lanes += 1
 
     def end(self) -> None:
+        self.lane_ms = None
         if self._lanes:
             self._steps.append((self._clock() - self._begun_s) / self._lanes)
+            self.lane_ms = self._steps[-1] * 1000
         self._lanes = 0
 
     def metrics(self) -> dict[str, float]:
         now_s = self._clock()
         if now_s < self._since_s + PACE_S or len(self._steps) < PACE_STEPS_MIN:
             return {}
-        if not self._told or now_s > self._told_s + 1.0:
-            self._told, self._told_s = {LANE_METRIC: statistics.median(self._steps) * 1000}, now_s
-        return self._told
+        if not self._reported or now_s > self._reported_s + 1.0:
+            self._reported, self._reported_s = (
+                {LANE_METRIC: statistics.median(self._steps) * 1000},
+                now_s,
+            )
+        return self._reported

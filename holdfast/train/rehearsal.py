@@ -44,7 +44,7 @@ class Rehearsal:
         self._updates: set[int] = set()  # of those of a batch, the ones that had theirs
         self._update = 0  # of them, the last
         self._again = True  # whether the batch comes a second time here
-        self._said: tuple[int, list[Print]] | None = None  # the step, and what lane 0 came to
+        self._reported: tuple[int, list[Print]] | None = None  # the step, and what lane 0 came to
         self._expected: list[Print] | None = None
         self._fetched: bytes | None = None  # where the generators stood when the batch was there
 
@@ -66,7 +66,7 @@ class Rehearsal:
         found = [printed(parameter.grad) for parameter in parameters]
         self._expected = found if self._again else None
         if lane == 0 and self._last is not None:
-            self._said = self._last, found
+            self._reported = self._last, found
         for parameter in parameters:
             parameter.grad = None
 
@@ -86,16 +86,18 @@ class Rehearsal:
                 fix="cache what is read, and draw anew each time that a sample is asked for",
             )
 
-    def said(self, step: int) -> list[Print] | None:
+    def reported(self, step: int) -> list[Print] | None:
         """What lane 0's first batch came to here, for the others; None: it was not computed."""
-        return self._said[1] if self._said is not None and self._said[0] == step else None
+        return (
+            self._reported[1] if self._reported is not None and self._reported[0] == step else None
+        )
 
     def interrupt(self, step: int, *, stale: bool) -> None:
         """Somebody was lost before this step was through; `stale`: what was computed in it is of no
         use any more. If it was one with a rehearsal, that is due again: whoever has lane 0 now has
         not computed it twice, and whoever had it may be gone with what it knew."""
         if stale:
-            self._said = None
+            self._reported = None
         if self._last == step:
             self._last = None
             self._updates.discard(self._update)
@@ -121,10 +123,10 @@ class Rehearsal:
                 )
 
 
-def agree(said: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+def agree(reported: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
     """Raise `Usage` if workers came to something else for the same batch."""
-    for other in said[1:]:
-        rows = [(one or (0.0, 0.0), two or (0.0, 0.0)) for one, two in zip(said[0], other)]  # noqa: B905
+    for other in reported[1:]:
+        rows = [(one or (0.0, 0.0), two or (0.0, 0.0)) for one, two in zip(reported[0], other)]  # noqa: B905
         apart = [abs(one[0] - two[0]) + abs(one[1] - two[1]) for one, two in rows]
         whole = sum(max(one[1], two[1]) for one, two in rows)
         if math.isfinite(whole) and sum(apart) > _ROUNDING * whole:

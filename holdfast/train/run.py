@@ -18,39 +18,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from holdfast.train import coordinating
-from holdfast.train.barrier import barrier
-from holdfast.train.capture.lane import Lane, Lanes
-from holdfast.train.coordinating import Alone, Config, Held, OnChange, Sharing
+from holdfast.train.batches import Batches, sizes_of
+from holdfast.train.capture.lane import LaneFunction, LaneFunctions
 from holdfast.train.data.batch import Batch
 from holdfast.train.data.fetching import Collate, Samples
 from holdfast.train.data.sharded import Sharded
-from holdfast.train.data.source import Source
+from holdfast.train.data.source import BatchSource
 from holdfast.train.evaluation import Evaluation, evaluate
-from holdfast.train.going_on import sizes_of
-from holdfast.train.loop import Loop
-from holdfast.train.modes.asynchronous.rounds import AsyncRounds
-from holdfast.train.modes.rounds import Hook, Rounds
-from holdfast.train.publishing import Published, Wish, publish
+from holdfast.train.hooks import Hook
+from holdfast.train.modes.asynchronous.loop import AsyncLoop
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.refusals import refuse_in_mode
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
+from holdfast.worker import sharing
+from holdfast.worker.sharing import OnChange, SharedHold, Sharing, SharingAlone, WatchedValue
+
+if TYPE_CHECKING:
+    from holdfast.train.publishing import Published
 
 
 class Run:
     """One worker's part of a training run. Made by `train.launch`."""
 
-    def __init__(self, rounds: Rounds, shared: Sharing | None = None) -> None:
-        self._rounds = rounds
-        self._shared = shared or Alone()
+    def __init__(self, loop: TrainingLoop, shared: Sharing | None = None) -> None:
+        self._loop, self._held = loop, loop.held
+        self._shared = shared or SharingAlone()
         self._loops = 0
-        self._lanes = Lanes(rounds)
+        self._lanes = LaneFunctions(loop)
         self.parts = 1  # of a lane's batch; see `accumulate`
 
     # --- what it is ----------------------------------------------------------------------------
@@ -59,39 +60,39 @@ class Run:
     def settings(self) -> Settings:
         """The job's hyper-parameters, as they are for the step under way."""
         self._lanes.note("run.settings")
-        return self._rounds.settings
+        return self._held.settings
 
     @property
     def lanes(self) -> int:
         """How many lanes the job has. Never changes."""
-        return self._rounds.lanes
+        return self._held.lanes
 
     @property
     def first(self) -> bool:
         """Whether this worker holds lane 0: for what one worker shall print. It may be another
         worker after a death; for what must happen exactly once there is `once`."""
-        return 0 in self._rounds.member.lanes
+        return 0 in self._held.member.lanes
 
     @property
     def seed(self) -> int:
-        return self._rounds.seed
+        return self._held.seed
 
     @property
     def device(self) -> torch.device:
         """Where to put models; batches come there by themselves."""
-        return self._rounds.device
+        return self._held.device
 
     @property
     def completed(self) -> int:
         """Steps that are complete: updates that the model has had."""
         self._lanes.note("run.completed")
-        return self._rounds.member.step
+        return self._held.member.step
 
     @property
     def epoch(self) -> int:
         """Epochs of the present loop that are complete."""
         self._lanes.note("run.epoch")
-        return self._rounds.position.epoch
+        return self._held.position.epoch
 
     @property
     def update_index(self) -> int:
@@ -99,14 +100,14 @@ class Run:
         in `before_update` and `update_with`. In a hook after a step: which one comes next, so 0
         when the batch had all of them."""
         self._lanes.note("run.update_index")
-        return self._rounds.position.update
+        return self._held.position.update
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """The last completed step's loss and whatever was logged, as means over its samples. The
         same on every worker."""
         self._lanes.note("run.metrics")
-        return dict(self._rounds.position.metrics)
+        return dict(self._held.position.metrics)
 
     # --- before the loop -----------------------------------------------------------------------
 
@@ -119,18 +120,18 @@ class Run:
         `load_state_dict`. Optimizers are stepped by `run.step`; schedulers after every step, or
         with `every="epoch"` after every epoch, or never (then call them in a hook).
         """
-        self._rounds.track(objects, every)
+        self._held.track(objects, every)
 
     def clip(self, norm: float | None) -> None:
         """Scale the gradient of every step down to this norm. None: leave it."""
-        self._rounds.clip = norm
+        self._loop.clip = norm
 
     def compress(self, how: str) -> None:
         """How gradients travel: "none", "bf16", "int8", "topk:0.01" (a share of them) or
         "powersgd:4" (a rank). Say it before the first loop. The job's setting `compress` has the
         last word. See docs/modes.md."""
         if "compress" not in self.settings:
-            self._rounds.compress = how
+            self._loop.views.compress = how
 
     def accumulate(self, parts: int) -> None:
         """A lane's batch comes in so many parts, one after the other, and `run.step` is called for
@@ -148,8 +149,8 @@ class Run:
         them: clip by value or group by group, add noise. Several are called in their order, then
         `clip`, then the update.
         """
-        refuse_in_mode(self._rounds.mode, "run.before_update")
-        self._rounds.update_hooks.add_before(hook, self)
+        refuse_in_mode(self._loop.mode, "run.before_update")
+        self._loop.update_hooks.add_before(hook, self)
         return hook
 
     def update_with(self, fn: Hook) -> Hook:
@@ -159,8 +160,8 @@ class Run:
         For updates that are more than `optimizer.step()`: with `batches(..., updates=2)` and
         `run.update_index`, SAM's first and second step.
         """
-        refuse_in_mode(self._rounds.mode, "run.update_with")
-        self._rounds.update_hooks.replace_update(fn, self)
+        refuse_in_mode(self._loop.mode, "run.update_with")
+        self._loop.update_hooks.replace_update(fn, self)
         return fn
 
     def every_epoch(self, hook: Hook) -> Hook:
@@ -169,7 +170,7 @@ class Run:
         It may evaluate, log, change tracked objects and call `stop_early`. Let it change tracked
         objects only after its last `evaluate`.
         """
-        self._rounds.hooks.append((None, hook, self))
+        self._loop.hooks.add(None, hook, self)
         return hook
 
     @overload
@@ -184,7 +185,7 @@ class Run:
             raise Usage(f"every({steps}, ...)", fix="give a number from 1 on")
         if hook is None:
             return partial(self.every, steps)
-        self._rounds.hooks.append((steps, hook, self))
+        self._loop.hooks.add(steps, hook, self)
         return hook
 
     # --- the loop ------------------------------------------------------------------------------
@@ -221,34 +222,34 @@ class Run:
         if updates != 1:
             if updates < 1:
                 raise Usage(f"updates={updates}", fix="give a number from 1 on")
-            refuse_in_mode(self._rounds.mode, f"run.batches(updates={updates})")
+            refuse_in_mode(self._loop.mode, f"run.batches(updates={updates})")
         number, self._loops = self._loops, self._loops + 1
-        rounds = self._rounds
-        source = Source(
+        loop, held = self._loop, self._held
+        source = BatchSource(
             data,
             lanes=self.lanes,
-            sizes=sizes_of(rounds, data, lane_batch, self.parts, batch_sampler),
+            sizes=sizes_of(loop, data, lane_batch, self.parts, batch_sampler),
             shuffle=shuffle,
             drop_last=drop_last,
-            seed=rounds.seed_of("loop", number),
+            seed=held.seed_of("loop", number),
             loader_workers=loader_workers,
             collate=collate,
             device=self.device,
-            held=lambda: rounds.member.lanes,
-            local_steps=rounds.local_steps,
+            held=lambda: held.member.lanes,
+            local_steps=held.local_steps,
             updates=updates,
             sampler=sampler,
             batch_sampler=batch_sampler,
         )
-        if isinstance(rounds, AsyncRounds):
-            rounds.prepare(number, source, epochs, loader_workers=loader_workers)
-        return Loop(rounds, source, number, epochs)
+        if isinstance(loop, AsyncLoop):
+            loop.prepare(number, source, epochs, loader_workers=loader_workers)
+        return Batches(loop, source, number, epochs)
 
     @overload
-    def lane(self, function: Callable[[Batch], Any]) -> Lane: ...
+    def lane(self, function: Callable[[Batch], Any]) -> LaneFunction: ...
 
     @overload
-    def lane(self, *, capture: bool) -> Callable[[Callable[[Batch], Any]], Lane]: ...
+    def lane(self, *, capture: bool) -> Callable[[Callable[[Batch], Any]], LaneFunction]: ...
 
     def lane(self, function: Callable[[Batch], Any] | None = None, *, capture: bool = True) -> Any:
         """The loop's body as a function of a batch that gives its loss, or a tuple of which the
@@ -261,7 +262,7 @@ class Run:
         """
         if function is None:
             return partial(self.lane, capture=capture) if not capture else self.lane
-        return Lane(function, self._lanes, capture=capture)
+        return LaneFunction(function, self._lanes, capture=capture)
 
     def step(
         self,
@@ -275,23 +276,22 @@ class Run:
         Several losses are added up. `only`: in this step update what these optimizers hold, and
         nothing else (say the same for every batch of a step).
         """
-        rounds = self._rounds
         total, gradients = self._lanes.redeem(loss, more)
         chosen = [only] if isinstance(only, Optimizer) else only
-        names = None if chosen is None else rounds.tracked.names_of(chosen)
-        rounds.backward(total, names, gradients)
+        names = None if chosen is None else self._held.tracked.names_of(chosen)
+        self._loop.backward(total, names, gradients)
 
     def log(self, name: str, value: float | torch.Tensor) -> None:
         """Show people a number beside the loss: in the loop's body its mean over all lanes of the
         step; in a hook the number itself."""
         if not self._lanes.note("run.log"):
-            self._rounds.log(name, value)
+            self._loop.lane.log(name, value)
 
     def stop_early(self) -> None:
         """End the loop: from a hook at once, from the loop's body when the step is complete.
         Enough if one lane asks for it."""
         if not self._lanes.note("run.stop_early"):
-            self._rounds.stop()
+            self._loop.lane.stop()
 
     # --- together ------------------------------------------------------------------------------
 
@@ -309,37 +309,37 @@ class Run:
         over all samples. Every worker gets the same numbers, bit for bit, however many there are.
         Call it in a hook or outside the loop, on every worker.
         """
-        return evaluate(self._rounds, fn, data, batch, collate)
+        return evaluate(self._loop, fn, data, batch, collate)
 
     def once(self, fn: Callable[[], Any]) -> Any:
         """Let one worker do it, and give everyone what it returned (as JSON keeps it). If that
         worker dies before, another one does it."""
-        return self._rounds.together(lambda _lane: fn(), lanes=(0,))[0]
+        return self._loop.collective.together(lambda _lane: fn(), lanes=(0,))[0]
 
     # --- with others of the queue --------------------------------------------------------------
 
-    def lock(self, name: str, *, timeout_s: float | None = None) -> Held:
+    def lock(self, name: str, *, timeout_s: float | None = None) -> SharedHold:
         """Wait for the lock of this name in the job's queue: `with run.lock("licence") as held:`.
 
         One worker of all jobs of the queue holds it at a time. `held.token` grows with each holder.
         It is free again when it is released, or when this worker has ended. See
         docs/coordination.md, also for what happens when machines fail.
         """
-        return coordinating.lock(self._shared, name, timeout_s)
+        return sharing.lock(self._shared, name, timeout_s)
 
-    def semaphore(self, name: str, count: int, *, timeout_s: float | None = None) -> Held:
+    def semaphore(self, name: str, count: int, *, timeout_s: float | None = None) -> SharedHold:
         """The same for at most `count` holders at a time."""
-        return coordinating.semaphore(self._shared, name, count, timeout_s)
+        return sharing.semaphore(self._shared, name, count, timeout_s)
 
     def barrier(self, name: str) -> None:
         """Wait until all workers of the job's present view are here. Call it in a hook or outside
         the loop, after `track`, on every worker. Whoever dies is not waited for; whoever joins, or
         resumes the job, after it has opened passes."""
-        barrier(self._rounds, name, self._loops)
+        self._loop.collective.barrier(name, self._loops)
 
     def config(
         self, name: str, default: Any = None, *, on_change: OnChange | None = None
-    ) -> Config:
+    ) -> WatchedValue:
         """A value of the job's queue that people change while jobs run: `config.value`, set with
         `holdfast config set QUEUE NAME VALUE`. `on_change(config)` is called after each change, in
         a thread of its own. Workers see a change at different steps: what shapes the result
@@ -374,5 +374,8 @@ class Run:
         Without `example`, and without a cluster, only the weights are written, as a safetensors
         file: to the job's store, or to the working folder.
         """
-        wish = Wish(example, metrics, build, dict(arguments or {}), alias, dynamic)
-        return publish(self._rounds, model, name, wish)
+        # Not at the top: few workers publish, and all of them would wait for these imports.
+        from holdfast.train.publishing import PublishRequest, publish  # noqa: PLC0415
+
+        asked = PublishRequest(example, metrics, build, dict(arguments or {}), alias, dynamic)
+        return publish(self._loop, model, name, asked)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast.train import Batch, Run
-from holdfast.train.capture.lane import Lane
+from holdfast.train.capture.lane import LaneFunction
 from holdfast.train.launching import make_deterministic
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -65,7 +65,7 @@ def trained(
     scaler: bool = False,
 ) -> Found:
     found, said = Found(""), Said()
-    made: list[Lane] = []
+    made: list[LaneFunction] = []
 
     def script(run: Run) -> None:
         torch.manual_seed(5)

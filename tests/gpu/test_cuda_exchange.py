@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from tests.unit.train.test_exchange_plan import dealt
 from tests.unit.train_torch.test_shared_memory import (
     Child,
     Worker,
-    killed_at_bucket,
+    killed_at_stage,
     let_go,
     only,
     right,
@@ -28,9 +29,9 @@ LANES = 8
 
 
 class Small(CudaMemory):
-    """Two buckets are a stage."""
+    """Two buckets are a stage, and half a bucket is added at once."""
 
-    stage_bytes = 256
+    stage_bytes, block_bytes = 256, 64
 
 
 def gpu_worker() -> Worker:
@@ -41,7 +42,7 @@ def gpu_worker() -> Worker:
 
 def in_processes(count: int, member: Callable[[int], None]) -> list[int]:
     """How each ends."""
-    return [child.wait() for child in [Child(lambda n=each: member(n)) for each in range(count)]]
+    return [child.wait() for child in [Child(partial(member, each)) for each in range(count)]]
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +69,8 @@ def test_workers_on_one_gpu_have_the_sum_of_the_tree(members: int) -> None:
         assert in_processes(members, member) == [0] * members
 
 
-@pytest.mark.parametrize("bucket", [0, 2, 4])
-def test_a_worker_killed_in_the_middle_costs_no_survivor_its_context(bucket: int) -> None:
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_worker_killed_in_the_middle_costs_no_survivor_its_context(stage: int) -> None:
     victim, held, later = 2, dealt(3, LANES, seed=4), dealt(2, LANES, seed=5)
     before = sorted(os.listdir("/dev/shm"))  # noqa: PTH208
     with meshes(3) as first, meshes(2) as second:
@@ -78,7 +79,7 @@ def test_a_worker_killed_in_the_middle_costs_no_survivor_its_context(bucket: int
             mesh, next_mesh = only(first, me), only(second, me) if me < 2 else None
             for each in second if me == victim else ():
                 let_go(each)
-            killed_at_bucket(victim, bucket, step=1)
+            killed_at_stage(victim, stage, step=1)
             worker = gpu_worker()
             worker.connect(mesh, held)
             assert worker.step(0) == right(LANES, 0)
@@ -96,7 +97,7 @@ def test_a_worker_killed_in_the_middle_costs_no_survivor_its_context(bucket: int
             next_mesh.close()
             worker.close()
 
-        children = [Child(lambda number=each: member(number)) for each in range(3)]
+        children = [Child(partial(member, each)) for each in range(3)]
         for mesh in (*first, *second):
             let_go(mesh)
         assert [child.wait() for child in children] == [0, 0, -signal.SIGKILL]

@@ -71,7 +71,7 @@ def main(given: argparse.Namespace) -> None:
             x, y = default_collate([data[each] for each in indices(step, rank, size, given.batch)])
             optimizer.zero_grad()
             loss = functional.cross_entropy(wrapped(x), y)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             step += 1
             notes.step(step, given.batch * size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from holdfast.train.data.source import Source
+from holdfast.train.data.source import BatchSource
 from holdfast.train.leftovers import Body
 from holdfast.train.sums.stepping import Stepping
 
@@ -17,7 +17,7 @@ class AtHand:
     """The batch that is with the user's code."""
 
     stepping: Stepping
-    source: Source
+    source: BatchSource
     body: Body
     count: int  # its samples
     rehearsed: bool  # whether it counts for nothing, and comes again

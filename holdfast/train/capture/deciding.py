@@ -27,7 +27,7 @@ class Uncapturable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CaptureFacts:
     """What is known before a lane is computed."""
 
     device: str = "cuda"
@@ -41,16 +41,16 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CaptureDecision:
     capture: bool
     reason: str = ""  # why not; nothing: it is only too early
 
 
-def decide(facts: Facts) -> Decision:
+def decide(facts: CaptureFacts) -> CaptureDecision:
     """Whether this lane is the one to be captured. The first of its kind never is: it makes what
     libraries make once, and a kind that comes once needs no graph."""
     reason = impossible(facts.device, facts.mode) or _unfit(facts)
-    return Decision(not reason and facts.seen > 0, reason)
+    return CaptureDecision(not reason and facts.seen > 0, reason)
 
 
 def impossible(device: str, mode: str) -> str:
@@ -62,7 +62,7 @@ def impossible(device: str, mode: str) -> str:
     return ""
 
 
-def _unfit(facts: Facts) -> str:
+def _unfit(facts: CaptureFacts) -> str:
     if facts.autocast:
         return "torch.autocast is on around the call: write it inside of the function"
     if not facts.gradients:

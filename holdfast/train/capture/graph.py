@@ -34,13 +34,13 @@ class Computed:
         return all(_same(one, two) for one, two in pairs)
 
 
-class Room:
+class CapturePool:
     """What all graphs of a run share: a stream to capture on, memory, and the generator."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.index = torch.cuda.current_device() if device.index is None else device.index
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device)
         # Graphs never run at the same time, and what leaves one is copied: they may share memory.
         self.pool = torch.cuda.graph_pool_handle()
 
@@ -63,7 +63,7 @@ class Graph:
 
     def __init__(
         self,
-        room: Room,
+        room: CapturePool,
         data: Any,
         compute: Callable[[Any], Computed],
         written: Sequence[torch.Tensor],
@@ -106,7 +106,9 @@ def leaves(data: Any) -> list[torch.Tensor]:
     return found
 
 
-def _captured(room: Room, graph: torch.cuda.CUDAGraph, work: Callable[[], Computed]) -> Computed:
+def _captured(
+    room: CapturePool, graph: torch.cuda.CUDAGraph, work: Callable[[], Computed]
+) -> Computed:
     torch.cuda.synchronize(room.device)
     # A cycle that keeps an autograd graph of before alive would bring its stream into this one.
     gc.collect()

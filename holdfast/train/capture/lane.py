@@ -21,10 +21,11 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from holdfast.system import logs
 from holdfast.train.calling import is_of_the_script
 from holdfast.train.capture.at_hand import AtHand
 from holdfast.train.capture.deciding import (
-    Facts,
+    CaptureFacts,
     Uncapturable,
     after_trial,
     decide,
@@ -32,12 +33,11 @@ from holdfast.train.capture.deciding import (
     loss_of,
     signature,
 )
-from holdfast.train.capture.graph import Computed, Graph, Room, waiting_refused
+from holdfast.train.capture.graph import CapturePool, Computed, Graph, waiting_refused
 from holdfast.train.chance import drawn, random_numbers_kept
 from holdfast.train.data.batch import Batch, mapped
-from holdfast.train.modes.rounds import Rounds
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.sums.stepping import Gradients
-from holdfast.wire import logs
 from holdfast.wire.errors import Usage
 
 # A graph cannot see that a number which its function reads has changed. So once in so many lanes
@@ -52,7 +52,7 @@ _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_ba
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingLoss:
     """What a function came to for the batch that is with the user's code."""
 
     shown: torch.Tensor  # the loss as the script has it
@@ -60,16 +60,16 @@ class Pending:
     gradients: Gradients | None  # None: they are still to be computed
 
 
-class Lanes:
+class LaneFunctions:
     """What all functions of a run share."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self.pending: Pending | None = None
+    def __init__(self, loop: TrainingLoop) -> None:
+        self.loop = loop
+        self.pending: PendingLoss | None = None
         self.reads: set[str] | None = None  # what a function reads of the run, while it is tried
         self.graphs = 0
         self.off = ""  # why nothing is captured any more
-        self._room: Room | None = None
+        self._room: CapturePool | None = None
         self._model: tuple[int, object, int, str] | None = None
         self._forms: dict[tuple[Any, ...], int] = {}  # of models, numbered
 
@@ -95,17 +95,17 @@ class Lanes:
             )
         return pending.loss, pending.gradients
 
-    def room(self) -> Room:
+    def room(self) -> CapturePool:
         if self._room is None:
-            self._room = Room(self.rounds.device)
+            self._room = CapturePool(self.loop.held.device)
         return self._room
 
     def model(self, at: AtHand) -> tuple[int, str]:
         """A number for what a graph takes for granted of the models, and whatever has a hook of the
         script's own. Both may change from one step to the next, by a hook or a setting."""
-        step = self.rounds.member.step
+        step = self.loop.held.member.step
         if self._model is None or self._model[0] != step or self._model[1] is not at.stepping:
-            models = self.rounds.tracked.models.values()
+            models = self.loop.held.tracked.models.values()
             modules = [module for model in models for module in model.modules()]
             form = (tuple(map(id, at.stepping.parameters)), *_form(modules))
             if len(self._forms) >= _FORMS_KEPT:
@@ -115,14 +115,16 @@ class Lanes:
         return self._model[2], self._model[3]
 
 
-class Lane:
+class LaneFunction:
     """The function of a loop's body. See `Run.lane`."""
 
-    def __init__(self, function: Callable[[Batch], Any], lanes: Lanes, *, capture: bool) -> None:
+    def __init__(
+        self, function: Callable[[Batch], Any], lanes: LaneFunctions, *, capture: bool
+    ) -> None:
         functools.update_wrapper(self, function)
         self._function, self._lanes = function, lanes
-        rounds = lanes.rounds
-        self._off = impossible(rounds.device.type, rounds.mode) if capture else ""
+        loop = lanes.loop
+        self._off = impossible(loop.held.device.type, loop.mode) if capture else ""
         self._captures = capture and not self._off
         self._graphs: dict[Any, Graph] = {}
         self._seen: dict[Any, int] = {}
@@ -130,7 +132,7 @@ class Lane:
 
     def __call__(self, batch: Batch) -> Any:
         lanes = self._lanes
-        if not lanes.rounds.given:
+        if not lanes.loop.lane.count:
             return self._function(batch)  # in a hook, in an evaluation: a function like any other
         if lanes.pending is not None:
             raise Usage(
@@ -146,7 +148,7 @@ class Lane:
         if computed is not None:
             shown = loss_of(computed.result)
             assert shown is not None
-            lanes.pending = Pending(shown, shown, computed.gradients)
+            lanes.pending = PendingLoss(shown, shown, computed.gradients)
             return computed.result
         result = self._function(batch)
         loss, plain = loss_of(result), mapped(result, torch.Tensor.detach)
@@ -157,14 +159,14 @@ class Lane:
                 why="run.step needs its loss",
                 fix="return the loss, or a tuple whose first is the loss",
             )
-        lanes.pending = Pending(shown, loss, None)
+        lanes.pending = PendingLoss(shown, loss, None)
         return plain
 
     # --- captured ------------------------------------------------------------------------------
 
     def _from_graph(self, batch: Batch) -> Computed | None:
         """What the graph for such a batch comes to; None: there is none, and will be none now."""
-        at = self._lanes.rounds.at_hand()
+        at = self._lanes.loop.lane.at_hand()
         if at.rehearsed:
             return None  # the function itself: when it comes again, the graph must agree
         try:
@@ -174,11 +176,11 @@ class Lane:
             graph = self._graphs.get(form)
             if graph is not None and around == (False, True):
                 return self._replayed(graph, batch, at)
-            rounds, seen = self._lanes.rounds, self._count_form(form)
+            loop, seen = self._lanes.loop, self._count_form(form)
             decision = decide(
-                Facts(
-                    device=rounds.device.type,
-                    mode=rounds.mode,
+                CaptureFacts(
+                    device=loop.held.device.type,
+                    mode=loop.mode,
                     autocast=around[0],
                     gradients=around[1],
                     hook=hook,
@@ -227,7 +229,7 @@ class Lane:
         buffers and gradients are as before. `Uncapturable` if a graph would not do the same."""
         buffers, reads = at.stepping.buffers, set[str]()
         begin, versions = buffers.copies(), [each._version for each in buffers.tensors]
-        watched = Watched(batch, reads)
+        watched = WatchedBatch(batch, reads)
         self._lanes.reads = reads
         with random_numbers_kept():
             before = drawn()
@@ -302,7 +304,7 @@ class Lane:
             log.warning(f"the function {self._name} of run.lane is not captured: {reason}")
 
 
-class Watched(Batch):
+class WatchedBatch(Batch):
     """A batch that notes what is asked of it beside its data."""
 
     __slots__ = ("reads",)

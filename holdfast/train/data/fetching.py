@@ -64,11 +64,11 @@ class Fetcher:
         self._pin = pin
         self._ahead: Iterator[tuple[Ticket, Any]] = iter(())
         self._expected: Iterator[Ticket] = iter(())
-        self._plan = _Plan()
+        self._plan = _FetchPlan()
         self._loader: DataLoader[Any] | None = None
         if loader_workers:
             self._loader = DataLoader(
-                _Tickets(data),
+                _TicketDataset(data),
                 batch_sampler=self._plan,
                 num_workers=loader_workers,
                 collate_fn=_Pair(self._collate),
@@ -133,7 +133,7 @@ class Fetcher:
         self._ahead, self._expected, self._loader = iter(()), iter(()), None
 
 
-class _Plan:
+class _FetchPlan:
     """What the loader processes fetch next; what torch takes for lists of indices are tickets."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _Plan:
         return self.tickets()
 
 
-class _Tickets(Dataset[Any]):
+class _TicketDataset(Dataset[Any]):
     """A data set whose "indices" are tickets: torch hands a whole one to `__getitems__`."""
 
     def __init__(self, data: Samples) -> None:

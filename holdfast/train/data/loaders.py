@@ -29,7 +29,7 @@ import torch
 
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.sharded import Mark
-from holdfast.train.data.streams import Place, Read, Share, Streams
+from holdfast.train.data.streams import LaneShare, Read, StreamPlace, Streams
 from holdfast.wire.errors import Unavailable
 
 # A loader process reads so many steps of a lane ahead of the loop: enough that the one after the
@@ -54,10 +54,10 @@ def die_with(parent: int) -> None:
 class _Expected:
     """A lane as the worker sees it: which place comes next, what has come, what was taken last."""
 
-    course: int  # changes whenever the lane is told another place
-    place: Place
-    come: deque[Share] = field(default_factory=deque)
-    last: tuple[Place, Share] | None = None
+    reading: int  # changes whenever the lane is told another place
+    place: StreamPlace
+    come: deque[LaneShare] = field(default_factory=deque)
+    last: tuple[StreamPlace, LaneShare] | None = None
     over: int | None = None  # the epoch that it has read to its end
 
 
@@ -67,32 +67,32 @@ class StreamLoaders:
     def __init__(self, streams: Streams, collate: Collate, count: int, *, keep_items: bool) -> None:
         self._make = (streams, collate, keep_items)
         self._count = count
-        self._loaders: list[_Loader] = []
+        self._loaders: list[_LoaderProcess] = []
         self._lanes: dict[int, _Expected] = {}
         self._courses = 0
 
-    def read(self, place: Place, lane: int, mark: Mark | None) -> Share:
+    def read(self, place: StreamPlace, lane: int, mark: Mark | None) -> LaneShare:
         if not self._loaders:
-            self._loaders = [_Loader(*self._make) for _ in range(self._count)]
+            self._loaders = [_LoaderProcess(*self._make) for _ in range(self._count)]
         found = self._lanes.get(lane)
         if found is not None and found.last is not None:
             before, share = found.last
             if before == place:
                 return share
             if found.over == place.epoch and place.at >= before.at:
-                return Share((), False, share.mark)
+                return LaneShare((), False, share.mark)
         loader = self._loaders[lane % self._count]
         if found is None or found.place != place:
             self._courses += 1
             found = self._lanes[lane] = _Expected(self._courses, place)
-            loader.send(("open", lane, found.course, place, mark))
+            loader.send(("open", lane, found.reading, place, mark))
         while not found.come:
-            which, course, share = loader.receive()
+            which, reading, share = loader.receive()
             to = self._lanes.get(which)
-            if to is not None and to.course == course:
+            if to is not None and to.reading == reading:
                 to.come.append(share)
         share = found.come.popleft()
-        loader.send(("taken", lane, found.course))
+        loader.send(("taken", lane, found.reading))
         found.last = (place, share)
         found.over = None if share.more else place.epoch
         found.place = (
@@ -117,7 +117,7 @@ class StreamLoaders:
             loader.end()
 
 
-class _Loader:
+class _LoaderProcess:
     """One process, and the worker's end of its line."""
 
     def __init__(self, streams: Streams, collate: Collate, keep_items: bool) -> None:
@@ -137,7 +137,7 @@ class _Loader:
         with contextlib.suppress(OSError):  # it is gone: `receive` says so
             self._line.send(what)
 
-    def receive(self) -> tuple[int, int, Share]:
+    def receive(self) -> tuple[int, int, LaneShare]:
         try:
             kind, *what = pickle.loads(self._line.recv_bytes())  # noqa: S301  our own process
         except (EOFError, OSError) as error:
@@ -150,8 +150,8 @@ class _Loader:
         if kind == "failed":
             what[0].add_note(what[1])
             raise what[0]
-        lane, course, share = what
-        return lane, course, share
+        lane, reading, share = what
+        return lane, reading, share
 
     def hang_up(self) -> None:
         self._line.close()
@@ -168,11 +168,11 @@ class _Loader:
 
 
 @dataclass(slots=True)
-class _Course:
+class _LaneReading:
     """A lane as the loader process sees it."""
 
     number: int
-    place: Place
+    place: StreamPlace
     mark: Mark | None
     ahead: int = 0  # shares that were sent and not taken
 
@@ -192,47 +192,49 @@ def _load(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
-    courses: dict[int, _Course] = {}
+    readings: dict[int, _LaneReading] = {}
     with contextlib.suppress(EOFError, OSError):
         while True:
-            due = [lane for lane in sorted(courses) if courses[lane].ahead < LOADER_STEPS_AHEAD]
+            due = [lane for lane in sorted(readings) if readings[lane].ahead < LOADER_STEPS_AHEAD]
             while not due or line.poll():
-                _obey(line.recv(), courses, streams)
-                due = [lane for lane in sorted(courses) if courses[lane].ahead < LOADER_STEPS_AHEAD]
+                _obey(line.recv(), readings, streams)
+                due = [
+                    lane for lane in sorted(readings) if readings[lane].ahead < LOADER_STEPS_AHEAD
+                ]
             # The lane that is least ahead is wanted first.
-            lane = min(due, key=lambda each: (courses[each].ahead, each))
+            lane = min(due, key=lambda each: (readings[each].ahead, each))
             try:
-                share = _next(courses[lane], lane, streams, collate, keep_items)
-                said = pickle.dumps(("share", lane, courses[lane].number, share), protocol=5)
+                share = _next(readings[lane], lane, streams, collate, keep_items)
+                message = pickle.dumps(("share", lane, readings[lane].number, share), protocol=5)
             except Exception as error:  # the worker raises it again
-                said = pickle.dumps(("failed", _sendable(error), traceback.format_exc()))
-                line.send_bytes(said)
+                message = pickle.dumps(("failed", _sendable(error), traceback.format_exc()))
+                line.send_bytes(message)
                 return
-            line.send_bytes(said)
+            line.send_bytes(message)
 
 
-def _obey(what: tuple[Any, ...], courses: dict[int, _Course], streams: Streams) -> None:
+def _obey(what: tuple[Any, ...], readings: dict[int, _LaneReading], streams: Streams) -> None:
     kind, lane, *more = what
     if kind == "open":
-        courses[lane] = _Course(*more)
+        readings[lane] = _LaneReading(*more)
     elif kind == "close":
-        courses.pop(lane, None)
-        streams.keep(set(courses))
-    elif lane in courses and courses[lane].number == more[0]:
-        courses[lane].ahead -= 1
+        readings.pop(lane, None)
+        streams.keep(set(readings))
+    elif lane in readings and readings[lane].number == more[0]:
+        readings[lane].ahead -= 1
 
 
 def _next(
-    course: _Course, lane: int, streams: Streams, collate: Collate, keep_items: bool
-) -> Share:
-    """The lane's next share, collated; the course moves on."""
-    place = course.place
-    share = streams.read(place, lane, course.mark)
-    course.ahead += 1
+    reading: _LaneReading, lane: int, streams: Streams, collate: Collate, keep_items: bool
+) -> LaneShare:
+    """The lane's next share, collated; the reading moves on."""
+    place = reading.place
+    share = streams.read(place, lane, reading.mark)
+    reading.ahead += 1
     if share.more:
-        course.place, course.mark = place.next, share.mark
+        reading.place, reading.mark = place.next, share.mark
     else:
-        course.place, course.mark = replace(place, epoch=place.epoch + 1, index=0, at=0), None
+        reading.place, reading.mark = replace(place, epoch=place.epoch + 1, index=0, at=0), None
     return replace(share, reads=tuple(_collated(read, collate, keep_items) for read in share.reads))
 
 

@@ -19,6 +19,7 @@ from typing import Final
 
 import torch
 
+from holdfast.partition import even_ranges
 from holdfast.train.chance import seed_of, shuffled
 from holdfast.wire.errors import Usage
 
@@ -97,7 +98,7 @@ def cut(count: int, size: Size) -> tuple[int, ...]:
     parts = -(-count // size.lane_batch)
     if parts * size.lane_batch == count:
         return (size.lane_batch,) * parts
-    return tuple((part + 1) * count // parts - part * count // parts for part in range(parts))
+    return tuple(len(each) for each in even_ranges(count, parts))
 
 
 @dataclass(frozen=True)

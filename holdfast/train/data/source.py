@@ -20,14 +20,14 @@ from holdfast.train.data.loaders import StreamLoaders
 from holdfast.train.data.order import Lists, Order, Size, Ticket, sampled
 from holdfast.train.data.samplers import batch_sampler_of, name_of, sampler_of
 from holdfast.train.data.sharded import Sharded
-from holdfast.train.data.streams import Place, Read, Share, Started, Streams
+from holdfast.train.data.streams import LaneShare, Read, RestartedStream, StreamPlace, Streams
 from holdfast.train.position import Position
-from holdfast.train.sums import words
+from holdfast.train.sums import step_records
 
 SAMPLE_LOG_VARIABLE: Final = "HOLDFAST_SAMPLE_LOG"
 
 
-class Source:
+class BatchSource:
     """The tickets of every lane, and their data."""
 
     def __init__(
@@ -60,11 +60,13 @@ class Source:
         self._collate = collate or default_collate
         self._order: Order | Lists | None = None
         self._streams: Streams | StreamLoaders | None = None
-        self._shares: dict[int, Share] = {}  # of each lane, in the step that it was asked for last
+        self._shares: dict[
+            int, LaneShare
+        ] = {}  # of each lane, in the step that it was asked for last
         self._place = (0, 0, 0)  # epoch, index and samples of the last tickets
         self._facts: dict[str, Any] = {"drop_last": drop_last}
         if kinds.in_order(data):
-            stream = data if isinstance(data, Sharded) else Started(data)
+            stream = data if isinstance(data, Sharded) else RestartedStream(data)
             self._facts.update(getattr(data, "facts", {"data": type(data).__name__}))
             self._streams = Streams(stream, lanes, seed, drop_last=drop_last)
             if loader_workers:
@@ -155,7 +157,7 @@ class Source:
         epoch, index, at, size = position.epoch, position.index, self._at(position), self._sizes()
         if self._streams is not None:
             self._streams.keep(set(self._held()))
-            place = Place(epoch, index, at, size, self._together)
+            place = StreamPlace(epoch, index, at, size, self._together)
             mark = position.marks.get(str(lane))
             found = self._streams.read(place, lane, None if mark is None else (mark[0], mark[1]))
             self._shares[lane] = found
@@ -186,14 +188,14 @@ class Source:
             return self._shares[lane].more
         return self._order.more(position.epoch, self._at(position) + self.taken, self._sizes())
 
-    def mark(self, records: Mapping[int, words.Lane]) -> None:
+    def mark(self, records: Mapping[int, step_records.LaneRecord]) -> None:
         """Let these lanes say where they are after the step."""
         for lane, record in records.items():
             if lane in self._shares:
                 mark = self._shares[lane].mark
                 record.mark = None if mark is None else list(mark)
 
-    def forward(self, position: Position, step: words.Step) -> None:
+    def forward(self, position: Position, step: step_records.StepRecord) -> None:
         """The step is complete: the position moves on."""
         position.forward(
             more=step.more,

@@ -29,7 +29,7 @@ class Enterable(Protocol):
     ) -> Iterator[tuple[Any, Mark | None]]: ...
 
 
-class Started:
+class RestartedStream:
     """An `IterableDataset` with `start`: it finds its own way, so its lanes have no marks."""
 
     def __init__(self, dataset: Any) -> None:
@@ -60,7 +60,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPlace:
     """A step of a lane: `at` samples of it are taken. `together`: so many of this size at once."""
 
     epoch: int
@@ -70,13 +70,13 @@ class Place:
     together: int = 1
 
     @property
-    def next(self) -> Place:
+    def next(self) -> StreamPlace:
         taken = self.size.samples * self.together
-        return Place(self.epoch, self.index + 1, self.at + taken, self.size, self.together)
+        return StreamPlace(self.epoch, self.index + 1, self.at + taken, self.size, self.together)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class LaneShare:
     """What a lane reads in a step. `more`: it has samples behind these. `mark`: of the next one,
     or of its end."""
 
@@ -92,16 +92,16 @@ class Streams:
     def __init__(self, data: Enterable, lanes: int, seed: int, *, drop_last: bool = False) -> None:
         self._data, self._lanes, self._seed = data, lanes, seed
         self._drop_last = drop_last
-        self._open: dict[int, _Lane] = {}
+        self._open: dict[int, _LaneStream] = {}
         self._entered = False  # whether it was seen that entering gives what reading on gives
 
-    def read(self, place: Place, lane: int, mark: Mark | None) -> Share:
+    def read(self, place: StreamPlace, lane: int, mark: Mark | None) -> LaneShare:
         """The lane's share of this step; `mark`: where the position says that the lane is."""
         found = self._open.get(lane)
         if found is None or not found.has(place.epoch, place.at):
             mark = mark if place.at else None
             samples = self._data.enter(lane, self._lanes, place.epoch, self._seed, place.at, mark)
-            found = self._open[lane] = _Lane(place.epoch, place.at, samples, mark)
+            found = self._open[lane] = _LaneStream(place.epoch, place.at, samples, mark)
         step = place.size.samples
         least = step if self._drop_last else 1  # so many make one more step
         read_on = found.read_on(place.at)
@@ -112,9 +112,11 @@ class Streams:
         if self._drop_last:
             del items[len(items) // step * step :]
         more, then = found.after(len(items), least)
-        return Share(tuple(self._cut(place, lane, items)), more, then)
+        return LaneShare(tuple(self._cut(place, lane, items)), more, then)
 
-    def _check_entering(self, place: Place, lane: int, mark: Mark | None, items: list[Any]) -> None:
+    def _check_entering(
+        self, place: StreamPlace, lane: int, mark: Mark | None, items: list[Any]
+    ) -> None:
         """A lane that moves is entered where it is: that must give what reading on has given."""
         with random_numbers_kept():
             samples = self._data.enter(lane, self._lanes, place.epoch, self._seed, place.at, mark)
@@ -133,7 +135,7 @@ class Streams:
         """Let go of all other lanes."""
         self._open = {lane: found for lane, found in self._open.items() if lane in lanes}
 
-    def _cut(self, place: Place, lane: int, items: list[Any]) -> Iterator[Read]:
+    def _cut(self, place: StreamPlace, lane: int, items: list[Any]) -> Iterator[Read]:
         """A lane's batches."""
         rest, step = iter(items), place.size.samples
         for number in range(-(-len(items) // step)):
@@ -144,7 +146,7 @@ class Streams:
                 yield Read(place.epoch, index, lane, part, batch, seed, count)
 
 
-class _Lane:
+class _LaneStream:
     """One lane's stream: the samples of the step under way, and a few behind them."""
 
     def __init__(

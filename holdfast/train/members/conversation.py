@@ -44,11 +44,15 @@ class Conversation:
         """
         peers = self._mesh.peers
         lead = _LEAD.pack(*place, len(notes))
-        heard = {peer: said for peer, said in self._ahead.items() if said[0] >= place}
-        self._ahead = {peer: said for peer, said in self._ahead.items() if said[0] > place}
+        received = {
+            peer: reported for peer, reported in self._ahead.items() if reported[0] >= place
+        }
+        self._ahead = {
+            peer: reported for peer, reported in self._ahead.items() if reported[0] > place
+        }
         speak = True
-        while speak or len(heard) < len(peers):
-            missing = [peer for peer in peers if peer not in heard]
+        while speak or len(received) < len(peers):
+            missing = [peer for peer in peers if peer not in received]
             leads = {peer: bytearray(_LEAD.size) for peer in missing}
             self._mesh.exchange(
                 {peer: [lead] for peer in peers} if speak else {},
@@ -64,13 +68,13 @@ class Conversation:
             )
             speak = False
             for peer, (step, number, _) in found.items():
-                said = (step, number), bytes(bodies.get(peer, b""))
-                if said[0] >= place:
-                    heard[peer] = said
-                if said[0] > place:
-                    self._ahead[peer] = said
-        self.level = self.level or all(where == place for where, _ in heard.values())
-        return heard
+                reported = (step, number), bytes(bodies.get(peer, b""))
+                if reported[0] >= place:
+                    received[peer] = reported
+                if reported[0] > place:
+                    self._ahead[peer] = reported
+        self.level = self.level or all(where == place for where, _ in received.values())
+        return received
 
     def ask(
         self, place: Place, results: list[Any], mine: Mapping[int, Any], wanted: Sequence[int]
@@ -78,10 +82,10 @@ class Conversation:
         """What all lanes of `wanted` have answered here: `mine` are those of this worker. Whoever
         is further gives its result; ours so far, `results`, are for whoever is behind."""
         lanes = {str(lane): value for lane, value in mine.items()}
-        said = {"results": results, "lanes": lanes}
-        heard = self.lead(place, json.dumps(said).encode())
+        reported = {"results": results, "lanes": lanes}
+        received = self.lead(place, json.dumps(reported).encode())
         found = json.loads(json.dumps(lanes))  # as everybody else gets it
-        for where, notes in heard.values():
+        for where, notes in received.values():
             if where > place:
                 answer: dict[str, Any] = json.loads(notes)["results"][place[1]]
                 return answer

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """`value` is in effect for step `step` and later ones."""
 
     name: str
@@ -20,7 +20,7 @@ class Setting(NamedTuple):
     step: int
 
 
-Record = tuple[Setting, ...]  # in the order of the coordinator's list, from its beginning
+Record = tuple[EffectiveSetting, ...]  # in the order of the coordinator's list, from its beginning
 
 
 def extended(
@@ -29,7 +29,7 @@ def extended(
     """The record with the first `count` of the given settings, after a meeting at step `agreed`."""
     new = given[len(record) : count]
     return record + tuple(
-        Setting(name, value, max(at_step or 0, agreed + 1)) for name, value, at_step in new
+        EffectiveSetting(name, value, max(at_step or 0, agreed + 1)) for name, value, at_step in new
     )
 
 

@@ -1,8 +1,8 @@
 """A meeting: every two members of a view connect and tell each other what they bring.
 
-The higher number calls the lower one. Whoever is not there yet, but answers at its door, is waited
-for as long as it takes: it computes. Whoever does not answer for `MEET_S` is suspected, and waited
-for too: who is in a view is decided elsewhere, and a newer view ends the meeting.
+The higher number calls the lower one. Whoever is not there yet, but answers at its listener, is
+waited for as long as it takes: it computes. Whoever does not answer for `MEET_S` is suspected, and
+waited for too: who is in a view is decided elsewhere, and a newer view ends the meeting.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from holdfast.train.members.bell import Bell
-from holdfast.train.members.calls import Call
-from holdfast.train.members.door import Door
 from holdfast.train.members.effective import lineage
-from holdfast.train.members.hello import Hello, epoch_of
+from holdfast.train.members.greeting import Hello, PeerCall, epoch_of
+from holdfast.train.members.listener import PeerListener
 from holdfast.train.members.tls import Connection
+from holdfast.train.members.wakeup import Wakeup
 from holdfast.wire.errors import Refused
 from holdfast.wire.handshake import stranger
-from holdfast.wire.limits import KNOCK_AFTER_S
+from holdfast.wire.limits import PROBE_AFTER_S
 
-# The same during a meeting: a peer that only computes answers at its door.
+# The same during a meeting: a peer that only computes answers at its listener.
 MEET_S: Final = 10.0
 # A caller waits so long before it calls again, and then twice as long, up to the second.
 CALL_AGAIN_S: Final = 0.02
@@ -62,7 +61,7 @@ class _Absent:
     """A member that is not there yet."""
 
     def __init__(self, now_s: float) -> None:
-        self.call: Call | None = None
+        self.call: PeerCall | None = None
         self.alive_s = now_s
         self.calls = 0  # since it was last heard
         self.again_s = now_s
@@ -73,33 +72,38 @@ class Meeting:
     """One meeting, run by the worker's own thread."""
 
     def __init__(
-        self, door: Door, bell: Bell, mine: Hello, addresses: Mapping[int, str], peers: list[int]
+        self,
+        listener: PeerListener,
+        wakeup: Wakeup,
+        mine: Hello,
+        addresses: Mapping[int, str],
+        peers: list[int],
     ) -> None:
         now_s = time.monotonic()
-        self._door = door
-        self._bell = bell
+        self._listener = listener
+        self._wakeup = wakeup
         self._mine = mine
         self._addresses = addresses
         self._peers = frozenset(peers)
         self._absent = {peer: _Absent(now_s) for peer in peers}
         for peer, absent in self._absent.items():
             if peer > mine.worker and mine.epoch.round == 0:
-                absent.again_s += KNOCK_AFTER_S  # it will call; ask only if it does not
+                absent.again_s += PROBE_AFTER_S  # it will call; ask only if it does not
         self.sockets: dict[int, Connection] = {}
         self.brought: dict[int, Hello] = {mine.worker: mine}
 
     def run(self, over: Callable[[], bool], suspects: Callable[[frozenset[int]], None]) -> bool:
         """Meet; False: it is `over` before all were there. `suspects` is told who does not
         answer, when that changes."""
-        self._door.begin(self._mine)
+        self._listener.begin(self._mine)
         suspected: frozenset[int] = frozenset()
         complete = False
         try:
             while True:
-                self._bell.still()
-                for peer, (sock, hello) in self._door.arrivals().items():
+                self._wakeup.clear()
+                for peer, (sock, hello) in self._listener.arrivals().items():
                     self._made(peer, sock, hello)
-                if over() or self._door.round > self._mine.epoch.round:
+                if over() or self._listener.round > self._mine.epoch.round:
                     return False
                 if not self._absent:
                     complete = True
@@ -143,13 +147,15 @@ class Meeting:
         for peer, absent in self._absent.items():
             if absent.call is not None or now_s < absent.again_s:
                 continue
-            kind = "meet" if peer < self._mine.worker else "knock"
+            kind = "meet" if peer < self._mine.worker else "probe"
             hello = replace(self._mine, kind=kind, to=peer)
-            if kind == "knock":
+            if kind == "probe":
                 hello = replace(hello, record=())
             absent.calls += 1
             try:
-                absent.call = Call(self._addresses.get(peer, ""), hello, self._door.credentials)
+                absent.call = PeerCall(
+                    self._addresses.get(peer, ""), hello, self._listener.credentials
+                )
             except OSError:
                 self._later(absent)
 
@@ -162,11 +168,11 @@ class Meeting:
 
     def _poll(self) -> dict[int, int]:
         poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
-        until_s = time.monotonic() + KNOCK_AFTER_S
+        poll.register(self._wakeup, select.POLLIN)
+        until_s = time.monotonic() + PROBE_AFTER_S
         for absent in self._absent.values():
             if absent.call is not None:
-                poll.register(absent.call.line.sock, absent.call.events)
+                poll.register(absent.call.frames.sock, absent.call.events)
             else:
                 until_s = min(until_s, absent.again_s)
         return dict(poll.poll(max(0.0, until_s - time.monotonic()) * 1000))
@@ -177,21 +183,21 @@ class Meeting:
             if call is None:
                 continue
             try:
-                answer = call.progress(ready.get(call.line.sock.fileno(), 0))
+                answer = call.progress(ready.get(call.frames.sock.fileno(), 0))
                 if answer is not None:
                     absent.alive_s, absent.calls = time.monotonic(), 0
                     self._answered(peer, absent, call, answer)
             except (OSError, EOFError, Refused):
                 self._later(absent)
 
-    def _answered(self, peer: int, absent: _Absent, call: Call, answer: dict[str, Any]) -> None:
+    def _answered(self, peer: int, absent: _Absent, call: PeerCall, answer: dict[str, Any]) -> None:
         kind = answer.get("kind")
         if kind == "wait":
             return
         if kind in ("old", "here"):
-            self._door.heard_of(epoch_of(answer))
+            self._listener.note_epoch(epoch_of(answer))
             if kind == "here":
-                absent.pause_s = KNOCK_AFTER_S  # it is there, and will call
+                absent.pause_s = PROBE_AFTER_S  # it is there, and will call
             self._later(absent)
             return
         hello = Hello.of(answer)
@@ -199,4 +205,4 @@ class Meeting:
         if (hello.job, hello.worker, hello.to) != (mine.job, peer, mine.worker):
             raise stranger(f"worker {hello.worker} of job {hello.job!r} answered")
         absent.call = None
-        self._made(peer, call.line.sock, hello)
+        self._made(peer, call.frames.sock, hello)

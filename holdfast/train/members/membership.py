@@ -1,4 +1,4 @@
-"""What a run needs of its member, be it one of many or alone."""
+"""What a run and its member need of each other, be the member one of many or alone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import NoReturn, Protocol
 
 from holdfast.train.members.mesh import Mesh
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.orders import View
 
 
-class Membership(Protocol):
-    """See `holdfast.train.members.member.Member`."""
+class RunMember(Protocol):
+    """What a run needs. See `holdfast.train.members.member.ViewMember`."""
 
     step: int
     view: View
@@ -48,3 +49,22 @@ class Membership(Protocol):
     def leave(self) -> NoReturn: ...
 
     def close(self) -> None: ...
+
+
+class Holder(Protocol):
+    """Who owns the state. Called only from inside the member's own methods, by their caller.
+
+    After each step the entries and the notes are the same on all members: they are compared.
+    """
+
+    def fresh(self) -> None:
+        """Make the state of step 0: a pure function of the job and `member.settings`."""
+
+    def state(self) -> TrainingState:
+        """The state as the last completed step left it, also when called in the middle of the next
+        one. Its `step` is not looked at: the member knows it. The buffers may be views of the
+        holder's own memory: they are read before the member's method returns. Notes must not use
+        the key `holdfast`."""
+
+    def adopt(self, state: TrainingState) -> None:
+        """Take this state over, all of it; copy from its buffers, or keep them: they are yours."""

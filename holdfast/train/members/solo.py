@@ -15,13 +15,12 @@ from typing import Final, NoReturn
 
 from holdfast.storage import Blobs, Part, open_store
 from holdfast.storage.manifests import Manifest, write_manifest
-from holdfast.train.members.keeping import Holder
+from holdfast.system import disk, logs
+from holdfast.train.members.membership import Holder
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.progress import Progress
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.saving import Saver
-from holdfast.train.states.state import State
-from holdfast.wire import disk, logs
+from holdfast.train.states.checkpoints import Saver, restore
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import BugError, Corrupt, HoldfastError, Missing, Unavailable
 from holdfast.wire.orders import View
 
@@ -35,7 +34,7 @@ _FROM_A_COPY: Final = "put it back from a copy, or name another folder to begin 
 
 
 class Solo:
-    """The same face as `Member`'s. Nothing here ever raises `PeerLost` or `Left`."""
+    """The same face as `ViewMember`'s. Nothing here ever raises `PeerLost` or `WorkerLeft`."""
 
     step: int
     view: View
@@ -111,7 +110,7 @@ class Solo:
         return False
 
     def count(self) -> None:
-        """See `Member.count`."""
+        """See `ViewMember.count`."""
         self.step += 1
         self.unsettled = True
 
@@ -156,7 +155,7 @@ class Solo:
     def _save(self, saver: Saver) -> None:
         held = self._holder.state()
         self._free.clear()
-        saver.take(self.step, 0, 1, State(self.step, held.entries, held.notes))
+        saver.take(self.step, 0, 1, TrainingState(self.step, held.entries, held.notes))
 
     def _wait(self, saver: Saver) -> None:
         deadline_s = time.monotonic() + SOLO_SAVE_S

@@ -21,7 +21,7 @@ anew would cost Adam its moments in every round. A joiner gets the same as every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -31,17 +31,68 @@ from torch.optim import Optimizer
 
 from holdfast.train.chance import seed_everything
 from holdfast.train.data.order import Ticket
-from holdfast.train.data.source import Source
+from holdfast.train.data.source import BatchSource
 from holdfast.train.data.streams import Read
 from holdfast.train.modes import updating
-from holdfast.train.modes.outer import Outer
-from holdfast.train.modes.rounds import Parts, Rounds
-from holdfast.train.states.state import State
+from holdfast.train.modes.current_lane import CurrentLane, Parts
+from holdfast.train.modes.run_state import RunState
+from holdfast.train.modes.training_loop import TrainingLoop
+from holdfast.train.states.memory import entry, tensor_of
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.train.states.tracked import Tracked, is_scheduler
-from holdfast.train.sums import words
+from holdfast.train.sums import step_records
 from holdfast.train.sums.buffers import Buffers
+from holdfast.train.sums.compression import Code
 from holdfast.train.sums.stepping import Gradients, Stepping
 from holdfast.wire.errors import BugError, Usage
+
+# No tracked object can have this name: theirs have no slash.
+_NAME: Final = "/outer"
+
+
+class Outer:
+    """The momentum of every parameter that was ever trained, by name; the same on all members."""
+
+    def __init__(self) -> None:
+        self._momenta: dict[str, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def step(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        differences: Iterable[torch.Tensor],
+        untouched: set[int],
+        *,
+        lr: float,
+        momentum: float,
+    ) -> None:
+        """Move the parameters. One that no lane has touched stays, and so does its momentum."""
+        self._prepare(parameters)
+        pairs = zip(parameters.items(), differences, strict=True)
+        for number, ((name, parameter), difference) in enumerate(pairs):
+            if number in untouched:
+                continue
+            buffer = self._momenta[name] = self._momenta[name].to(parameter.device)
+            found = difference.to(buffer.dtype)
+            buffer.mul_(momentum).add_(found)
+            parameter.sub_((found + momentum * buffer).mul_(lr))
+
+    def entries(self) -> list[StateEntry]:
+        """Its part of the state; nothing before the first round."""
+        return [entry(f"{_NAME}/{name}", each) for name, each in self._momenta.items()]
+
+    def adopt(self, state: TrainingState) -> None:
+        """Take over what `entries` has said."""
+        mine = [each for each in state.entries if each.name.startswith(f"{_NAME}/")]
+        self._momenta = {it.name.removeprefix(f"{_NAME}/"): tensor_of(it).clone() for it in mine}
+
+    def _prepare(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        for name, each in parameters.items():
+            if name not in self._momenta:
+                # Momentum is a sum of many small things: half precision would lose them.
+                dtype = torch.promote_types(each.dtype, torch.float32)
+                self._momenta[name] = torch.zeros_like(each, dtype=dtype)
+
 
 # Steps of a lane between two meetings. DiLoCo's is 500, for large models over slow lines; this is
 # still within an epoch of a small one, and talks 16 times less than every step does.
@@ -123,17 +174,15 @@ class LaneState(Buffers):
 
     def _spelled_inner(self) -> bytes:
         entries, skeletons = self._inner.entries()
-        return b"".join(State.of(0, entries, skeletons).buffers())
+        return b"".join(TrainingState.of(0, entries, skeletons).buffers())
 
     def _adopt_inner(self, spelled: bytes) -> None:
-        state = State.read(memoryview(spelled))
+        state = TrainingState.read(memoryview(spelled))
         self._inner.adopt(state, state.notes)
 
 
-class LocalRounds(Rounds):
-    """The rounds of a run in the local mode."""
-
-    mode = "local"
+class LocalState(RunState):
+    """What a run in the local mode holds: the momentum of its outer optimizer, too."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -141,18 +190,14 @@ class LocalRounds(Rounds):
         self.local_steps = int(self.settings.get("local_steps", LOCAL_STEPS))
         if self.local_steps < 1:
             raise Usage(f"local_steps={self.local_steps}", fix="give a number from 1 on")
-        self._outer = Outer()
-        self._inner_parts: list[tuple[int, int]] = []  # what is left of the lane: parts, samples
-        self._touched: set[int] = set()  # parameters that had a gradient in this lane
+        self.outer = Outer()
 
-    # --- the state -----------------------------------------------------------------------------
-
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         held = super().state()
         notes = {**held.notes, "local_steps": self.local_steps}
-        return State.of(held.step, [*held.entries, *self._outer.entries()], notes)
+        return TrainingState.of(held.step, [*held.entries, *self.outer.entries()], notes)
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, state: TrainingState) -> None:
         if (theirs := state.notes.get("local_steps")) != self.local_steps:
             raise Usage(
                 f"the job's state is of {theirs} local steps a round, this run has "
@@ -161,22 +206,37 @@ class LocalRounds(Rounds):
                 fix="run it with the same local_steps, or start a new job",
             )
         super().adopt(state)
-        self._outer.adopt(state)
+        self.outer.adopt(state)
 
-    # --- a lane of a round ---------------------------------------------------------------------
+    def new_stepping(self, code: Code | None) -> Stepping:
+        stepping = super().new_stepping(code)
+        stepping.buffers = LaneState(self.tracked, stepping.parameters)
+        return stepping
 
-    def begin_lane(self, lane: int, parts: Parts, *, source: Source, more: bool) -> None:
-        super().begin_lane(lane, parts, source=source, more=more)
+
+class LocalLane(CurrentLane):
+    """A lane of a round: it takes steps of its own, and contributes how far it has come."""
+
+    gives_twice = False
+
+    def __init__(self, held: RunState, loop: LocalLoop) -> None:
+        super().__init__(held, loop.hooks)
+        self._loop = loop
+        self._steps: list[tuple[int, int]] = []  # what is left of the lane: parts, samples
+        self._touched: set[int] = set()  # parameters that had a gradient in this lane
+
+    def begin(self, lane: int, parts: Parts, *, source: BatchSource, more: bool) -> None:
+        super().begin(lane, parts, source=source, more=more)
         self._lane_state().begin()
         steps = [list(each) for _, each in groupby(parts, lambda part: part.index)]
-        self._inner_parts = [(len(each), sum(part.count for part in each)) for each in steps]
+        self._steps = [(len(each), sum(part.count for part in each)) for each in steps]
         self._touched.clear()
 
-    def before_batch(self, ticket: Ticket | Read) -> None:
-        self._body.forget()  # each batch may end with a step of the lane's own
-        super().before_batch(ticket)
-        step, place = self.member.step, (ticket.lane, ticket.part, ticket.index)
-        seed_everything(self.seed_of("lane", step, *place))
+    def give(self, ticket: Ticket | Read) -> None:
+        self.body.forget()  # each batch may end with a step of the lane's own
+        super().give(ticket)
+        place = ticket.lane, ticket.part, ticket.index
+        seed_everything(self._held.seed_of("lane", self._held.member.step, *place))
 
     def _is_last_batch(self) -> bool:
         return True
@@ -184,77 +244,72 @@ class LocalRounds(Rounds):
     def _descend(
         self, loss: torch.Tensor, count: int, only: list[str] | None, _gradients: Gradients | None
     ) -> None:
-        parts, samples = self._inner_parts[0]
+        parts, samples = self._steps[0]
         share = loss if count == samples else loss * (count / samples)
-        updating.scaled(self.tracked, share).backward()  # type: ignore[no-untyped-call]
-        self._inner_parts[0] = parts - 1, samples
+        updating.scaled(self._held.tracked, share).backward()
+        self._steps[0] = parts - 1, samples
         if parts == 1:
-            del self._inner_parts[0]
-            self._inner_step(only)
+            del self._steps[0]
+            self._step(only)
         if not self._left:
             self._contribute()
 
-    def _inner_step(self, only: list[str] | None) -> None:
+    def _step(self, only: list[str] | None) -> None:
         """A step of this lane alone."""
-        parameters = self._at_step().parameters
+        parameters = self._held.at_step().parameters
         gradients = [each.grad for each in parameters]
         untouched = {number for number, found in enumerate(gradients) if found is None}
         self._touched |= set(range(len(parameters))) - untouched
         updating.update(
-            self.tracked,
+            self._held.tracked,
             parameters,
             [parameters[0] if found is None else found for found in gradients],
             untouched,
             only=only,
-            clip=self.clip,
+            clip=self._loop.clip,
         )
-        self._step_schedulers("step")
+        self._held.step_schedulers("step")
 
     def _contribute(self) -> None:
         """The lane has taken its steps: what it came to is its part of the round's sum."""
-        stepping, lane, record = self._at_step(), self._lane_number, self._lane
+        stepping, lane, record = self._held.at_step(), self._number, self._record
         assert record is not None
-        weight = record.count / self._at_source().step_samples
+        weight = record.count / self.at_source().step_samples
         stepping.begin(lane)
         for number in self._touched:
             found = self._lane_state().difference(number)
             stepping.parameters[number].grad = found if weight == 1 else found.mul_(weight)
         stepping.end(lane)
 
-    def _update(self, gradients: list[torch.Tensor], step: words.Step) -> torch.Tensor | None:
-        names = self.tracked.parameter_names()
-        self._outer.step(
-            {names[id(each)]: each for each in self._at_step().parameters},
-            gradients,
-            step.untouched(),
-            lr=float(self.settings.get("outer_lr", OUTER_LR)),
-            momentum=float(self.settings.get("outer_momentum", OUTER_MOMENTUM)),
-        )
-        return None
-
-    # --- around it -----------------------------------------------------------------------------
-
-    def _new_stepping(self) -> Stepping:
-        stepping = super()._new_stepping()
-        stepping.buffers = LaneState(self.tracked, stepping.parameters)
-        return stepping
-
-    def _after_meeting(self) -> None:
-        # Settings change the optimizers, so these must not be in the middle of a lane.
-        if self._stepping is not None:
-            self._lane_state().release()
-        super()._after_meeting()
-
-    def _close_stepping(self) -> None:
-        if self._stepping is not None:
-            self._lane_state().release()
-        super()._close_stepping()
-
     def _lane_state(self) -> LaneState:
-        found = self._at_step().buffers
+        found = self._held.at_step().buffers
         if not isinstance(found, LaneState):
             raise BugError("a local round without the state of its lanes")
         return found
+
+
+class LocalLoop(TrainingLoop):
+    """The loop of a run in the local mode: a round takes the place of a step."""
+
+    mode = "local"
+
+    def _new_lane(self) -> CurrentLane:
+        return LocalLane(self.held, self)
+
+    def _update(
+        self, gradients: list[torch.Tensor], step: step_records.StepRecord
+    ) -> torch.Tensor | None:
+        held = self.held
+        assert isinstance(held, LocalState)
+        names = held.tracked.parameter_names()
+        held.outer.step(
+            {names[id(each)]: each for each in held.at_step().parameters},
+            gradients,
+            step.untouched(),
+            lr=float(held.settings.get("outer_lr", OUTER_LR)),
+            momentum=float(held.settings.get("outer_momentum", OUTER_MOMENTUM)),
+        )
+        return None
 
 
 def _is_inner(thing: object) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.wire.errors import Usage
 
-Hook = Callable[[Any], None]
+Hook = Callable[[Any], object]
 
 
 @dataclass(frozen=True)

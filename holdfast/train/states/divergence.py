@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.train.states.state import Entry, State, one_spelling
+from holdfast.train.states.state import StateEntry, TrainingState, one_spelling
 from holdfast.wire.errors import TerminalError
 
 # All members compare a digest of their state every so many steps, and of so many bytes at a time:
@@ -33,7 +33,7 @@ class Diverged(TerminalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Disagreement:
     """`wrong` differ from the majority, whose lowest member is `source`; None: there is none."""
 
     source: int | None
@@ -71,9 +71,9 @@ def due(step: int) -> bool:
     return step in _EARLY_STEPS or step % HASH_STEPS == 0
 
 
-def turn_of(state: State, limit_bytes: int = HASH_BYTES) -> tuple[Entry, ...]:
+def turn_of(state: TrainingState, limit_bytes: int = HASH_BYTES) -> tuple[StateEntry, ...]:
     """The entries whose turn it is at this state's step."""
-    turns: list[list[Entry]] = [[]]
+    turns: list[list[StateEntry]] = [[]]
     size = 0
     for entry in state.entries:
         if turns[-1] and size + entry.data.nbytes > limit_bytes:
@@ -84,7 +84,7 @@ def turn_of(state: State, limit_bytes: int = HASH_BYTES) -> tuple[Entry, ...]:
     return tuple(turns[state.step // HASH_STEPS % len(turns)])
 
 
-def digests(state: State, entries: Sequence[Entry]) -> list[tuple[str, bytes]]:
+def digests(state: TrainingState, entries: Sequence[StateEntry]) -> list[tuple[str, bytes]]:
     """What is compared, by name: the notes, and each of these entries."""
     found = [(NOTES, _digest(one_spelling([state.step, state.notes])))]
     for entry in entries:
@@ -98,15 +98,15 @@ def together(found: Sequence[tuple[str, bytes]]) -> bytes:
     return _digest(*(digest for _, digest in found))
 
 
-def judge(said: Mapping[int, bytes]) -> Verdict:
+def judge(reported: Mapping[int, bytes]) -> Disagreement:
     """Who is wrong, by the digest that each worker said."""
     votes: dict[bytes, list[int]] = {}
-    for worker in sorted(said):
-        votes.setdefault(said[worker], []).append(worker)
+    for worker in sorted(reported):
+        votes.setdefault(reported[worker], []).append(worker)
     most = max(votes.values(), key=len)
-    if 2 * len(most) <= len(said):
-        return Verdict(None, tuple(sorted(said)))
-    return Verdict(most[0], tuple(worker for worker in sorted(said) if worker not in most))
+    if 2 * len(most) <= len(reported):
+        return Disagreement(None, tuple(sorted(reported)))
+    return Disagreement(most[0], tuple(worker for worker in sorted(reported) if worker not in most))
 
 
 def _digest(*data: bytes | memoryview) -> bytes:

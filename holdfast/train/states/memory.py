@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 import torch
+from torch import nn
 
-from holdfast.train.states.state import Entry
+from holdfast.train.states.state import StateEntry, spell
 from holdfast.wire.errors import Usage
 
 DTYPES: Final[Mapping[torch.dtype, str]] = {
@@ -37,7 +39,7 @@ def view_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(room).cast("B")
 
 
-def entry(name: str, tensor: torch.Tensor) -> Entry:
+def entry(name: str, tensor: torch.Tensor) -> StateEntry:
     """The tensor as an entry of a state: a view where it lies on the host in row order."""
     if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
         raise Usage(
@@ -46,17 +48,17 @@ def entry(name: str, tensor: torch.Tensor) -> Entry:
             fix="keep it as a dense tensor of another type",
         )
     plain = tensor.detach().cpu().contiguous()
-    return Entry(name, DTYPES[tensor.dtype], tuple(tensor.shape), view_bytes(plain))
+    return StateEntry(name, DTYPES[tensor.dtype], tuple(tensor.shape), view_bytes(plain))
 
 
-def tensor_of(found: Entry) -> torch.Tensor:
+def tensor_of(found: StateEntry) -> torch.Tensor:
     """A new tensor on the host with the entry's bytes."""
     made = torch.empty(found.shape, dtype=_TORCH[found.dtype])
     view_bytes(made)[:] = found.data
     return made
 
 
-def fill(tensor: torch.Tensor, found: Entry) -> None:
+def fill(tensor: torch.Tensor, found: StateEntry) -> None:
     """Give a tensor the entry's value, in place."""
     if tuple(tensor.shape) != found.shape or DTYPES.get(tensor.dtype) != found.dtype:
         raise Usage(
@@ -70,3 +72,21 @@ def fill(tensor: torch.Tensor, found: Entry) -> None:
             view_bytes(tensor.detach())[:] = found.data
         else:
             tensor.copy_(tensor_of(found))
+
+
+def weights(model: nn.Module) -> bytes:
+    """The model's `state_dict` as a safetensors file: what `safetensors.torch.load_file` reads."""
+    return b"".join(weight_buffers(model))
+
+
+def digest_of(model: nn.Module) -> str:
+    """SHA-256 of the model's weights, as they would be published."""
+    return f"sha256:{hashlib.sha256(weights(model)).hexdigest()}"
+
+
+def weight_buffers(model: nn.Module) -> list[memoryview]:
+    """The same file in pieces, as views of the tensors."""
+    tensors = {
+        name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)
+    }
+    return spell([entry(name, tensor) for name, tensor in sorted(tensors.items())])

@@ -3,9 +3,9 @@
 A state is spelled as a safetensors file, so any program that reads safetensors reads it. Entries
 are in the order of their names, everywhere where an order matters.
 
-    state = State(step, entries, notes)
+    state = TrainingState(step, entries, notes)
     b"".join(state.buffers())              # a safetensors file, from views: nothing is copied
-    State.read(memoryview(...))            # entries are views of what was given
+    TrainingState.read(memoryview(...))            # entries are views of what was given
     state.digest()                         # SHA-256 of all of it, in the one order
 """
 
@@ -33,7 +33,7 @@ _OURS: Final = "holdfast"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StateEntry:
     """A named array: `dtype` as safetensors spells it ("F32", "I64", "U8", ...), `data` its bytes
     in row order, as a flat view of format "B". The view may be of memory that goes on changing:
     whoever gives a state away says until when it holds."""
@@ -61,18 +61,18 @@ class Entry:
             )
 
     @classmethod
-    def of(cls, name: str, dtype: str, shape: Sequence[int], data: Any) -> Entry:
+    def of(cls, name: str, dtype: str, shape: Sequence[int], data: Any) -> StateEntry:
         """An entry from anything with the buffer protocol whose bytes are in row order."""
         return cls(name, dtype, tuple(shape), memoryview(data).cast("B"))
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """What a step has left behind. `entries` in the order of their names; `notes` is whatever JSON
     keeps exactly (no floats that matter: spell those as hexadecimal strings)."""
 
     step: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StateEntry, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,18 +80,18 @@ class State:
         if names != sorted(set(names)):
             raise Usage(
                 "the entries of a state are not in the order of their names, or one is there twice",
-                fix="make it with State.of(step, entries, notes)",
+                fix="make it with TrainingState.of(step, entries, notes)",
             )
 
     @classmethod
     def of(
-        cls, step: int, entries: Iterable[Entry], notes: Mapping[str, Any] | None = None
-    ) -> State:
+        cls, step: int, entries: Iterable[StateEntry], notes: Mapping[str, Any] | None = None
+    ) -> TrainingState:
         """The same with the entries put in order."""
         ordered = sorted(entries, key=lambda entry: entry.name)
         return cls(step, tuple(ordered), dict(notes or {}))
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> StateEntry:
         for entry in self.entries:
             if entry.name == name:
                 return entry
@@ -107,7 +107,7 @@ class State:
         return spell(self.entries, ours)
 
     @classmethod
-    def read(cls, data: memoryview) -> State:
+    def read(cls, data: memoryview) -> TrainingState:
         """The state that these bytes spell; its entries are views of them. `Corrupt` if none."""
         entries, ours = parse(data)
         try:
@@ -129,7 +129,7 @@ def one_spelling(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def spell(entries: Iterable[Entry], ours: Mapping[str, Any] | None = None) -> list[memoryview]:
+def spell(entries: Iterable[StateEntry], ours: Mapping[str, Any] | None = None) -> list[memoryview]:
     """A safetensors file as its header and views of its entries. `ours` goes into its metadata."""
     # As safetensors orders them: the widest elements first, so that all of them are aligned.
     ordered = sorted(entries, key=lambda entry: (-BITS[entry.dtype], entry.name))
@@ -151,7 +151,7 @@ def spell(entries: Iterable[Entry], ours: Mapping[str, Any] | None = None) -> li
     return [head, *(entry.data for entry in ordered if entry.data.nbytes)]
 
 
-def parse(data: memoryview) -> tuple[list[Entry], dict[str, Any]]:
+def parse(data: memoryview) -> tuple[list[StateEntry], dict[str, Any]]:
     """The entries (views) and our metadata of a safetensors file; `Corrupt` if it is none."""
     data = data.cast("B")
     try:
@@ -165,7 +165,7 @@ def parse(data: memoryview) -> tuple[list[Entry], dict[str, Any]]:
             begin, end = row["data_offsets"]
             if not 0 <= begin <= end <= body.nbytes:
                 raise ValueError(f"entry {name!r} lies outside")  # noqa: TRY301
-            entries.append(Entry(name, row["dtype"], tuple(row["shape"]), body[begin:end]))
+            entries.append(StateEntry(name, row["dtype"], tuple(row["shape"]), body[begin:end]))
     except (ValueError, TypeError, KeyError, AttributeError, Usage) as error:
         raise Corrupt("not a safetensors file", why=str(error)) from error
     return entries, ours

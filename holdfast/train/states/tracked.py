@@ -1,6 +1,6 @@
 """What a script has asked to keep: models, optimizers, schedulers, whatever has a state.
 
-It becomes entries and notes of a `State` and is filled from one, in place: the script's own
+It becomes entries and notes of a `TrainingState` and is filled from one, in place: the script's own
 tensors get the values, so nothing that holds a reference to them has to be told.
 
     model/<parameter or buffer>                 a tensor of a module
@@ -21,10 +21,34 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from holdfast.train.states.memory import entry, fill, tensor_of
-from holdfast.train.states.mirrors import Mirrors
 from holdfast.train.states.skeleton import decode, encode
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.wire.errors import Usage
+
+
+class Mirrors:
+    """The host's copies of tensors, by name."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, torch.Tensor] = {}
+
+    def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The same tensors on the host: those of a GPU as copies that stay as they are until the
+        next call, others themselves."""
+        found, devices = dict(tensors), set()
+        before, self._held = self._held, {}
+        for name, tensor in tensors.items():
+            if tensor.device.type != "cuda" or tensor.layout != torch.strided:
+                continue
+            mirror = before.get(name)
+            if mirror is None or (mirror.shape, mirror.dtype) != (tensor.shape, tensor.dtype):
+                mirror = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._held[name] = found[name] = mirror.copy_(tensor.detach(), non_blocking=True)
+            devices.add(tensor.device)
+        for device in devices:
+            torch.cuda.synchronize(device)
+        return found
+
 
 # No object can have such a name: theirs have no slash.
 _FROZEN: Final = "frozen/"
@@ -153,7 +177,7 @@ class Tracked:
 
     # --- to a state and back -------------------------------------------------------------------
 
-    def entries(self) -> tuple[list[Entry], dict[str, Any]]:
+    def entries(self) -> tuple[list[StateEntry], dict[str, Any]]:
         """Views of all tensors, and what else there is of each object, as JSON."""
         everything: dict[str, torch.Tensor] = {}
         skeletons: dict[str, Any] = {}
@@ -178,7 +202,7 @@ class Tracked:
         here = self._mirrors.of(everything)
         return [entry(name, tensor) for name, tensor in here.items()], skeletons
 
-    def adopt(self, state: State, skeletons: Mapping[str, Any]) -> None:
+    def adopt(self, state: TrainingState, skeletons: Mapping[str, Any]) -> None:
         """Take over what `entries` has said: values, what wants a gradient, which modules are in
         evaluation mode, and which parameters an optimizer holds."""
         if missing := {name for name in skeletons if "/" not in name} ^ self.objects.keys():
@@ -216,11 +240,11 @@ def is_scheduler(thing: object) -> bool:
     )
 
 
-def _tensor(found: Mapping[str, Entry], name: str, path: str) -> torch.Tensor:
+def _tensor(found: Mapping[str, StateEntry], name: str, path: str) -> torch.Tensor:
     return tensor_of(_entry(found, f"{name}/{path.lstrip('.')}"))
 
 
-def _entry(found: Mapping[str, Entry], name: str) -> Entry:
+def _entry(found: Mapping[str, StateEntry], name: str) -> StateEntry:
     if name not in found:
         raise Usage(
             f"the job's state has no {name!r}",

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from holdfast.train.states.memory import entry, tensor_of
-from holdfast.train.states.state import State
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import Usage
 
 
@@ -63,6 +63,9 @@ class Buffers:
             self._begin[name] = tensor.detach().clone()
             self._versions[name] = tensor._version
 
+    def release(self) -> None:
+        """No lane is under way: others than lanes may change what they have changed."""
+
     def before_lane(self) -> None:
         """Forget what the lane before did to them."""
         self._set(self._changed(), self._begin)
@@ -106,7 +109,7 @@ class Buffers:
             return None
         found = _on_host(self._after)
         spelled = [entry(name, tensor) for name, tensor in found.items()]
-        return b"".join(State.of(0, spelled).buffers()) if spelled else b""
+        return b"".join(TrainingState.of(0, spelled).buffers()) if spelled else b""
 
     def forget(self) -> None:
         """The lanes are to be computed again."""
@@ -118,7 +121,7 @@ class Buffers:
         self.before_lane()
         found, self._after = self._after, None
         if found is None and spelled:
-            entries = State.read(memoryview(spelled)).entries
+            entries = TrainingState.read(memoryview(spelled)).entries
             found = {each.name: tensor_of(each) for each in entries}
         if found:
             _copy(list(found), self._begin, found)

@@ -1,14 +1,14 @@
 """Gradients of lanes in flat buffers, summed in the one order.
 
 Parameters lie in buckets, the last of the model first: that is the order in which a backward pass
-finishes them. What a worker has summed of a step are its pieces (see `tree`): each is one flat
-tensor a bucket. A lane's gradient is added to its left sibling while the backward pass goes on, so
-a worker needs as many buffers as the tree is deep, and no lane is kept by itself.
+finishes them. What a worker has summed of a step are its partial sums (see `tree`): each is one
+flat tensor a bucket. A lane's gradient is added to its left sibling while the backward pass goes
+on, so a worker needs as many buffers as the tree is deep, and no lane is kept by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +16,8 @@ import torch
 
 from holdfast.train.sums import tree
 from holdfast.train.sums.compression import Code
-from holdfast.train.sums.shared_memory import Memory
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.shared_memory import PeerMemory
+from holdfast.train.sums.tree import PartialSum
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import BUCKET_BYTES
 
@@ -49,7 +49,7 @@ class Layout:
         block: int = _ALIGN,
     ) -> None:
         self.parameters = tuple(parameters)
-        self.memory: Memory | None = None  # what `room` is made of; None: any
+        self.memory: PeerMemory | None = None  # what `room` is made of; None: any
         self.slots: list[Slot] = [Slot(0, 0, 0)] * len(self.parameters)
         self.sizes: list[int] = []
         self.dtypes: list[torch.dtype] = []
@@ -85,7 +85,7 @@ class Layout:
     def room(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
         """Buffers for one gradient. Zeros: what lies between parameters is sent too. Those of one
         type lie in one piece of memory, in their order: see `wholes`."""
-        groups = self._by_dtype()
+        groups = self._by_dtype(range(len(self.sizes)))
         sizes = [sum(self.sizes[bucket] for bucket in buckets) for buckets in groups.values()]
         if device is None and self.memory is not None:
             made = self.memory.room(sizes, list(groups))
@@ -104,14 +104,17 @@ class Layout:
     def wholes(self, flat: Flat) -> Flat:
         """What `room` gave, as one tensor for each type: for what is done to all buckets."""
         return [
-            _one_piece([flat[bucket] for bucket in buckets])
-            for buckets in self._by_dtype().values()
+            one_piece(flat, buckets) for buckets in self._by_dtype(range(len(self.sizes))).values()
         ]
 
-    def _by_dtype(self) -> dict[torch.dtype, list[int]]:
+    def spans(self, buckets: Iterable[int]) -> Iterable[list[int]]:
+        """Those of neighbouring buckets that lie side by side: those of one type."""
+        return self._by_dtype(buckets).values()
+
+    def _by_dtype(self, buckets: Iterable[int]) -> dict[torch.dtype, list[int]]:
         found: dict[torch.dtype, list[int]] = {}
-        for bucket, dtype in enumerate(self.dtypes):
-            found.setdefault(dtype, []).append(bucket)
+        for bucket in buckets:
+            found.setdefault(self.dtypes[bucket], []).append(bucket)
         return found
 
     def view(self, flat: Flat, number: int) -> torch.Tensor:
@@ -120,14 +123,16 @@ class Layout:
         return flat[slot.bucket][slot.begin : slot.end].view(self.parameters[number].shape)
 
 
-def _one_piece(parts: Flat) -> torch.Tensor:
-    """What was split, whole again."""
-    first, size = parts[0], sum(part.numel() for part in parts)
+def one_piece(
+    flat: Sequence[torch.Tensor] | Mapping[int, torch.Tensor], buckets: Sequence[int]
+) -> torch.Tensor:
+    """A span of what `room` gave, whole again."""
+    first, size = flat[buckets[0]], sum(flat[bucket].numel() for bucket in buckets)
     return first.as_strided((size,), (1,), first.storage_offset())
 
 
-class Sums:
-    """The pieces of one step that this worker has. One thread at a time."""
+class GradientSums:
+    """The partial sums of one step that this worker has. One thread at a time."""
 
     def __init__(self, layout: Layout, lanes: int, code: Code | None = None) -> None:
         self._layout = layout
@@ -137,15 +142,15 @@ class Sums:
         self._free: list[Flat] = []
         # Of a flat, by the id of its first tensor: parameters' parts of it, and its `wholes`.
         self._views: dict[int, tuple[list[torch.Tensor], Flat]] = {}
-        self.pieces: dict[Piece, Flat] = {}
+        self.partials: dict[PartialSum, Flat] = {}
         self._done: set[int] = set()  # the lanes in them
         self.computed = 0  # lanes, ever: a proof that only lost ones are computed again
         # Of the lane under way:
         self._into: Flat = []  # where its gradients go first
         self._target: Flat = []  # where they end, with everything that they are joined with
         self._fresh = False
-        self._joined: list[Piece] = []
-        self._result = Piece(0, 1)
+        self._joined: list[PartialSum] = []
+        self._result = PartialSum(0, 1)
         self._left: list[int] = []
         self._seen: set[int] = set()
         # On a device each small copy is a launch: a bucket's gradients are folded in together.
@@ -161,27 +166,28 @@ class Sums:
         return sorted(lane for lane in held if lane not in self._done)
 
     def keep(self, held: Iterable[int]) -> None:
-        """Forget the pieces that have a lane which is not held any more."""
+        """Forget the partial sums that have a lane which is not held any more."""
         mine = set(held)
-        for piece in list(self.pieces):
+        for piece in list(self.partials):
             existing = range(piece.first, min(sum(piece), self._lanes))
             if not mine.issuperset(existing):
-                self._free.append(self.pieces.pop(piece))
+                self._free.append(self.partials.pop(piece))
                 self._done.difference_update(existing)
 
     def clear(self) -> None:
         """Begin the next step."""
-        self._free.extend(self.pieces.values())
-        self.pieces.clear()
+        self._free.extend(self.partials.values())
+        self.partials.clear()
         self._done.clear()
 
     def begin(self, lane: int, ready: Callable[[int], None] | None = None) -> None:
-        """A lane's backward pass begins. `ready(bucket)` is called when its pieces are final."""
+        """A lane's backward pass begins. `ready(bucket)` is called when its partial sums are
+        final."""
         self._joined, self._result = self._growth(lane)
         # What is rounded must be rounded by itself before it is added to anything.
         self._lane, self._fresh = lane, not self._joined or self._code is not None
-        self._into = self._take_room() if self._fresh else self.pieces[self._joined[0]]
-        self._target = self.pieces[self._joined[-1]] if self._joined else self._into
+        self._into = self._take_room() if self._fresh else self.partials[self._joined[0]]
+        self._target = self.partials[self._joined[-1]] if self._joined else self._into
         self._left = [len(members) for members in self._layout.members]
         self._gathered = [[] for _ in self._left]
         self._complete = []
@@ -252,32 +258,33 @@ class Sums:
         if self._complete:
             self._fold()
         for piece in self._joined:
-            flat = self.pieces.pop(piece)
+            flat = self.partials.pop(piece)
             if flat is not self._target:
                 self._free.append(flat)
         if self._fresh and self._joined:
             self._free.append(self._into)
-        self.pieces[self._result] = self._target
+        self.partials[self._result] = self._target
         self._done.add(self._lane)
         self.computed += 1
         return frozenset(self._seen)
 
-    def _growth(self, lane: int) -> tuple[list[Piece], Piece]:
-        """The pieces that a new leaf is joined with, one after the other, and what they become."""
-        top, piece, joined = tree.root(self._lanes), Piece(lane, 1), []
+    def _growth(self, lane: int) -> tuple[list[PartialSum], PartialSum]:
+        """The partial sums that a new leaf is joined with, one after the other, and what they
+        become."""
+        top, piece, joined = tree.root(self._lanes), PartialSum(lane, 1), []
         while piece != top:
-            parent = Piece(piece.first - piece.first % (2 * piece.size), 2 * piece.size)
-            right = Piece(parent.first + piece.size, piece.size)
+            parent = PartialSum(piece.first - piece.first % (2 * piece.size), 2 * piece.size)
+            right = PartialSum(parent.first + piece.size, piece.size)
             sibling = parent._replace(size=piece.size) if piece == right else right
             if sibling.first < self._lanes:
-                if sibling not in self.pieces:
+                if sibling not in self.partials:
                     break
                 joined.append(sibling)
             piece = parent
         return joined, piece
 
     def _finish(self, bucket: int) -> None:
-        """All parameters of the bucket are in: join the larger pieces too."""
+        """All parameters of the bucket are in: join the larger partial sums too."""
         if self.gathers:
             self._complete.append(bucket)
             size = sum(self._into[each].nbytes for each in self._complete)
@@ -288,7 +295,7 @@ class Sums:
         if code is not None:
             code.leaf(self._lane, bucket, value)
         for piece in self._joined if self._fresh else self._joined[1:]:
-            value = self.pieces[piece][bucket].add_(value)
+            value = self.partials[piece][bucket].add_(value)
             if code is not None:
                 code.snap(value)
         if self._ready is not None:
@@ -310,12 +317,12 @@ class Sums:
             for bucket in buckets:
                 code.leaf(self._lane, bucket, self._into[bucket])
         for piece in self._joined if self._fresh else self._joined[1:]:
-            sums = self._parts(self.pieces[piece], buckets, whole=whole)
+            sums = self._parts(self.partials[piece], buckets, whole=whole)
             torch._foreach_add_(sums, values)
             values = sums
             if code is not None:
                 for bucket in buckets:
-                    code.snap(self.pieces[piece][bucket])
+                    code.snap(self.partials[piece][bucket])
         if self._ready is not None:
             for bucket in buckets:
                 self._ready(bucket)
@@ -346,10 +353,10 @@ class Sums:
             found = self._views[id(flat[0])] = views, layout.wholes(flat)
         return found
 
-    def final(self, piece: Piece, bucket: int) -> torch.Tensor:
+    def final(self, piece: PartialSum, bucket: int) -> torch.Tensor:
         """The piece's bucket, also while the lane that completes the piece is still under way; for
         another thread, once the bucket is ready."""
-        return (self._target if piece == self._result else self.pieces[piece])[bucket]
+        return (self._target if piece == self._result else self.partials[piece])[bucket]
 
 
 def _dense(gradient: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,13 @@
 """Sums over memory that all members share: those of one machine, or of one GPU.
 
 Nothing travels but small messages over the mesh's connections. Each member says which of its memory
-holds its pieces of a stage. The owner of a chunk reads everyone's pieces of it there, adds them in
-tree order, and writes the sum where the others find it: into its own total. They copy it from
-there. A message of a stage also says that the sums of the stage before are there.
+holds its partial sums of a stage. The owner of a chunk reads everyone's partial sums of it there,
+adds them in tree order, and writes the sum where the others find it: into its own total. They copy
+it from there. A message of a stage also says that the sums of the stage before are there.
+
+The buckets of a stage lie side by side in memory, those of one type: they are a span, which is
+added and copied as a whole. On a device each bucket by itself would cost as many launches, and
+those took most of the time.
 
 A step ends when all have said that they have copied: from then on nobody reads what is another's,
 and everyone may write to what is its own. A member that loses its peers before that withdraws its
@@ -16,21 +20,26 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
 from holdfast.train.members.mesh import Mesh
-from holdfast.train.sums.exchange_plan import Plan, stages
-from holdfast.train.sums.gradients import Flat, Layout, Sums
-from holdfast.train.sums.shared_memory import Lease, Memory, Offer, PeerLease, Unshared
-from holdfast.train.sums.transport import SMALL, Transport, opening, opening_room, rest
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.exchange_plan import ExchangePlan, blocks, chunks, stages
+from holdfast.train.sums.gradients import Flat, GradientSums, Layout, one_piece
+from holdfast.train.sums.shared_memory import MemoryLease, Offer, PeerLease, PeerMemory, Unshared
+from holdfast.train.sums.transport import ALIGN, SMALL, Transport, opening, opening_room, rest
+from holdfast.train.sums.tree import Combine, PartialSum
 from holdfast.wire.errors import PeerLost, Refused
 
 _TAG: Final = 23
 _U32: Final = struct.Struct("<I")
+
+Found = dict[
+    tuple[PartialSum, int], torch.Tensor
+]  # partial sums, by the number of a span in its stage
+Values = dict[PartialSum, torch.Tensor]
 
 
 def lease_number(mesh: Mesh) -> int:
@@ -39,96 +48,115 @@ def lease_number(mesh: Mesh) -> int:
 
 
 class OverMemory(Transport):
-    """All members' memory is open to all. `lease`: mine, granted; `leases`: those of the peers."""
+    """`near`: the peers whose memory is open to me, as mine is to them; here all of them. `lease`:
+    mine, granted; `leases`: theirs."""
 
     def __init__(
         self,
         mesh: Mesh,
-        plan: Plan,
+        plan: ExchangePlan,
         layout: Layout,
         total: Flat,
-        memory: Memory,
-        lease: Lease,
+        memory: PeerMemory,
+        lease: MemoryLease,
         leases: Mapping[int, PeerLease],
     ) -> None:
-        groups = stages([bucket.nbytes for bucket in total], memory.stage_bytes)
+        groups = stages([bucket.nbytes for bucket in total], self._stage_bytes(memory))
+        self._spans = [list(layout.spans(group)) for group in groups]
+        self._wholes = [[one_piece(total, span) for span in spans] for spans in self._spans]
         super().__init__(mesh, plan, layout, total, groups)
+        self._near, self._owners = sorted(leases), plan.members
         self._memory, self._lease, self._leases = memory, lease, leases
         self._scratch: dict[torch.dtype, list[torch.Tensor]] = {}
         # What I have offered, by where it is: its number, and itself. It must not be given back
         # while peers know it: other memory at the same address would be taken for it.
         self._offered: dict[tuple[int, int], tuple[int, torch.Tensor]] = {}
-        self._opened: dict[int, list[torch.Tensor]] = {peer: [] for peer in self._peers}
-        self._holders: dict[int, dict[str, torch.Tensor]] = {peer: {} for peer in self._peers}
+        self._opened: dict[int, list[torch.Tensor]] = {peer: [] for peer in self._near}
+        self._holders: dict[int, dict[str, torch.Tensor]] = {peer: {} for peer in self._near}
 
-    def stage(self, number: int, sums: Sums) -> None:
-        buckets, offers = self.stages[number], list[Offer]()
-        if not self._offered:
-            for tensor in self.total:
-                self._number(tensor, offers)
-        own = {
-            (piece, bucket): sums.final(piece, bucket)
-            for piece in self._brought[self._me]
-            for bucket in buckets
-        }
-        numbers = [self._number(tensor, offers) for tensor in own.values()]
-        found = own | self._meet(buckets, numbers, offers)
+    def _stage_bytes(self, memory: PeerMemory) -> int:
+        return memory.stage_bytes
+
+    def stage(self, number: int, sums: GradientSums) -> None:
+        found = self._found(number, sums)
         with self._memory.at_work():
-            for bucket in buckets:
-                self._combine(bucket, found)
+            self._combine(number, found)
             if number:
-                self._copy(self.stages[number - 1])
+                self._copy([number - 1])
         self._memory.settle()
 
     def end(self, words: bytes) -> dict[int, bytes]:
+        return self._end(words, range(len(self.stages))[-1:])
+
+    def _end(self, words: bytes, uncopied: Sequence[int]) -> dict[int, bytes]:
+        """My part of the last sums is there: say so with my words, and copy what is the others'."""
         mine, openings = opening(words), {peer: opening_room() for peer in self._peers}
         self._mesh.exchange(
             {peer: [mine] for peer in self._peers},
             {peer: [openings[peer]] for peer in self._peers},
             tag=_TAG,
         )
-        heard = rest(self._mesh, self._peers, words, openings)
-        if self.stages:
+        received = rest(self._mesh, self._peers, words, openings)
+        if uncopied:
             with self._memory.at_work():
-                self._copy(self.stages[-1])
+                self._copy(uncopied)
             self._memory.settle()
         self._check_leases()
-        nothing: dict[int, list[bytes]] = {peer: [] for peer in self._peers}
+        nothing: dict[int, list[bytes]] = {peer: [] for peer in self._near}
         self._mesh.exchange(nothing, nothing, tag=_TAG)
-        return heard
+        return received
 
     def close(self) -> None:
         """From now on what is ours may be written, and what was a peer's is given back."""
         self._lease.withdraw()
         self._offered.clear()
-        for peer in self._peers:
+        for peer in self._near:
             self._opened[peer].clear()
             self._holders[peer].clear()
 
     # --- what is where -------------------------------------------------------------------------
 
-    def _meet(
-        self, buckets: range, numbers: list[int], offers: list[Offer]
-    ) -> dict[tuple[Piece, int], torch.Tensor]:
-        """Say where my pieces of these buckets are, and hear where everyone's are."""
+    def _found(self, stage: int, sums: GradientSums) -> Found:
+        """Where the partial sums of the stage are: mine, and those of whoever is near."""
+        offers = list[Offer]()
+        if not self._offered:
+            for tensor in self._every_whole():
+                self._number(tensor, offers)
+        own: Found = {}
+        for piece in self._brought[self._me]:
+            for span, buckets in enumerate(self._spans[stage]):
+                finals = {bucket: sums.final(piece, bucket) for bucket in buckets}
+                own[piece, span] = one_piece(finals, buckets)
+        numbers = [self._number(tensor, offers) for tensor in own.values()]
+        return own | self._meet(stage, numbers, offers)
+
+    def _every_whole(self) -> list[torch.Tensor]:
+        """The spans of the total, stage after stage: peers know them by their place in this."""
+        return [whole for wholes in self._wholes for whole in wholes]
+
+    def _meet(self, stage: int, numbers: list[int], offers: list[Offer]) -> Found:
+        """Say where my partial sums of this stage are, and hear where everyone's are."""
+        wholes = self._wholes[stage]
         known = json.dumps(offers).encode() if offers else b""
         mine = struct.pack(f"<{len(numbers) + 1}I", len(known), *numbers)
         rooms = {
-            peer: bytearray(_U32.size * (1 + len(self._brought[peer]) * len(buckets)))
-            for peer in self._peers
+            peer: bytearray(_U32.size * (1 + len(self._brought[peer]) * len(wholes)))
+            for peer in self._near
         }
         self._mesh.exchange(
-            {peer: [mine] for peer in self._peers},
+            {peer: [mine] for peer in self._near},
             {peer: [room] for peer, room in rooms.items()},
             tag=_TAG,
         )
-        said = {peer: struct.unpack(f"<{len(room) // 4}I", room) for peer, room in rooms.items()}
-        self._open({peer: size for peer, (size, *_) in said.items() if size}, known)
-        found: dict[tuple[Piece, int], torch.Tensor] = {}
-        for peer, (_, *where) in said.items():
-            keys = [(piece, bucket) for piece in self._brought[peer] for bucket in buckets]
-            for (piece, bucket), number in zip(keys, where, strict=True):
-                found[piece, bucket] = self._peer_tensor(peer, number, bucket)
+        announced = {
+            peer: struct.unpack(f"<{len(room) // 4}I", room) for peer, room in rooms.items()
+        }
+        self._open({peer: size for peer, (size, *_) in announced.items() if size}, known)
+        found: Found = {}
+        for peer, (_, *where) in announced.items():
+            keys = [(piece, span) for piece in self._brought[peer] for span in range(len(wholes))]
+            for (piece, span), number in zip(keys, where, strict=True):
+                found[piece, span] = self._peer_tensor(peer, number, wholes[span])
         return found
 
     def _number(self, tensor: torch.Tensor, offers: list[Offer]) -> int:
@@ -146,7 +174,7 @@ class OverMemory(Transport):
         """Hear what peers offer anew, and open it."""
         rooms = {peer: bytearray(size) for peer, size in sizes.items()}
         if mine or rooms:
-            sends = {peer: [mine] for peer in self._peers} if mine else {}
+            sends = {peer: [mine] for peer in self._near} if mine else {}
             self._mesh.exchange(sends, {peer: [room] for peer, room in rooms.items()}, tag=SMALL)
         for peer, room in rooms.items():
             for offer in map(Offer.of, json.loads(room)):
@@ -164,8 +192,9 @@ class OverMemory(Transport):
             raise Refused(f"worker {peer} offers memory beyond its end")
         return holders[key][offer.offset : end]
 
-    def _peer_tensor(self, peer: int, number: int, bucket: int) -> torch.Tensor:
-        found, mine = self._opened[peer][number], self.total[bucket]
+    def _peer_tensor(self, peer: int, number: int, mine: torch.Tensor) -> torch.Tensor:
+        """What the peer calls so, which has to be as large as mine."""
+        found = self._opened[peer][number]
         if found.numel() != mine.nbytes:
             raise Refused(f"worker {peer} offers {found.numel()} bytes for {mine.nbytes}")
         return found.view(mine.dtype)
@@ -188,16 +217,25 @@ class OverMemory(Transport):
 
     # --- sums ----------------------------------------------------------------------------------
 
-    def _combine(self, bucket: int, found: Mapping[tuple[Piece, int], torch.Tensor]) -> None:
-        """My chunk of the bucket, from where everyone's pieces lie, in tree order."""
-        chunk, combines = self._mine(bucket), self._plan.combines
-        into = self.total[bucket][chunk]
-        pieces = [piece for brought in self._brought.values() for piece in brought]
-        values = {piece: found[piece, bucket][chunk] for piece in pieces}
+    def _combine(self, stage: int, found: Found) -> None:
+        """My chunks of the stage, from where everyone's partial sums lie, in tree order."""
+        for span, whole in enumerate(self._wholes[stage]):
+            values = {piece: each for (piece, of), each in found.items() if of == span}
+            self._add(whole, self._chunk(whole, self._me), values, self._plan.combines)
+
+    def _add(
+        self, whole: torch.Tensor, chunk: slice, values: Values, combines: Sequence[Combine]
+    ) -> None:
+        """This chunk of what the values come to, in this order, into the same chunk of `whole`."""
+        for part in blocks(chunk, self._memory.block_bytes // whole.element_size()):
+            self._add_part(whole[part], {key: each[part] for key, each in values.items()}, combines)
+
+    def _add_part(self, into: torch.Tensor, values: Values, combines: Sequence[Combine]) -> None:
+        mine = dict[PartialSum, torch.Tensor]()  # what may be written
         if not combines:
-            into.copy_(values[self._plan.first])
-        spare = [*(each[: into.numel()] for each in self._spare(bucket)), into]
-        mine: dict[Piece, torch.Tensor] = {}  # what may be written
+            (value,) = values.values()
+            into.copy_(value)
+        spare = [*(each[: into.numel()] for each in self._spare(into)), into]
         for number, step in enumerate(combines, 1):
             left, right = values.pop(step.left), values.pop(step.right)
             used = [mine.pop(each) for each in (step.left, step.right) if each in mine]
@@ -206,29 +244,37 @@ class OverMemory(Transport):
             values[step.into] = mine[step.into] = torch.add(left, right, out=out)
             spare.extend(used)
 
-    def _spare(self, bucket: int) -> list[torch.Tensor]:
-        """Memory of my own for sums between the pieces and the last one, beside the place of that:
-        each as large as the widest chunk of the type."""
-        dtype = self._layout.dtypes[bucket]
-        if dtype not in self._scratch:
-            widths = [
-                self._mine(each).stop - self._mine(each).start
-                for each, other in enumerate(self._layout.dtypes)
-                if other == dtype
-            ]
-            like, count = self.total[bucket], max(0, self._plan.between - 1)
-            self._scratch[dtype] = [like.new_empty(max(widths)) for _ in range(count)]
-        return self._scratch[dtype]
+    def _spare(self, into: torch.Tensor) -> list[torch.Tensor]:
+        """Memory of my own for sums between the partial sums and the last one, beside the place of
+        that: each as large as the widest part of the type so far."""
+        count = max(0, self._plan.between - 1)
+        made = self._scratch.get(into.dtype, [])
+        if count and (not made or made[0].numel() < into.numel()):
+            made = self._scratch[into.dtype] = [torch.empty_like(into) for _ in range(count)]
+        return made
 
-    def _copy(self, buckets: range) -> None:
-        """The others' chunks of the sum."""
+    def _copy(self, numbers: Sequence[int]) -> None:
+        """The others' chunks of the sum in these stages, from who has them in its total."""
         into, values = list[torch.Tensor](), list[torch.Tensor]()
-        for peer in self._peers:
-            for bucket in buckets:
-                chunk = self._chunks[bucket][peer]
-                into.append(self.total[bucket][chunk])
-                values.append(self._peer_tensor(peer, bucket, bucket)[chunk])
-        torch._foreach_copy_(into, values)
+        for stage in numbers:
+            before = sum(map(len, self._wholes[:stage]))
+            for owner in self._owners:
+                if (peer := self._source(owner)) == self._me:
+                    continue
+                for number, whole in enumerate(self._wholes[stage], before):
+                    chunk = self._chunk(whole, owner)
+                    into.append(whole[chunk])
+                    values.append(self._peer_tensor(peer, number, whole)[chunk])
+        if into:
+            torch._foreach_copy_(into, values)
+
+    def _source(self, owner: int) -> int:
+        """Who near here has the sum of this owner's chunk."""
+        return owner
+
+    def _chunk(self, whole: torch.Tensor, owner: int) -> slice:
+        """The owner's part of a span."""
+        return chunks(whole.numel(), self._owners, ALIGN)[owner]
 
 
 def opened_leases(holders: Mapping[int, Any]) -> dict[int, PeerLease]:

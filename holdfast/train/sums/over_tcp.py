@@ -1,7 +1,7 @@
 """Sums over the mesh's connections: the way between machines, and wherever no other works.
 
-Stage by stage a member sends the others its pieces of their chunks, combines what it gets for its
-own chunk in tree order, and sends the result around with the next stage. With aligned lanes a
+Stage by stage a member sends the others its partial sums of their chunks, combines what it gets for
+its own chunk in tree order, and sends the result around with the next stage. With aligned lanes a
 member has one piece, and the traffic is that of an all-reduce.
 """
 
@@ -13,10 +13,10 @@ from holdfast.train.members.mesh import Mesh
 from holdfast.train.states.memory import view_bytes
 from holdfast.train.sums import tree
 from holdfast.train.sums.compression import Code
-from holdfast.train.sums.exchange_plan import Plan
-from holdfast.train.sums.gradients import Flat, Layout, Sums
+from holdfast.train.sums.exchange_plan import ExchangePlan, chunks
+from holdfast.train.sums.gradients import Flat, GradientSums, Layout
 from holdfast.train.sums.transport import ALIGN, BULK, Transport, opening, opening_room, rest
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.tree import PartialSum
 
 Messages = dict[int, list[memoryview]]  # to or from each peer
 
@@ -25,20 +25,21 @@ class OverTcp(Transport):
     """A stage is a bucket."""
 
     def __init__(
-        self, mesh: Mesh, plan: Plan, layout: Layout, total: Flat, code: Code | None
+        self, mesh: Mesh, plan: ExchangePlan, layout: Layout, total: Flat, code: Code | None
     ) -> None:
         self._code = None if code is None or code.exact else code
         stages = [range(number, number + 1) for number in range(len(layout.sizes))]
         block = ALIGN if self._code is None else self._code.block
-        super().__init__(mesh, plan, layout, total, stages, block)
+        super().__init__(mesh, plan, layout, total, stages)
+        self._chunks = [chunks(size, plan.members, block) for size in layout.sizes]
         self._staging = self._stage_room()
         self._arriving: list[tuple[torch.Tensor, int, torch.Tensor]] = []  # bytes, lanes, room
-        self._mirrors: dict[Piece, Flat] = {}
+        self._mirrors: dict[PartialSum, Flat] = {}
         if layout.device.type != "cpu":
             own = self._brought[self._me]
             self._mirrors = {piece: layout.room(torch.device("cpu"), pinned=True) for piece in own}
 
-    def stage(self, number: int, sums: Sums) -> None:
+    def stage(self, number: int, sums: GradientSums) -> None:
         for piece, mirror in self._mirrors.items():
             mirror[number].copy_(sums.final(piece, number))
         self._send(number, sums)
@@ -60,8 +61,8 @@ class OverTcp(Transport):
     def close(self) -> None:
         """It has nothing of a peer's."""
 
-    def _send(self, bucket: int, sums: Sums) -> None:
-        """Send the pieces of this bucket and the sum of the one before; receive the same.
+    def _send(self, bucket: int, sums: GradientSums) -> None:
+        """Send the partial sums of this bucket and the sum of the one before; receive the same.
 
         One thread does both: a second one for what goes out was measured, and was slower.
         """
@@ -90,13 +91,13 @@ class OverTcp(Transport):
             sends[peer].append(mine)
             receives[peer].append(self._in(total[chunks[peer]], root))
 
-    def _combine(self, bucket: int, sums: Sums) -> None:
-        """My chunk of this bucket, from everyone's pieces of it, in tree order."""
+    def _combine(self, bucket: int, sums: GradientSums) -> None:
+        """My chunk of this bucket, from everyone's partial sums of it, in tree order."""
         chunk, combines = self._mine(bucket), self._plan.combines
         width, into = chunk.stop - chunk.start, self.total[bucket][chunk]
         own = self._brought[self._me]
         values = {piece: self._own(piece, bucket, sums)[chunk] for piece in own}
-        written: set[Piece] = set()  # those whose memory is ours to write
+        written: set[PartialSum] = set()  # those whose memory is ours to write
         for rooms in self._staging.values():
             for piece, room in rooms.items():
                 values[piece] = room[bucket][:width]
@@ -116,12 +117,12 @@ class OverTcp(Transport):
 
     # --- on the wire ---------------------------------------------------------------------------
 
-    def _out(self, value: torch.Tensor, piece: Piece) -> memoryview:
+    def _out(self, value: torch.Tensor, piece: PartialSum) -> memoryview:
         if self._code is None:
             return view_bytes(value)
         return view_bytes(self._code.encode(value, self._width(piece)))
 
-    def _in(self, room: torch.Tensor, piece: Piece) -> memoryview:
+    def _in(self, room: torch.Tensor, piece: PartialSum) -> memoryview:
         if self._code is None:
             return view_bytes(room)
         width = self._width(piece)
@@ -136,24 +137,28 @@ class OverTcp(Transport):
             self._code.decode(raw, width, room)
         self._arriving.clear()
 
-    def _width(self, piece: Piece) -> int:
+    def _width(self, piece: PartialSum) -> int:
         """The lanes in it."""
         return min(sum(piece), self._plan.lanes) - piece.first
 
     # --- memory --------------------------------------------------------------------------------
 
-    def _own(self, piece: Piece, bucket: int, sums: Sums) -> torch.Tensor:
+    def _mine(self, bucket: int) -> slice:
+        """The chunk that I own."""
+        return self._chunks[bucket][self._me]
+
+    def _own(self, piece: PartialSum, bucket: int, sums: GradientSums) -> torch.Tensor:
         if self._mirrors:
             return self._mirrors[piece][bucket]
         return sums.final(piece, bucket)
 
-    def _stage_room(self) -> dict[int, dict[Piece, list[torch.Tensor]]]:
+    def _stage_room(self) -> dict[int, dict[PartialSum, list[torch.Tensor]]]:
         """For each piece of each peer, room for my chunk; buckets of one type share it."""
         widest = dict[torch.dtype, int]()
         for bucket, dtype in enumerate(self._layout.dtypes):
             chunk = self._mine(bucket)
             widest[dtype] = max(chunk.stop - chunk.start, widest.get(dtype, 0))
-        made: dict[int, dict[Piece, list[torch.Tensor]]] = {}
+        made: dict[int, dict[PartialSum, list[torch.Tensor]]] = {}
         for peer in self._peers:
             made[peer] = {}
             for piece in self._brought[peer]:

@@ -5,9 +5,9 @@ maps it is gone, however it went. A peer opens it through `/proc`, by what an `O
 region's random name is the proof that it is the one that was meant: in another container, or on
 another machine, the same process number is another process, or none.
 
-A `Lease` says for which meeting a member's memory may be read. Whoever loses its peers withdraws it
-before it writes there again. So a member that was stopped in the middle, and left behind, notices
-that what it has read may be of another step.
+A `MemoryLease` says for which meeting a member's memory may be read. Whoever loses its peers
+withdraws it before it writes there again. So a member that was stopped in the middle, and left
+behind, notices that what it has read may be of another step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 
-from holdfast.train.sums.exchange_plan import Place
+from holdfast.train.sums.exchange_plan import MemberPlace
 from holdfast.wire.errors import Refused, Unavailable
 
 # Between members that share memory nothing travels: they wait for one another once in so many bytes
 # of gradients, on the host and on a device (where a wait costs as much as copying a hundred MB).
 SHARED_STAGE_BYTES: Final = 8 * 1024 * 1024
+# And adds so many at once: a sum of three is then read from the processor's cache.
+SHARED_BLOCK_BYTES: Final = 1024 * 1024
 
 _PAGE: Final = 4096
 _SEALS: Final = 1033, 1034  # F_ADD_SEALS, F_GET_SEALS; Python 3.11 has no names for what follows
@@ -60,12 +62,13 @@ class Offer(NamedTuple):
             ) from None
 
 
-class Memory(Protocol):
+class PeerMemory(Protocol):
     """One kind of memory that gradients lie in, and that peers can open."""
 
     stage_bytes: int  # members wait for one another once in so many
+    block_bytes: int  # at most so many are added at once
 
-    def place(self) -> Place:
+    def place(self) -> MemberPlace:
         """Where this member is."""
 
     def refuse(self, why: str) -> None:
@@ -138,23 +141,25 @@ def opened(holder: Sequence[Any]) -> mmap.mmap:
 
 
 def machine() -> str:
-    """What all processes of one machine read alike, until it starts again."""
+    """What all processes of one machine read alike, until it starts again. Those whom somebody has
+    told NCCL to take for different machines are different ones here too."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.environ.get('NCCL_HOSTID', '')}".strip()
     return secrets.token_hex(16)  # nobody else's: then nothing is shared
 
 
 class HostMemory:
     """Of the host: tensors of the CPU."""
 
-    stage_bytes = SHARED_STAGE_BYTES
+    stage_bytes, block_bytes = SHARED_STAGE_BYTES, SHARED_BLOCK_BYTES
 
     def __init__(self) -> None:
         self._regions: dict[int, weakref.ref[Region]] = {}  # by where they begin
         self._refuses = ""
 
-    def place(self) -> Place:
-        return Place(machine(), "cpu", self._refuses)
+    def place(self) -> MemberPlace:
+        return MemberPlace(machine(), "cpu", self._refuses)
 
     def refuse(self, why: str) -> None:
         self._refuses = why
@@ -202,7 +207,7 @@ def tensor_over(memory: mmap.mmap, keeps: object = None) -> torch.Tensor:
     return torch.frombuffer(view, dtype=torch.uint8)
 
 
-class Lease:
+class MemoryLease:
     """For which meeting this member's memory may be read. Peers read it where it is written."""
 
     def __init__(self) -> None:

@@ -7,31 +7,40 @@ any more are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Final
 
 import torch
 
+from holdfast.system import logs
+from holdfast.system.job_credentials import TRUSTED
 from holdfast.train.members.conversation import Conversation
-from holdfast.train.members.membership import Membership
+from holdfast.train.members.membership import RunMember
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.rehearsal import Print, printed
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.sums import sharing, words
-from holdfast.train.sums.buckets import bucket_bytes
+from holdfast.train.sums import step_records
 from holdfast.train.sums.buffers import Buffers
+from holdfast.train.sums.checking import Checking, answer_of, bit_sums, steps_configured
 from holdfast.train.sums.compression import Code
-from holdfast.train.sums.exchange import Alone, Exchange, MeshExchange
-from holdfast.train.sums.exchange_plan import Way
-from holdfast.train.sums.gradients import Flat, Layout, Sums
+from holdfast.train.sums.cuda_memory import CudaMemory
+from holdfast.train.sums.exchange import Exchange, MeshExchange, NoExchange
+from holdfast.train.sums.exchange_plan import Way, bucket_bytes
+from holdfast.train.sums.gradients import Flat, GradientSums, Layout
+from holdfast.train.sums.lending import Lending
+from holdfast.train.sums.nccl import nccl_version
+from holdfast.train.sums.shared_memory import HostMemory, PeerMemory
 from holdfast.train.sums.values import Late, Values
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import BugError, Usage
 
 # Up to this size, those of a whole lane wait for its end: one fold, and no call for each of them.
 # What is larger would take too much of a device's memory beside the sums.
 WHOLE_GRADIENTS_BYTES_MAX: Final = 1024 * 1024 * 1024
 
+log = logs.get(__name__)
 Gradients = Sequence[torch.Tensor | None]  # of all parameters; None: it has none
 
 
@@ -39,7 +48,7 @@ class Stepping:
     """The gradients of the tracked models, from lanes to the sum."""
 
     def __init__(
-        self, tracked: Tracked, lanes: int, member: Membership, code: Code | None = None
+        self, tracked: Tracked, lanes: int, member: RunMember, code: Code | None = None
     ) -> None:
         self._lanes = lanes
         self._member = member
@@ -49,10 +58,15 @@ class Stepping:
             self.layout = Layout(self.parameters, bucket_bytes(lanes))
         else:
             self.layout = Layout(code.summed(), block=code.block)
-        self.layout.memory = None if member.is_alone else sharing.memory_of(self.layout.device)
-        self.sums = Sums(self.layout, lanes, code)
+        self.layout.memory = None if member.is_alone else memory_of(self.layout.device)
+        self.sums = GradientSums(self.layout, lanes, code)
         self.buffers = Buffers(tracked.models)
-        self.records: dict[int, words.Lane] = {}
+        self.records: dict[int, step_records.LaneRecord] = {}
+        self.lends = False  # whether lanes may move within a view, and be computed twice
+        self._lending: Lending | None = None
+        self.checking: Checking | None = None
+        self.answers: dict[int, str] = {}  # mine, to lanes that others compute as well
+        self._dealt: Mapping[int, Sequence[int]] = {}  # that the exchange is made for
         self._values = Values()  # of lanes, that are not read yet
         self._host: Flat = []
         self._device: Flat = []
@@ -65,13 +79,12 @@ class Stepping:
             self.sums.gathers and code is None and _size(self.layout) <= (WHOLE_GRADIENTS_BYTES_MAX)
         )
         self.prints: dict[int, Print] | None = None  # of the gradients taken; None: nobody asks
+        self.bits: dict[int, torch.Tensor | None] | None = None  # the same, exactly
         for parameter in self.parameters:
             parameter.grad = None  # one that was thawed may have what nobody has summed
         self.on_stray: Callable[[], None] | None = None  # for a gradient outside of `backward`
         self._handles = [
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._hook(number)
-            )
+            parameter.register_post_accumulate_grad_hook(self._hook(number))
             for number, parameter in enumerate(self.parameters)
         ]
 
@@ -93,23 +106,49 @@ class Stepping:
         """Combine over the member's mesh. Nothing happens when that is the one of before: this is
         called at every boundary, and an exchange has a thread and buffers of its own."""
         member = self._member
-        if self._exchange is not None and self._mesh is member.mesh:
+        if self._mesh is not member.mesh:
+            self._lending = Lending(member.view.lanes) if self.lends else None
+            steps = steps_configured() if self.lends else 0
+            self.checking = Checking(steps) if steps else None
+        dealt = self.dealt
+        if self._exchange is not None and self._mesh is member.mesh and self._dealt == dealt:
             return
         self.disconnect()
-        self._begun, self._mesh = False, member.mesh
+        self._begun, self._mesh, self._dealt = False, member.mesh, dealt
         if len(member.view.lanes) <= 1:
-            self._exchange = Alone(self._lanes)
+            self._exchange = NoExchange(self._lanes)
             return
         self._exchange = MeshExchange(
             member.mesh,
             talk,
-            member.view.lanes,
+            dealt,
             self._lanes,
             self.layout,
             self._total,
             self._code,
             self.layout.memory,
         )
+
+    @property
+    def dealt(self) -> Mapping[int, Sequence[int]]:
+        """Who computes which lanes in the step under way."""
+        return self._member.view.lanes if self._lending is None else self._lending.dealt
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        """Those of this worker in the step under way."""
+        if self._lending is None:
+            return self._member.lanes
+        return self._lending.dealt[self._member.mesh.worker]
+
+    def lend(self, lane_ms: Mapping[int, float]) -> None:
+        """A step is complete, and a lane took each so long: see `lending`."""
+        if self._lending is None:
+            return
+        before = self._lending.dealt
+        self._lending.take(lane_ms)
+        if self._lending.dealt is not before and self._member.mesh.worker == min(before):
+            log.info("lanes are dealt anew", lanes=self._lending.dealt, lane_ms=lane_ms)
 
     def _total(self, way: Way) -> Flat:
         """Where the sum is to be: over TCP it comes to the host."""
@@ -143,20 +182,21 @@ class Stepping:
         """Nothing of the step under way is of use; or it is complete."""
         self.sums.clear()
         self.records.clear()
+        self.answers.clear()
         self._values = Values()
         self.buffers.forget()
 
     # --- lanes ---------------------------------------------------------------------------------
 
     def missing(self) -> list[int]:
-        return self.sums.missing(self._member.lanes)
+        return self.sums.missing(self.lanes)
 
     def empty(self, lane: int, *, more: bool) -> None:
         """The lane has no samples in this step: it counts as zero."""
         self.buffers.before_lane()
         self.sums.begin(lane)
         self.sums.end()
-        self.records[lane] = words.Lane(more=more)
+        self.records[lane] = step_records.LaneRecord(more=more)
         self.buffers.after_lane(lane)
 
     def backward(
@@ -174,12 +214,12 @@ class Stepping:
             self._counting = final and ready is None and self._waits and not self._has_parts()
             self._folding = final and not self._counting
             try:
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
             finally:
                 counted, self._folding, self._counting = self._counting, False, False
             if counted:
                 self._take_all([parameter.grad for parameter in self.parameters])
-        elif final and self._waits and self.prints is None and not self._has_parts():
+        elif final and self._waits and not self._looked_at and not self._has_parts():
             self.sums.take_all(loss)
         else:
             self._pile(loss, final=final)
@@ -208,8 +248,9 @@ class Stepping:
 
     def _take_all(self, gradients: Gradients) -> None:
         """The backward pass of a whole lane is over, and its hooks have counted."""
-        if self.prints is not None:
-            self.prints.update(enumerate(map(printed, gradients)))
+        if self._looked_at:
+            for number, gradient in enumerate(gradients):
+                self._look_at(number, gradient)
         for number, gradient in enumerate(gradients):
             if gradient is None and self.sums.has(number):
                 raise _taken_away()
@@ -229,7 +270,13 @@ class Stepping:
                 parameter.grad = gradient.detach() if final else gradient.detach().clone()
 
     def scalar(
-        self, record: words.Lane, name: str, value: Any, count: int, *, own: bool = False
+        self,
+        record: step_records.LaneRecord,
+        name: str,
+        value: Any,
+        count: int,
+        *,
+        own: bool = False,
     ) -> None:
         """A value of a lane. A tensor is read when the step is complete: on a GPU that waits.
         `own`: nobody else writes to it."""
@@ -244,7 +291,7 @@ class Stepping:
         if not self._is_late:
             self._values.settle()
 
-    def means(self, step: words.Step) -> Late:
+    def means(self, step: step_records.StepRecord) -> Late:
         """The step's means. Alone on a device they are read when somebody looks at them: the next
         step need not wait for them."""
         values, self._values = self._values, Values()
@@ -257,20 +304,27 @@ class Stepping:
     # --- the sum -------------------------------------------------------------------------------
 
     def complete(
-        self, step: int, notes: bytes, prints: Sequence[Print] | None = None
-    ) -> words.Step:
+        self,
+        step: int,
+        notes: bytes,
+        prints: Sequence[Print] | None = None,
+        lane_ms: float | None = None,
+    ) -> step_records.StepRecord:
         """Wait until the sum over all lanes is here. Raises `PeerLost`; nothing is lost then."""
         self._begin(step, notes)
         self.read()
         assert self._exchange is not None
-        if isinstance(self._exchange, Alone):
+        if isinstance(self._exchange, NoExchange):
             # Nobody is to be told: and what lane 0 made of buffers is where it is needed already.
             self._exchange.finish(b"")
-            found = words.alone(self.records, self._lanes, self._member.digest, prints)
+            found = step_records.alone(self.records, self._lanes, self._member.digest, prints)
         else:
-            mine = words.spell(self.records, self.buffers.outcome(), self._member.digest, prints)
-            heard = self._exchange.finish(mine)
-            found = words.gather([mine, *heard.values()], self._lanes)
+            answers = {str(lane): answer for lane, answer in self.answers.items()}
+            beside = step_records.Beside(self._member.mesh.worker, lane_ms, answers)
+            outcome, digest = self.buffers.outcome(), self._member.digest
+            mine = step_records.spell(self.records, outcome, digest, prints, beside)
+            received = self._exchange.finish(mine)
+            found = step_records.gather([mine, *received.values()], self._lanes)
         self._begun = False
         return found
 
@@ -282,7 +336,7 @@ class Stepping:
             total = self._total(Way.SHARED)
             for device, host in zip(total, self._host, strict=True):
                 device.copy_(host, non_blocking=True)
-        alone = isinstance(self._exchange, Alone)
+        alone = isinstance(self._exchange, NoExchange)
         if divisor != 1:  # a whole step: dividing would pass over memory and change nothing
             for part in self.sums.wholes(total) if alone else total:
                 part.div_(divisor)
@@ -304,7 +358,7 @@ class Stepping:
 
     def _ready(self) -> Callable[[int], None] | None:
         """Who is to be told of buckets that are final; nobody, where nobody waits for them."""
-        if isinstance(self._exchange, Alone):
+        if isinstance(self._exchange, NoExchange):
             return None
         if self._exchange is None:
             raise BugError("a step without anybody to combine it with")
@@ -327,12 +381,29 @@ class Stepping:
         each = enumerate(self.parameters)
         return [found.get(number) or printed(parameter.grad) for number, parameter in each]
 
+    @property
+    def _looked_at(self) -> bool:
+        return self.prints is not None or self.bits is not None
+
+    def _look_at(self, number: int, gradient: torch.Tensor | None) -> None:
+        if self.prints is not None:
+            self.prints[number] = printed(gradient)
+        if self.bits is not None:
+            self.bits[number] = bit_sums(gradient)
+
+    def answer(self, lane: int, gradients: Iterable[torch.Tensor | None] | None = None) -> None:
+        """What the lane came to: these, or the gradients that were taken while `bits` was set."""
+        if gradients is not None:
+            self.answers[lane] = answer_of([bit_sums(each) for each in gradients])
+        elif self.bits is not None:
+            numbers = range(len(self.parameters))
+            self.answers[lane] = answer_of([self.bits.get(number) for number in numbers])
+
     def _take(self, number: int, parameter: torch.Tensor) -> None:
         gradient = parameter.grad
         if gradient is None:
             raise _taken_away()
-        if self.prints is not None:
-            self.prints[number] = printed(gradient)
+        self._look_at(number, gradient)
         if self._code is not None:
             gradient = self._code.shrink(self._under_way, number, gradient)
         self.sums.take(number, gradient)
@@ -353,3 +424,16 @@ def _taken_away() -> Usage:
         fix="remove the hook that steps an optimizer in the backward pass, and its "
         "zero_grad(): run.step does both",
     )
+
+
+def memory_of(device: torch.device) -> PeerMemory | None:
+    """What peers on the same machine can open; None: nothing is to be shared, all goes over TCP
+    (`HOLDFAST_EXCHANGE=tcp`, to compare, or to look for a fault)."""
+    if os.environ.get(worker_messages.EXCHANGE_VARIABLE) == "tcp":
+        return None
+    if device.type == "cpu":
+        return HostMemory()
+    if device.type == "cuda":
+        trusted = os.environ.get(worker_messages.NETWORK_VARIABLE) == TRUSTED
+        return CudaMemory(device, nccl=nccl_version() if trusted else "")
+    return None

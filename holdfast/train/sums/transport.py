@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.train.members.mesh import Mesh
-from holdfast.train.sums.exchange_plan import Plan, chunks
-from holdfast.train.sums.gradients import Flat, Layout, Sums
+from holdfast.train.sums.exchange_plan import ExchangePlan
+from holdfast.train.sums.gradients import Flat, GradientSums, Layout
 
 ALIGN: Final = 16  # elements: chunks begin where vector instructions like it
 # Tags of the mesh's messages.
@@ -26,20 +26,18 @@ class Transport(ABC):
     def __init__(
         self,
         mesh: Mesh,
-        plan: Plan,
+        plan: ExchangePlan,
         layout: Layout,
         total: Flat,
         stages: Sequence[range],
-        block: int = ALIGN,
     ) -> None:
         self.total, self.stages = total, stages
         self._mesh, self._plan, self._layout = mesh, plan, layout
         self._me, self._brought = mesh.worker, plan.brought
         self._peers = [worker for worker in plan.members if worker != mesh.worker]
-        self._chunks = [chunks(size, plan.members, block) for size in layout.sizes]
 
     @abstractmethod
-    def stage(self, number: int, sums: Sums) -> None:
+    def stage(self, number: int, sums: GradientSums) -> None:
         """The buckets of this stage are final here. When all are through, `total` has their sum,
         here and everywhere."""
 
@@ -50,10 +48,6 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of what is a peer's. Nobody calls it any more."""
-
-    def _mine(self, bucket: int) -> slice:
-        """The chunk that I own."""
-        return self._chunks[bucket][self._me]
 
 
 def say(mesh: Mesh, peers: Sequence[int], words: bytes) -> dict[int, bytes]:
@@ -79,15 +73,15 @@ def rest(
 ) -> dict[int, bytes]:
     """All that each peer has said, from how it begins. Words are mostly short: only the rest of
     long ones takes a message more."""
-    mine, heard, receives = words[_SHORT:], {}, dict[int, list[bytearray]]()
+    mine, received, receives = words[_SHORT:], {}, dict[int, list[bytearray]]()
     for peer, room in openings.items():
         size = int.from_bytes(room[:_SIZE], "little")
-        heard[peer] = room[_SIZE : _SIZE + size]
+        received[peer] = room[_SIZE : _SIZE + size]
         if size > _SHORT:
             receives[peer] = [bytearray(size - _SHORT)]
     if mine or receives:
         sends = {peer: [mine] for peer in peers} if mine else {}
         mesh.exchange(sends, receives, tag=SMALL)
     for peer, (more,) in receives.items():
-        heard[peer] += more
-    return {peer: bytes(said) for peer, said in heard.items()}
+        received[peer] += more
+    return {peer: bytes(data) for peer, data in received.items()}

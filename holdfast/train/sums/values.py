@@ -9,17 +9,23 @@ from typing import Any
 
 import torch
 
-from holdfast.train.sums import words
+from holdfast.train.sums import step_records
 
 
 class Values:
     """Those of one step."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[words.Lane, str, torch.Tensor, int]] = []
+        self._found: list[tuple[step_records.LaneRecord, str, torch.Tensor, int]] = []
 
     def add(
-        self, record: words.Lane, name: str, value: torch.Tensor, count: int, *, own: bool = False
+        self,
+        record: step_records.LaneRecord,
+        name: str,
+        value: torch.Tensor,
+        count: int,
+        *,
+        own: bool = False,
     ) -> None:
         """A lane's value, a mean over so many samples. `own`: nobody else writes to it."""
         plain = value.detach()
@@ -36,7 +42,7 @@ class Values:
             numbers = [float(value) for value in values]
         self._give(numbers)
 
-    def means(self, step: words.Step) -> Late:
+    def means(self, step: step_records.StepRecord) -> Late:
         """The step's means. What is not read yet begins its way from the device now."""
         fetch = _fetched([value for _, _, value, _ in self._found])
 
@@ -110,7 +116,7 @@ def _fetched(values: list[torch.Tensor]) -> Callable[[], list[float]]:
     together = torch.stack(values)
     host = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
     host.copy_(together, non_blocking=True)
-    there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    there = torch.cuda.Event()
     there.record(torch.cuda.current_stream(together.device))
 
     def numbers() -> list[float]:

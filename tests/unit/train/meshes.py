@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.train.members.bell import Bell
-from holdfast.train.members.door import Door
-from holdfast.train.members.hello import Epoch, Hello
+from holdfast.system.job_credentials import Credentials
+from holdfast.train.members.greeting import Epoch, Hello
+from holdfast.train.members.listener import PeerListener
 from holdfast.train.members.meeting import Meeting
-from holdfast.train.members.mesh import Mesh
+from holdfast.train.members.mesh import Mesh, tune
 from holdfast.train.members.tls import Connection, TlsSocket
-from holdfast.train.members.wires import tune
-from holdfast.wire.job_credentials import Credentials
+from holdfast.train.members.wakeup import Wakeup
 from tests.credentials import credentials
 
 JOB = "job"
@@ -60,22 +59,26 @@ def with_tls(
     return ends
 
 
-class Doors:
-    """Doors of some workers, each with its own bell, as if each were a process."""
+class Listeners:
+    """Listeners of some workers, each with its own wakeup, as if each were a process."""
 
     def __init__(self, count: int, shown: Credentials | None = None) -> None:
-        self.bells = [Bell() for _ in range(count)]
+        self.wakeups = [Wakeup() for _ in range(count)]
         shown = shown or credentials(JOB)
-        self.doors = [Door(shown, n, "127.0.0.1", 0, self.bells[n]) for n in range(count)]
-        self.addresses = {n: "{}:{}".format(*door.address) for n, door in enumerate(self.doors)}
+        self.listeners = [
+            PeerListener(shown, n, "127.0.0.1", 0, self.wakeups[n]) for n in range(count)
+        ]
+        self.addresses = {
+            n: "{}:{}".format(*listener.address) for n, listener in enumerate(self.listeners)
+        }
         self.suspected: dict[int, set[int]] = {n: set() for n in range(count)}
 
-    def __enter__(self) -> Doors:
+    def __enter__(self) -> Listeners:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for door in self.doors:
-            door.close()
+        for listener in self.listeners:
+            listener.close()
 
     def meet(
         self,
@@ -91,12 +94,12 @@ class Doors:
         mine = Hello("meet", JOB, worker, -1, Epoch(view, round_), step)
         peers = [peer for peer in members if peer != worker]
         addresses = {peer: self.addresses[peer] for peer in members}
-        meeting = Meeting(self.doors[worker], self.bells[worker], mine, addresses, peers)
+        meeting = Meeting(self.listeners[worker], self.wakeups[worker], mine, addresses, peers)
         if not meeting.run(over, self.suspected[worker].update):
             return None
         sockets = {peer: tune(sock) for peer, sock in meeting.sockets.items()}
         mesh = Mesh(worker, view, round_, sockets)
-        self.doors[worker].met(mesh.close)
+        self.listeners[worker].met(mesh.close)
         return mesh, meeting
 
 

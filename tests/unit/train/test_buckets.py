@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.train.sums.buckets import BUCKET_BYTES_MAX, CHUNK_BYTES_MIN, bucket_bytes
+from holdfast.train.sums.exchange_plan import BUCKET_BYTES_MAX, CHUNK_BYTES_MIN, bucket_bytes
 from holdfast.wire.limits import BUCKET_BYTES
 
 

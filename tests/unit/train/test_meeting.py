@@ -1,4 +1,4 @@
-"""Meetings and doors: who gets in, who waits, who is sent away, who is suspected."""
+"""Meetings and listeners: who gets in, who waits, who is sent away, who is suspected."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from functools import partial
 
 import pytest
 
-from holdfast.train.members.bell import Bell
-from holdfast.train.members.calls import knock
-from holdfast.train.members.door import Door
-from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.greeting import Epoch, Hello, probe
+from holdfast.train.members.listener import PeerListener
+from holdfast.train.members.wakeup import Wakeup
 from holdfast.wire.errors import Occupied
 from tests.credentials import credentials
-from tests.unit.train.meshes import JOB, LIMIT_S, Doors, Thread
-
-
-def until(condition: object) -> None:
-    until_s = time.monotonic() + LIMIT_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < until_s, "not in time"
-        time.sleep(0.01)
+from tests.unit.train.meshes import JOB, LIMIT_S, Listeners, Thread
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
@@ -31,12 +24,12 @@ def test_all_members_meet_in_any_order_and_see_the_same(count: int) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with Doors(count) as doors:
+    with Listeners(count) as listeners:
         members = list(range(count))
 
         def meet(worker: int, pause_s: float) -> object:
-            time.sleep(pause_s)
-            return doors.meet(worker, members, step=worker * 10)
+            time.sleep(pause_s)  # pause: they come in any order
+            return listeners.meet(worker, members, step=worker * 10)
 
         threads = [Thread(partial(meet, worker, chance.random() / 10)) for worker in members]
         met = [thread.result() for thread in threads]
@@ -53,52 +46,52 @@ def test_all_members_meet_in_any_order_and_see_the_same(count: int) -> None:
             mesh.close()
 
 
-def test_a_caller_of_a_newer_view_waits_at_the_door_until_we_are_there() -> None:
-    with Doors(2) as doors:
-        early = Thread(lambda: doors.meet(1, [0, 1], view=7))
-        old = doors.meet(0, [0], view=6)
-        time.sleep(0.2)
+def test_a_caller_of_a_newer_view_waits_at_the_listener_until_we_are_there() -> None:
+    with Listeners(2) as listeners:
+        early = Thread(lambda: listeners.meet(1, [0, 1], view=7))
+        old = listeners.meet(0, [0], view=6)
+        time.sleep(0.2)  # pause: it would have given up by then
         assert early.is_alive() and old is not None and old[0].broken is None
-        late = doors.meet(0, [0, 1], view=7)
+        late = listeners.meet(0, [0, 1], view=7)
         assert late is not None and early.result() is not None
 
 
 def test_a_caller_of_an_older_view_gets_nowhere_and_gives_up_when_it_hears_of_the_newer() -> None:
-    with Doors(2) as doors:
+    with Listeners(2) as listeners:
         heard = threading.Event()
-        assert doors.meet(0, [0], view=7) is not None
-        late = Thread(lambda: doors.meet(1, [0, 1], view=6, over=heard.is_set))
-        time.sleep(0.3)
+        assert listeners.meet(0, [0], view=7) is not None
+        late = Thread(lambda: listeners.meet(1, [0, 1], view=6, over=heard.is_set))
+        time.sleep(0.3)  # pause: it would have given up by then
         assert late.is_alive()
         heard.set()
-        doors.bells[1].ring()
+        listeners.wakeups[1].set()
         assert late.result() is None
 
 
 def test_a_member_that_lost_its_connections_makes_all_meet_again_in_the_next_round() -> None:
-    with Doors(3) as doors:
+    with Listeners(3) as listeners:
         members = [0, 1, 2]
-        threads = [Thread(lambda w=w: doors.meet(w, members)) for w in members]
+        threads = [Thread(partial(listeners.meet, w, members)) for w in members]
         first = [thread.result()[0] for thread in threads]
         first[0].close()  # the lowest: nobody is called by it
-        again = Thread(lambda: doors.meet(0, members, round_=1))
-        until(lambda: first[1].broken and first[2].broken)
-        others = [Thread(lambda w=w: doors.meet(w, members, round_=1)) for w in (1, 2)]
+        again = Thread(lambda: listeners.meet(0, members, round_=1))
+        eventually(lambda: first[1].broken and first[2].broken, "both have noticed")
+        others = [Thread(partial(listeners.meet, w, members, round_=1)) for w in (1, 2)]
         assert all(thread.result() is not None for thread in [again, *others])
 
 
 def test_a_meeting_gives_up_when_a_peer_is_in_a_later_round() -> None:
-    with Doors(2) as doors:
-        later = Thread(lambda: doors.meet(1, [0, 1], round_=3))
-        assert doors.meet(0, [0, 1], round_=1) is None
-        assert doors.doors[0].round == 3
-        assert doors.meet(0, [0, 1], round_=3) is not None
+    with Listeners(2) as listeners:
+        later = Thread(lambda: listeners.meet(1, [0, 1], round_=3))
+        assert listeners.meet(0, [0, 1], round_=1) is None
+        assert listeners.listeners[0].round == 3
+        assert listeners.meet(0, [0, 1], round_=3) is not None
         assert later.result() is not None
 
 
 def test_strangers_are_sent_away_and_harm_nobody() -> None:
-    with Doors(2) as doors:
-        host, port = doors.doors[0].address
+    with Listeners(2) as listeners:
+        host, port = listeners.listeners[0].address
         line = b"GET / HTTP/1.1\r\n\r\n"
         with socket.create_connection((host, port)) as http:
             http.sendall(line)
@@ -107,7 +100,7 @@ def test_strangers_are_sent_away_and_harm_nobody() -> None:
                 if not http.recv(1):
                     raise EOFError
         silent = socket.create_connection((host, port))
-        threads = [Thread(lambda w=w: doors.meet(w, [0, 1])) for w in (0, 1)]
+        threads = [Thread(partial(listeners.meet, w, [0, 1])) for w in (0, 1)]
         assert all(thread.result() is not None for thread in threads)
         silent.close()
 
@@ -115,25 +108,25 @@ def test_strangers_are_sent_away_and_harm_nobody() -> None:
 @pytest.mark.parametrize(
     "hello",
     [
-        Hello("knock", "another", 1, 0, Epoch(1, 0)),
-        Hello("knock", JOB, 1, 5, Epoch(1, 0)),
-        Hello("knock", JOB, 0, 0, Epoch(1, 0)),
+        Hello("probe", "another", 1, 0, Epoch(1, 0)),
+        Hello("probe", JOB, 1, 5, Epoch(1, 0)),
+        Hello("probe", JOB, 0, 0, Epoch(1, 0)),
     ],
     ids=["of another job", "for another worker", "we ourselves"],
 )
-def test_a_knock_that_is_not_for_us_is_not_answered(hello: Hello) -> None:
-    with Doors(1) as doors:
-        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {}
+def test_a_probe_that_is_not_for_us_is_not_answered(hello: Hello) -> None:
+    with Listeners(1) as listeners:
+        assert probe({0: hello}, listeners.addresses, lambda: True, credentials(JOB)) == {}
 
 
-def test_a_door_answers_where_its_worker_is() -> None:
-    with Doors(1) as doors:
-        hello = Hello("knock", JOB, 1, 0, Epoch(9, 0))
-        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+def test_a_listener_answers_where_its_worker_is() -> None:
+    with Listeners(1) as listeners:
+        hello = Hello("probe", JOB, 1, 0, Epoch(9, 0))
+        assert probe({0: hello}, listeners.addresses, lambda: True, credentials(JOB)) == {
             0: Epoch(0, 0)
         }
-        doors.meet(0, [0], view=4)
-        assert knock({0: hello}, doors.addresses, lambda: True, credentials(JOB)) == {
+        listeners.meet(0, [0], view=4)
+        assert probe({0: hello}, listeners.addresses, lambda: True, credentials(JOB)) == {
             0: Epoch(4, 0)
         }
 
@@ -142,22 +135,22 @@ def test_who_does_not_answer_is_suspected_and_still_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("holdfast.train.members.meeting.MEET_S", 0.3)
-    monkeypatch.setattr("holdfast.train.members.calls.KNOCK_S", 0.1)
-    with Doors(3) as doors, socket.create_server(("127.0.0.1", 0)) as frozen:
-        real = doors.addresses[1]
-        # Worker 2 answers at its door, and is not there yet.
-        doors.addresses[1] = "{}:{}".format(*frozen.getsockname())  # takes calls, never answers
-        waiting = Thread(lambda: doors.meet(0, [0, 1, 2]))
-        until(lambda: doors.suspected[0] == {1})
+    monkeypatch.setattr("holdfast.train.members.greeting.PROBE_S", 0.1)
+    with Listeners(3) as listeners, socket.create_server(("127.0.0.1", 0)) as frozen:
+        real = listeners.addresses[1]
+        # Worker 2 answers at its listener, and is not there yet.
+        listeners.addresses[1] = "{}:{}".format(*frozen.getsockname())  # takes calls, never answers
+        waiting = Thread(lambda: listeners.meet(0, [0, 1, 2]))
+        eventually(lambda: listeners.suspected[0] == {1}, "it is suspected")
         assert waiting.is_alive()
-        doors.addresses[1] = real
-        others = [Thread(lambda w=w: doors.meet(w, [0, 1, 2])) for w in (1, 2)]
+        listeners.addresses[1] = real
+        others = [Thread(partial(listeners.meet, w, [0, 1, 2])) for w in (1, 2)]
         assert all(thread.result() is not None for thread in [waiting, *others])
-        assert doors.suspected[0] == {1}, "who only computes is not suspected"
+        assert listeners.suspected[0] == {1}, "who only computes is not suspected"
 
 
 def test_a_port_that_a_stranger_holds_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         with pytest.raises(Occupied, match=str(port)):
-            Door(credentials(JOB), 0, "127.0.0.1", port, Bell())
+            PeerListener(credentials(JOB), 0, "127.0.0.1", port, Wakeup())

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.train.link import Link
-from holdfast.train.members.member import Left, Member
-from holdfast.train.states.state import Entry, State
+from holdfast.train.members.member import ViewMember, WorkerLeft
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.orders import GiveSettings, GiveView, View
+from holdfast.worker.agent_client import AgentClient
 from tests.faults.agent_end import AgentEnd
 from tests.servers import free_port
 from tests.unit.train.meshes import JOB, Thread
@@ -29,17 +29,19 @@ class Number:
     def fresh(self) -> None:
         self.value = 100
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         assert self.value is not None
-        return State.of(0, [Entry.of("value", "I64", (), self.value.to_bytes(8, "little"))])
+        return TrainingState.of(
+            0, [StateEntry.of("value", "I64", (), self.value.to_bytes(8, "little"))]
+        )
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, state: TrainingState) -> None:
         self.value = int.from_bytes(state["value"].data, "little")
         self.adopted += 1
 
 
 class Cast:
-    """Some members, each with the agent's end of its link."""
+    """Some members, each with the agent's end of its connection."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.ends = [AgentEnd(folder / str(number)) for number in range(count)]
@@ -47,8 +49,8 @@ class Cast:
         self.numbers = [Number() for _ in range(count)]
         self.members = []
         for number in range(count):
-            link = Link(folder / str(number), JOB, number, (self.ports[number],))
-            self.members.append(Member(link, self.numbers[number], None))
+            agent = AgentClient(folder / str(number), JOB, number, (self.ports[number],))
+            self.members.append(ViewMember(agent, self.numbers[number], None))
         self.settings: list[tuple[str, str, int]] = []
         self.view = 0
 
@@ -161,7 +163,7 @@ def test_a_view_with_all_members_waits_for_the_boundary_and_one_without_some_doe
         stage.give(0, 1)  # without one who has not died
         with pytest.raises(PeerLost, match=r"without workers \[2\]|worker 2 is not there"):
             waiting.result()
-        with pytest.raises(Left) as left:
+        with pytest.raises(WorkerLeft) as left:
             stage.members[2].renew()
         assert left.value.code == 0 and stage.ends[2].word == "left"
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast.wire.errors import BugError, PeerLost
 from tests.credentials import credentials
 from tests.unit.train import meshes as made
 from tests.unit.train.meshes import LIMIT_S, Thread
+from tests.waiting import eventually
 
 Meshes = Callable[[int], AbstractContextManager[list[Mesh]]]
 
@@ -56,7 +58,8 @@ def test_everybody_exchanges_large_messages_with_everybody_at_once(
     with meshes(count) as members:
 
         def exchange(me: int) -> list[int]:
-            mesh, arrived = members[me], []
+            mesh = members[me]
+            arrived: list[int] = []
             room = {peer: bytearray(size) for peer in mesh.peers}
             for turn in range(3):
                 mesh.exchange(
@@ -73,7 +76,7 @@ def test_everybody_exchanges_large_messages_with_everybody_at_once(
                     assert buffer[size // 3 * 3] == ord("!")
             return arrived
 
-        threads = [Thread(lambda me=me: exchange(me)) for me in range(count)]
+        threads = [Thread(partial(exchange, me)) for me in range(count)]
         for me, thread in enumerate(threads):
             assert sorted(thread.result()) == sorted(list(members[me].peers) * 3)
 
@@ -100,9 +103,7 @@ def test_close_wakes_whoever_waits_in_any_way(meshes: Meshes) -> None:
             Thread(lambda: one.recv(2)),
             Thread(lambda: one.exchange({3: [large]}, {3: [room]})),
         ]
-        until_s = time.monotonic() + LIMIT_S
-        while set(one.waiting()) != {1, 2, 3} and time.monotonic() < until_s:
-            time.sleep(0.01)
+        eventually(lambda: set(one.waiting()) == {1, 2, 3}, "all wait")
         one.close(PeerLost("view 9 has come"))
         for wait in waits:
             with pytest.raises(PeerLost, match="view 9 has come"):
@@ -138,8 +139,7 @@ def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for(meshes: 
         arrived: list[int] = []
         waiting = Thread(lambda: one.exchange({}, rooms, done=arrived.append))
         two.send(0, b"two")
-        while not arrived:
-            time.sleep(0.01)
+        eventually(lambda: arrived, "the first is through")
         two.close()
         three.send(0, b"three")
         waiting.result()
@@ -148,13 +148,13 @@ def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for(meshes: 
 
 def test_idle_notices_a_peer_that_hangs_up_and_reads_nothing(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
-        bell, _other = socket.socketpair()
+        wakeup, _other = socket.socketpair()
         two.send(0, b"unread")
-        one.idle(bell.fileno(), 0.0)
+        one.idle(wakeup.fileno(), 0.0)
         assert one.broken is None
         assert one.recv(1) == b"unread"
         two.close()
-        one.idle(bell.fileno(), LIMIT_S)
+        one.idle(wakeup.fileno(), LIMIT_S)
         assert one.broken is not None and one.broken.peer == 1
 
 
@@ -162,7 +162,7 @@ def test_a_forked_process_does_not_keep_connections_open(meshes: Meshes) -> None
     with meshes(2) as (one, two):
         child = os.fork()
         if child == 0:
-            time.sleep(10 * LIMIT_S)
+            time.sleep(10 * LIMIT_S)  # pause: until it is killed
             os._exit(0)
         try:
             # As when the process is killed: the descriptors are closed, nothing is shut down.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage import Blobs, Part, open_store
-from holdfast.train.states import saving
-from holdfast.train.states.saving import Saver
-from holdfast.train.states.state import State
+from holdfast.storage import Blobs, Part, open_store, put_part
+from holdfast.train.states import checkpoints
+from holdfast.train.states.checkpoints import Saver
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import BugError
 
 WAIT_S = 60.0
@@ -28,15 +28,15 @@ class Told:
     def parts(self, attempt: int, _parts: tuple[Part, ...]) -> None:
         self.done.append(attempt)
 
-    def saver(self, blobs: Blobs, done: saving.Done | None = None) -> Saver:
+    def saver(self, blobs: Blobs, done: checkpoints.Done | None = None) -> Saver:
         return Saver(blobs, done or self.parts, self.free.release)
 
     def wait(self) -> None:
         assert self.free.acquire(timeout=WAIT_S), "the saver has ended and said nothing"
 
 
-def state() -> State:
-    return State(1)
+def state() -> TrainingState:
+    return TrainingState(1)
 
 
 def test_a_share_is_saved_where_the_system_lets_nobody_change_priorities(
@@ -56,15 +56,15 @@ def test_a_share_is_saved_where_the_system_lets_nobody_change_priorities(
 def test_a_store_that_fails_in_a_way_that_nobody_foresaw_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failures = saving.put_part, [ValueError("once"), KeyError("twice")]
+    failures = [ValueError("once"), KeyError("twice")]
 
     def put(*given: Any, **more: Any) -> Part:
         if failures:
             raise failures.pop()
-        return real(*given, **more)
+        return put_part(*given, **more)
 
-    monkeypatch.setattr(saving, "put_part", put)
-    monkeypatch.setattr(saving, "SAVE_AGAIN_S", 0.001)
+    monkeypatch.setattr(checkpoints, "put_part", put)
+    monkeypatch.setattr(checkpoints, "SAVE_AGAIN_S", 0.001)
     told = Told()
     told.saver(open_store(tmp_path)).take(1, 0, 1, state())
     told.wait()

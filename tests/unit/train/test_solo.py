@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from holdfast.train.members.solo import Solo
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.wire.errors import Corrupt
-from tests.contract.waiting import eventually
 from tests.faults.members_stage import ROOT
+from tests.waiting import eventually
 
 COUNTER = [sys.executable, str(ROOT / "examples" / "counter.py")]
 
@@ -28,10 +27,12 @@ class Word:
     def fresh(self) -> None:
         self.word = b"new"
 
-    def state(self) -> State:
-        return State.of(0, [Entry.of("word", "U8", (len(self.word),), self.word)], {"kind": "w"})
+    def state(self) -> TrainingState:
+        return TrainingState.of(
+            0, [StateEntry.of("word", "U8", (len(self.word),), self.word)], {"kind": "w"}
+        )
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, state: TrainingState) -> None:
         assert state.notes == {"kind": "w"}
         self.word = bytes(state["word"].data)
 
@@ -86,9 +87,7 @@ def test_a_script_that_is_killed_and_run_again_comes_to_the_same_answer(tmp_path
     answer = tmp_path / "answer"
     slowly = [*COUNTER, *options, "--step-ms", "30"]  # it must not be done before it is killed
     process = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.DEVNULL)
-    until_s = time.monotonic() + 120
-    while not (tmp_path / "folder" / "last.json").exists() and time.monotonic() < until_s:
-        time.sleep(0.01)
+    eventually((tmp_path / "folder" / "last.json").exists, "a checkpoint is there")
     process.kill()
     process.wait(60)
     begun = json.loads((tmp_path / "folder" / "last.json").read_text())["step"]

@@ -12,20 +12,22 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.train.states import sharing
-from holdfast.train.states.sharing import Assembly, parts_of, share_buffers, shares_of
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states import checkpoints
+from holdfast.train.states.checkpoints import Assembly, parts_of, share_buffers, shares_of
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.wire.errors import Corrupt, Usage
 
 DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8, "F16": np.float16}
 
 
-def entry(name: str, dtype: str = "F32", shape: tuple[int, ...] = (3, 2), seed: int = 0) -> Entry:
+def entry(
+    name: str, dtype: str = "F32", shape: tuple[int, ...] = (3, 2), seed: int = 0
+) -> StateEntry:
     size = int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize
-    return Entry.of(name, dtype, shape, random.Random(f"{name} {seed}").randbytes(size))
+    return StateEntry.of(name, dtype, shape, random.Random(f"{name} {seed}").randbytes(size))
 
 
-def sample(step: int = 7) -> State:
+def sample(step: int = 7) -> TrainingState:
     entries = [
         entry("optimizer/exp_avg"),
         entry("model/weight", "F64", (4, 5)),
@@ -34,7 +36,7 @@ def sample(step: int = 7) -> State:
         entry("model/empty", "F32", (0, 9)),
         entry("model/half", "F16", (5,)),
     ]
-    return State.of(step, entries, {"epoch": 2, "lr": (0.1).hex()})
+    return TrainingState.of(step, entries, {"epoch": 2, "lr": (0.1).hex()})
 
 
 def joined(buffers: list[memoryview]) -> bytes:
@@ -54,16 +56,19 @@ def test_a_state_is_a_safetensors_file_that_the_package_reads(tmp_path: Path) ->
 
 def test_a_state_is_read_back_as_it_was_without_copies() -> None:
     data = joined(sample().buffers())
-    found = State.read(memoryview(data))
+    found = TrainingState.read(memoryview(data))
     assert found == sample()
     assert found.digest() == sample().digest()
     assert all(each.data.obj is data for each in found.entries)
 
 
 def test_what_safetensors_wrote_can_be_read() -> None:
-    arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.ones(2, dtype=np.int64)}
+    arrays: dict[str, np.ndarray] = {
+        "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "a": np.ones(2, dtype=np.int64),
+    }
     data = safetensors.numpy.save(arrays, {"holdfast": '{"step": 3, "notes": {}}'})
-    found = State.read(memoryview(data))
+    found = TrainingState.read(memoryview(data))
     assert [each.name for each in found.entries] == ["a", "b"]
     assert bytes(found["b"].data) == arrays["b"].tobytes()
 
@@ -71,10 +76,10 @@ def test_what_safetensors_wrote_can_be_read() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda state: State(state.step + 1, state.entries, state.notes),
-        lambda state: State(state.step, state.entries, {**state.notes, "epoch": 3}),
-        lambda state: State(state.step, state.entries[1:], state.notes),
-        lambda state: State.of(
+        lambda state: TrainingState(state.step + 1, state.entries, state.notes),
+        lambda state: TrainingState(state.step, state.entries, {**state.notes, "epoch": 3}),
+        lambda state: TrainingState(state.step, state.entries[1:], state.notes),
+        lambda state: TrainingState.of(
             state.step, [*state.entries[1:], entry("model/bias", "U8", (3,), 1)]
         ),
     ],
@@ -89,14 +94,14 @@ def test_bytes_that_are_cut_off_anywhere_are_refused() -> None:
     data = joined(sample().buffers())
     for size in range(0, len(data), 7):
         with pytest.raises(Corrupt):
-            State.read(memoryview(data[:size]))
+            TrainingState.read(memoryview(data[:size]))
 
 
 def test_an_entry_whose_bytes_do_not_fit_its_shape_is_refused() -> None:
     with pytest.raises(Usage, match="flat bytes"):
-        Entry.of("w", "F32", (3,), bytes(11))
+        StateEntry.of("w", "F32", (3,), bytes(11))
     with pytest.raises(Usage, match="does not know"):
-        Entry.of("w", "float32", (1,), bytes(4))
+        StateEntry.of("w", "float32", (1,), bytes(4))
 
 
 sizes = st.lists(st.integers(0, 3_000), min_size=1, max_size=30)
@@ -108,9 +113,11 @@ def test_shares_in_any_order_give_the_state_back(
     rows: list[int], shares: int, chance: random.Random
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "PART_GROUP_BYTES", 2_000)
+        patch.setattr(checkpoints, "PART_GROUP_BYTES", 2_000)
         patch.setattr(parts_of, "__defaults__", (4_000,))
-        state = State.of(3, [entry(f"e{n % 3}/{n}", "F32", (r, 2)) for n, r in enumerate(rows)])
+        state = TrainingState.of(
+            3, [entry(f"e{n % 3}/{n}", "F32", (r, 2)) for n, r in enumerate(rows)]
+        )
         parts = [
             joined(part) for share in range(shares) for part in share_buffers(state, share, shares)
         ]
@@ -131,14 +138,14 @@ def test_shares_in_any_order_give_the_state_back(
 
 def test_a_large_entry_is_cut_into_pieces_that_say_what_they_are() -> None:
     large = entry("model/large", "F32", (100, 10))
-    parts = [sharing.part_buffers(plan) for plan in _cut_small([large])]
+    parts = [checkpoints.part_buffers(plan) for plan in _cut_small([large])]
     names = [name for part in parts for name in safetensors.numpy.load(joined(part))]
     assert names == [f"model/large[{at}:{min(at + 30, 100)}]" for at in range(0, 100, 30)]
 
 
-def _cut_small(entries: list[Entry]) -> list[sharing.PartPlan]:
+def _cut_small(entries: list[StateEntry]) -> list[checkpoints.PartPlan]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "PART_GROUP_BYTES", 100)
+        patch.setattr(checkpoints, "PART_GROUP_BYTES", 100)
         return parts_of(entries, 1_200)
 
 
@@ -149,7 +156,7 @@ def test_an_unchanged_entry_gives_the_same_part_at_every_step_and_for_every_numb
 
     def parts(step: int, shares: int) -> set[bytes]:
         moving = entry("moving/weight", "F32", (1_000, 600), seed=step)
-        state = State.of(step, [frozen, moving], {"step": step})
+        state = TrainingState.of(step, [frozen, moving], {"step": step})
         return {
             joined(part) for share in range(shares) for part in share_buffers(state, share, shares)
         }
@@ -161,7 +168,7 @@ def test_an_unchanged_entry_gives_the_same_part_at_every_step_and_for_every_numb
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=40), st.integers(1, 8))
 def test_shares_are_balanced_by_bytes(rows: list[int], shares: int) -> None:
-    plans = [(sharing.Rows(entry(f"e{n:02}", "U8", (r,)), 0, r),) for n, r in enumerate(rows)]
+    plans = [(checkpoints.Rows(entry(f"e{n:02}", "U8", (r,)), 0, r),) for n, r in enumerate(rows)]
     found = shares_of(plans, shares)
     assert sorted(place for places in found for place in places) == list(range(len(plans)))
     load = [sum(rows[place] for place in places) for places in found]
@@ -169,7 +176,7 @@ def test_shares_are_balanced_by_bytes(rows: list[int], shares: int) -> None:
 
 
 def test_a_checkpoint_with_a_part_too_many_is_refused() -> None:
-    state, other = sample(), State.of(7, [entry("stranger")])
+    state, other = sample(), TrainingState.of(7, [entry("stranger")])
     assembly = Assembly()
     for part in [*share_buffers(state, 0, 1), *list(share_buffers(other, 0, 1))[1:]]:
         assembly.add(joined(part))

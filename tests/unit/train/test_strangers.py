@@ -12,34 +12,34 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast.train.members import door as door_module
-from holdfast.train.members.calls import knock
-from holdfast.train.members.hello import Epoch, Hello
+from holdfast.system import job_credentials
+from holdfast.system.job_credentials import Credentials
+from holdfast.train.members import listener as listener_module
+from holdfast.train.members.greeting import Epoch, Hello, probe
 from holdfast.train.members.tls import TlsSocket
 from holdfast.train.modes.asynchronous.messages import Peers
-from holdfast.train.modes.asynchronous.server import Server, nothing
-from holdfast.wire import job_credentials
+from holdfast.train.modes.asynchronous.server import RequestServer, nothing
 from holdfast.wire.errors import PeerLost
-from holdfast.wire.job_credentials import Credentials
 from tests.credentials import ANOTHER, credentials
-from tests.unit.train.meshes import JOB, LIMIT_S, Doors, Thread
+from tests.unit.train.meshes import JOB, LIMIT_S, Listeners, Thread
 
 Port = Callable[[], tuple[str, int]]
-HELLO = Hello("knock", JOB, 1, 0, Epoch(9, 0))
+HELLO = Hello("probe", JOB, 1, 0, Epoch(9, 0))
 
 
 @contextmanager
-def a_door() -> Iterator[tuple[int, Callable[[], bool]]]:
-    with Doors(1) as doors:
+def a_listener() -> Iterator[tuple[int, Callable[[], bool]]]:
+    with Listeners(1) as listeners:
         here = {0: Epoch(0, 0)}
-        address = doors.addresses
+        address = listeners.addresses
         yield (
-            doors.doors[0].address[1],
-            lambda: knock({0: HELLO}, address, lambda: True, credentials(JOB)) == here,
+            listeners.listeners[0].address[1],
+            lambda: probe({0: HELLO}, address, lambda: True, credentials(JOB)) == here,
         )
 
 
@@ -47,7 +47,7 @@ def a_door() -> Iterator[tuple[int, Callable[[], bool]]]:
 def a_server() -> Iterator[tuple[int, Callable[[], bool]]]:
     failures: list[BaseException] = []
     answers = {"hello": lambda _request: nothing(here=True)}
-    server = Server(credentials(JOB), 0, ("127.0.0.1", 0), answers, failures.append)
+    server = RequestServer(credentials(JOB), 0, ("127.0.0.1", 0), answers, failures.append)
     try:
         address = f"127.0.0.1:{server.port}"
         yield (
@@ -59,7 +59,7 @@ def a_server() -> Iterator[tuple[int, Callable[[], bool]]]:
     assert not failures, "a stranger is no bug"
 
 
-PORTS = pytest.mark.parametrize("port_of", [a_door, a_server])
+PORTS = pytest.mark.parametrize("port_of", [a_listener, a_server])
 
 
 def gone(line: socket.socket) -> bool:
@@ -179,8 +179,8 @@ def test_a_worker_of_another_job_is_refused(
 def test_strangers_that_say_nothing_do_not_keep_members_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door_module, "CALLERS_MAX", 8)
-    with a_door() as (port, serves), contextlib.ExitStack() as stack:
+    monkeypatch.setattr(listener_module, "CALLERS_MAX", 8)
+    with a_listener() as (port, serves), contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert serves()
@@ -191,14 +191,14 @@ def test_a_stranger_that_drips_is_cut_off_when_its_time_is_over(
     port_of: Callable[[], contextlib.AbstractContextManager[tuple[int, Callable[[], bool]]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for where in ("members.door", "modes.asynchronous.messages"):
+    for where in ("members.listener", "modes.asynchronous.messages"):
         monkeypatch.setattr(f"holdfast.train.{where}.HELLO_S", 0.5)
     with port_of() as (port, serves), socket.create_connection(("127.0.0.1", port)) as line:
         until_s = time.monotonic() + LIMIT_S
         with contextlib.suppress(ConnectionError):
             while time.monotonic() < until_s:
                 line.sendall(b"H")
-                time.sleep(0.1)
+                time.sleep(0.1)  # pause: it dribbles
         assert time.monotonic() < until_s, "it is still let talk"
         assert serves()
 
@@ -214,8 +214,8 @@ def between_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("between_machines")
 def test_members_on_different_machines_meet_over_tls(tmp_path: Path) -> None:
-    with Doors(3, credentials(JOB, folder=tmp_path)) as doors:
-        threads = [Thread(lambda w=w: doors.meet(w, [0, 1, 2], step=w)) for w in range(3)]
+    with Listeners(3, credentials(JOB, folder=tmp_path)) as listeners:
+        threads = [Thread(partial(listeners.meet, w, [0, 1, 2], step=w)) for w in range(3)]
         met = [thread.result()[0] for thread in threads]
         for mesh in met:
             assert all(isinstance(wire.sock, TlsSocket) for wire in mesh._wires.values())
@@ -236,7 +236,7 @@ def test_members_on_different_machines_meet_over_tls(tmp_path: Path) -> None:
 def test_servers_on_different_machines_are_asked_over_tls(tmp_path: Path) -> None:
     shown = credentials(JOB, folder=tmp_path)
     answers = {"hello": lambda _request: nothing(here=True)}
-    server = Server(shown, 0, ("127.0.0.1", 0), answers, lambda _error: None)
+    server = RequestServer(shown, 0, ("127.0.0.1", 0), answers, lambda _error: None)
     try:
         with recorder(server.port) as (front, said):
             found = Peers(shown, 1).call(f"127.0.0.1:{front}", {"ask": "hello"})
@@ -250,10 +250,10 @@ def test_servers_on_different_machines_are_asked_over_tls(tmp_path: Path) -> Non
 def test_who_comes_from_another_machine_without_tls_is_refused(tmp_path: Path) -> None:
     shown = credentials(JOB, folder=tmp_path)
     plain = Credentials(shown.job, shown.secret, shown.folder, trusted=True)
-    with Doors(1, shown) as doors:
-        assert knock({0: HELLO}, doors.addresses, lambda: True, plain) == {}
-        assert knock({0: HELLO}, doors.addresses, lambda: True, shown) == {0: Epoch(0, 0)}
-    server = Server(shown, 0, ("127.0.0.1", 0), {}, lambda _error: None)
+    with Listeners(1, shown) as listeners:
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, plain) == {}
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, shown) == {0: Epoch(0, 0)}
+    server = RequestServer(shown, 0, ("127.0.0.1", 0), {}, lambda _error: None)
     try:
         with pytest.raises(PeerLost):
             Peers(plain, 1).call(f"127.0.0.1:{server.port}", {"ask": "hello"})
@@ -264,21 +264,21 @@ def test_who_comes_from_another_machine_without_tls_is_refused(tmp_path: Path) -
 @pytest.mark.usefixtures("between_machines")
 def test_in_a_network_that_is_trusted_there_is_no_tls_and_still_a_proof(tmp_path: Path) -> None:
     shown = Credentials(JOB, credentials().secret, None, trusted=True)
-    with Doors(1, shown) as doors:
-        assert knock({0: HELLO}, doors.addresses, lambda: True, shown) == {0: Epoch(0, 0)}
+    with Listeners(1, shown) as listeners:
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, shown) == {0: Epoch(0, 0)}
         wrong = Credentials(JOB, bytes(32), None, trusted=True)
-        assert knock({0: HELLO}, doors.addresses, lambda: True, wrong) == {}
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, wrong) == {}
 
 
 @pytest.mark.usefixtures("between_machines")
 def test_the_certificate_of_another_job_is_refused_both_ways(tmp_path: Path) -> None:
     ours = credentials(JOB, folder=tmp_path / "ours")
     theirs = credentials(JOB, secret=ANOTHER, folder=tmp_path / "theirs")
-    with Doors(1, ours) as doors:
-        assert knock({0: HELLO}, doors.addresses, lambda: True, theirs) == {}
+    with Listeners(1, ours) as listeners:
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, theirs) == {}
         lenient = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         lenient.check_hostname, lenient.verify_mode = False, ssl.CERT_NONE
-        host, port = doors.doors[0].address
+        host, port = listeners.listeners[0].address
         with (
             socket.create_connection((host, port)) as sock,
             lenient.wrap_socket(sock) as line,
@@ -287,7 +287,7 @@ def test_the_certificate_of_another_job_is_refused_both_ways(tmp_path: Path) -> 
             line.settimeout(LIMIT_S)
             if not line.recv(1):  # without a certificate of the job
                 raise ConnectionResetError
-        assert knock({0: HELLO}, doors.addresses, lambda: True, ours) == {0: Epoch(0, 0)}
+        assert probe({0: HELLO}, listeners.addresses, lambda: True, ours) == {0: Epoch(0, 0)}
 
 
 # --- helpers ------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def test_the_certificate_of_another_job_is_refused_both_ways(tmp_path: Path) -> 
 def call(port: int, port_of: object, shown: Credentials | None = None) -> bool:
     """Whether one with these credentials is answered."""
     shown = shown or credentials(JOB)
-    if port_of is a_door:
-        return bool(knock({0: HELLO}, {0: f"127.0.0.1:{port}"}, lambda: True, shown))
+    if port_of is a_listener:
+        return bool(probe({0: HELLO}, {0: f"127.0.0.1:{port}"}, lambda: True, shown))
     try:
         Peers(shown, 1).call(f"127.0.0.1:{port}", {"ask": "hello"})
     except PeerLost:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.control.decide import views
 from holdfast.train.sums import tree
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.tree import PartialSum
 from holdfast.wire.errors import BugError
 
 splits = st.integers(1, 40).flatmap(
@@ -21,7 +21,7 @@ def combine(left: str, right: str) -> str:
 
 
 def alone(lanes: int) -> str:
-    return tree.fold({Piece(lane, 1): str(lane) for lane in range(lanes)}, lanes, combine)
+    return tree.fold({PartialSum(lane, 1): str(lane) for lane in range(lanes)}, lanes, combine)
 
 
 def held_by(owners: list[int]) -> dict[int, list[int]]:
@@ -31,7 +31,7 @@ def held_by(owners: list[int]) -> dict[int, list[int]]:
     return held
 
 
-def values_of(held: list[int], lanes: int) -> dict[Piece, str]:
+def values_of(held: list[int], lanes: int) -> dict[PartialSum, str]:
     """What a worker brings, made as `merges` says."""
     stack: list[str] = []
     for lane, joins in zip(held, tree.merges(held, lanes), strict=True):
@@ -39,13 +39,13 @@ def values_of(held: list[int], lanes: int) -> dict[Piece, str]:
         for _ in range(joins):
             right = stack.pop()
             stack.append(combine(stack.pop(), right))
-    return dict(zip(tree.pieces(held, lanes), stack, strict=True))
+    return dict(zip(tree.partial_sums(held, lanes), stack, strict=True))
 
 
 @given(splits)
 def test_every_split_of_the_lanes_gives_the_same_root(owners: list[int]) -> None:
     lanes = len(owners)
-    brought: dict[Piece, str] = {}
+    brought: dict[PartialSum, str] = {}
     for held in held_by(owners).values():
         brought |= values_of(held, lanes)
     assert tree.fold(brought, lanes, combine) == alone(lanes)
@@ -55,7 +55,7 @@ def test_every_split_of_the_lanes_gives_the_same_root(owners: list[int]) -> None
 def test_pieces_are_the_largest_subtrees_of_what_is_held(owners: list[int]) -> None:
     lanes = len(owners)
     for held in held_by(owners).values():
-        found = tree.pieces(held, lanes)
+        found = tree.partial_sums(held, lanes)
         covered = [lane for first, size in found for lane in range(first, min(first + size, lanes))]
         assert covered == held
         for first, size in found:
@@ -69,12 +69,12 @@ def test_pieces_are_the_largest_subtrees_of_what_is_held(owners: list[int]) -> N
 @given(splits)
 def test_pieces_without_a_number_of_lanes_are_those_of_the_control_plane(owners: list[int]) -> None:
     for held in held_by(owners).values():
-        assert tree.pieces(held) == views.pieces(held)
+        assert tree.partial_sums(held) == views.pieces(held)
 
 
 @pytest.mark.parametrize("lanes", range(1, 20))
 def test_whoever_holds_all_lanes_has_one_piece(lanes: int) -> None:
-    assert tree.pieces(range(lanes), lanes) == [tree.root(lanes)]
+    assert tree.partial_sums(range(lanes), lanes) == [tree.root(lanes)]
     assert sum(tree.merges(range(lanes), lanes)) == lanes - 1
 
 
@@ -84,7 +84,7 @@ def test_the_tree_of_five_lanes_is_that_of_eight_without_the_absent_ones() -> No
 
 
 def test_steps_in_place_end_in_the_first_piece() -> None:
-    brought = [Piece(0, 2), Piece(2, 1), Piece(3, 1), Piece(4, 4)]
+    brought = [PartialSum(0, 2), PartialSum(2, 1), PartialSum(3, 1), PartialSum(4, 4)]
     left = {piece.first: str(piece.first) for piece in brought}
     for step in tree.plan(brought, 8):
         assert step.into.first == step.left.first
@@ -95,13 +95,13 @@ def test_steps_in_place_end_in_the_first_piece() -> None:
 @pytest.mark.parametrize(
     "brought",
     [
-        [Piece(0, 2)],
-        [Piece(0, 4), Piece(0, 2)],
-        [Piece(0, 2), Piece(2, 2), Piece(3, 1)],
-        [Piece(1, 2), Piece(0, 1), Piece(3, 1)],
+        [PartialSum(0, 2)],
+        [PartialSum(0, 4), PartialSum(0, 2)],
+        [PartialSum(0, 2), PartialSum(2, 2), PartialSum(3, 1)],
+        [PartialSum(1, 2), PartialSum(0, 1), PartialSum(3, 1)],
     ],
     ids=["a lane is missing", "lanes twice", "a lane twice", "not a subtree"],
 )
-def test_pieces_that_are_not_all_lanes_once_are_refused(brought: list[Piece]) -> None:
+def test_pieces_that_are_not_all_lanes_once_are_refused(brought: list[PartialSum]) -> None:
     with pytest.raises(BugError):
         tree.plan(brought, 4)

@@ -10,7 +10,8 @@ import torch
 
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.members.solo import Solo
-from holdfast.train.modes.rounds import Rounds
+from holdfast.train.modes.run_state import RunState
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.run import Run
 from holdfast.train.settings import Settings
 
@@ -23,24 +24,25 @@ def alone(
     settings: Mapping[str, str] | None = None,
     folder: Path | None = None,
     device: str = "cpu",
-) -> Rounds:
+) -> RunState:
     """Run it to its end, as `train.launch` does; what is left of it."""
     torch.set_num_threads(1)
     texts = dict(settings or {})
     values = Settings()
     values.take(texts)
-    rounds = Rounds(
+    held = RunState(
         lanes=lanes, seed=seed, settings=values, texts=texts, device=torch.device(device)
     )
-    rounds.member = Solo(rounds, lanes, settings=texts, folder=folder, every_steps=1)
+    held.member = Solo(held, lanes, settings=texts, folder=folder, every_steps=1)
+    loop = TrainingLoop(held)
     seed_everything(seed_of(seed, "fresh"))
     try:
-        main(Run(rounds))
-        rounds.finish()
+        main(Run(loop))
+        loop.finish()
     except BaseException:
-        rounds.member.close()
+        held.member.close()
         raise
-    return rounds
+    return held
 
 
 class Rows:

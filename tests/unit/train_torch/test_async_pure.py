@@ -1,33 +1,49 @@
-"""The ring and the ledger of the asynchronous mode: no network, no clock."""
+"""The homes of names and the ledger of the asynchronous mode: no network, no clock."""
 
 from __future__ import annotations
 
 import json
 import random
 
-from holdfast.train.modes.asynchronous.ledger import Ledger
-from holdfast.train.modes.asynchronous.ring import Ring, servers_of
+from holdfast.train.modes.asynchronous.ledger import TicketLedger
+from holdfast.train.modes.asynchronous.shard_server import LEDGER, homes_of, servers_of
 
-NAMES = [f"model/{number}.weight" for number in range(2_000)]
+# As of a network: a few large matrices, many small vectors.
+SIZES = {
+    f"model/{layer}.{part}": size
+    for layer in range(24)
+    for part, size in {
+        "in": 3 << 20,
+        "out": 1 << 20,
+        "up": 4 << 20,
+        "down": 4 << 20,
+        "b": 9,
+    }.items()
+}
 
 
-def begun(lanes: int = 4, steps: int = 5, epochs: int | None = 2) -> Ledger:
-    ledger = Ledger(lanes)
+def begun(lanes: int = 4, steps: int = 5, epochs: int | None = 2) -> TicketLedger:
+    ledger = TicketLedger(lanes)
     ledger.enter(0, steps, epochs)
     return ledger
 
 
-def test_a_server_that_goes_moves_only_its_own_names() -> None:
-    before, after = Ring([0, 1, 2, 3]), Ring([0, 1, 3])
-    moved = {name for name in NAMES if before.owner(name) != after.owner(name)}
-    assert moved == {name for name in NAMES if before.owner(name) == 2}
+def test_a_server_that_comes_or_goes_moves_little_more_than_its_share_of_the_bytes() -> None:
+    whole = sum(SIZES.values())
+    three, four = homes_of(SIZES, [0, 1, 3]), homes_of(SIZES, [0, 1, 2, 3])
+    moved = sum(size for name, size in SIZES.items() if three[name] != four[name])
+    assert 0.2 < moved / whole < 0.4, "a quarter has to"
+    assert three == homes_of(dict(reversed(SIZES.items())), [3, 1, 0]), "all members agree"
 
 
-def test_a_server_that_comes_takes_only_what_becomes_its_own() -> None:
-    before, after = Ring([0, 1, 2]), Ring([0, 1, 2, 7])
-    moved = {name for name in NAMES if before.owner(name) != after.owner(name)}
-    assert {after.owner(name) for name in moved} == {7}
-    assert 0.15 < len(moved) / len(NAMES) < 0.35, "about a quarter"
+def test_no_server_has_much_more_bytes_than_another() -> None:
+    homes = homes_of(SIZES, range(4))
+    held = [sum(SIZES[name] for name in SIZES if homes[name] == server) for server in range(4)]
+    assert max(held) <= 1.25 * sum(held) / 4
+
+
+def test_the_ledger_is_where_it_is_whatever_the_names() -> None:
+    assert homes_of({}, [0, 1, 2])[LEDGER] == homes_of(SIZES, [0, 1, 2])[LEDGER]
 
 
 def test_the_longest_living_members_serve_one_for_every_four() -> None:
@@ -97,7 +113,7 @@ def test_a_ledger_that_comes_back_older_learns_from_the_living_what_it_has_forgo
     old = json.loads(json.dumps(ledger.body()))
     first, second, third = ledger.take(1, 2), ledger.take(2, 2), ledger.take(3, 2)
     ledger.acknowledge(1, first)
-    again = Ledger.of(old)
+    again = TicketLedger.of(old)
     again.recall(1, held=[], lately=first)
     again.recall(2, held=second, lately=[])
     again.members([1, 2])  # worker 3 is dead, and what it held is known to nobody

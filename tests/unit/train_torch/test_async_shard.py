@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from holdfast.train.modes.asynchronous.messages import Peers, message
-from holdfast.train.modes.asynchronous.server import Server, nothing
+from holdfast.train.modes.asynchronous.server import RequestServer, nothing
 from holdfast.train.modes.asynchronous.shard import Shard, names_of
-from holdfast.train.modes.asynchronous.tending import LEDGER, Household
+from holdfast.train.modes.asynchronous.shard_server import LEDGER, ShardServer
 from holdfast.train.modes.asynchronous.traffic import Traffic
 from holdfast.train.states.memory import entry
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.train.states.tracked import Tracked
 from holdfast.wire.errors import PeerLost, Usage
 from holdfast.wire.orders import View
@@ -38,7 +38,7 @@ def script() -> tuple[Tracked, nn.Module, torch.optim.Optimizer]:
 def serving(tracked: Tracked, staleness: int = 8) -> Shard:
     shard = Shard(tracked, LANES, staleness)
     for name in shard.names.all:
-        shard.take(None, name, 0, None, State(0))
+        shard.take(None, name, 0, None, TrainingState(0))
     return shard
 
 
@@ -103,7 +103,7 @@ def test_what_moves_to_another_server_goes_on_as_if_it_had_stayed() -> None:
         for gradient in gradients[:2]:
             push(shard, name, gradient, 0)
     entries, notes = moves.spelled([name])
-    told = State.read(memoryview(b"".join(message({}, entries).buffers())))
+    told = TrainingState.read(memoryview(b"".join(message({}, entries).buffers())))
     new.take(told, name, notes[name]["version"], notes[name]["kept"], told)
     moves.drop([name])
     for shard in (stays, new):
@@ -118,10 +118,10 @@ def test_what_moves_to_another_server_goes_on_as_if_it_had_stayed() -> None:
 def test_a_worker_goes_on_alone_and_pushes_the_sum_when_the_server_is_back() -> None:
     tracked, model, _ = script()
     shard = serving(tracked)
-    home = Household(0, LANES, shard, traffic_of(tracked, shard, None))
+    home = ShardServer(0, LANES, shard, traffic_of(tracked, shard, None))
     there = True
 
-    def ask(_home: int, notes: Mapping[str, Any], entries: list[Entry]) -> State:
+    def ask(_home: int, notes: Mapping[str, Any], entries: list[StateEntry]) -> TrainingState:
         if not there:
             raise PeerLost("it is away")
         return home.push(message(notes, entries))
@@ -151,7 +151,7 @@ def test_narrow_gradients_are_half_the_bytes_and_make_nearly_the_same_sum() -> N
     shard = serving(tracked)
     sizes: dict[str, int] = {}
 
-    def ask(_home: int, notes: Mapping[str, Any], entries: list[Entry]) -> State:
+    def ask(_home: int, notes: Mapping[str, Any], entries: list[StateEntry]) -> TrainingState:
         sizes.update((each.name, each.data.nbytes) for each in entries)
         return home_of(shard, tracked).push(message(notes, entries))
 
@@ -180,7 +180,7 @@ def test_a_dead_servers_names_come_back_with_the_newest_values_and_the_copied_mo
     shard = Shard(tracked, LANES, 8)
     seer = traffic_of(tracked, shard, lambda *_: home_of(dead, tracked).push(_request(dead)))
     seer.pull(dict.fromkeys([*shard.names.all, LEDGER], 9))  # its worker has seen version 2
-    home = Household(1, LANES, shard, seer)
+    home = ShardServer(1, LANES, shard, seer)
     home.keep(copied)
     home.enter(View(2, {1: (0, 1)}, None, "", {1: "127.0.0.1:1"}, 0), 1)
     peers = Peers(credentials(), 1)
@@ -192,11 +192,11 @@ def test_a_dead_servers_names_come_back_with_the_newest_values_and_the_copied_mo
     assert shard.spelled([name])[1][name]["kept"], "the moments of the copy"
 
 
-def home_of(shard: Shard, tracked: Tracked) -> Household:
-    return Household(9, LANES, shard, traffic_of(tracked, shard, None))
+def home_of(shard: Shard, tracked: Tracked) -> ShardServer:
+    return ShardServer(9, LANES, shard, traffic_of(tracked, shard, None))
 
 
-def _request(shard: Shard) -> State:
+def _request(shard: Shard) -> TrainingState:
     return message({"pushed": {}, "known": dict.fromkeys(shard.names.all, -1)})
 
 
@@ -209,8 +209,15 @@ def test_a_thing_that_servers_cannot_combine_is_refused_by_name() -> None:
 
 def test_a_stranger_at_a_servers_port_is_cut_off_and_a_bug_there_is_told() -> None:
     failures: list[BaseException] = []
-    answers = {"hello": lambda _request: nothing(here=True), "bug": lambda _request: 1 / 0}
-    server = Server(credentials(), 7, ("127.0.0.1", 0), answers, failures.append)
+
+    def bug(_request: TrainingState) -> TrainingState:
+        raise ZeroDivisionError
+
+    answers: dict[str, Callable[[TrainingState], TrainingState]] = {
+        "hello": lambda _request: nothing(here=True),
+        "bug": bug,
+    }
+    server = RequestServer(credentials(), 7, ("127.0.0.1", 0), answers, failures.append)
     address = f"127.0.0.1:{server.port}"
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:

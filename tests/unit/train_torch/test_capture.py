@@ -13,13 +13,13 @@ from torch.nn import functional
 from holdfast.train import Batch, Run
 from holdfast.train.capture.deciding import (
     CAPTURED_GRAPHS_MAX,
-    Facts,
+    CaptureFacts,
     Uncapturable,
     after_trial,
     decide,
     signature,
 )
-from holdfast.train.capture.lane import Watched
+from holdfast.train.capture.lane import WatchedBatch
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -140,23 +140,28 @@ def test_outside_of_the_loop_it_is_a_function_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        (Facts(device="cpu"), "on the CPU"),
-        (Facts(mode="local"), "the mode local"),
-        (Facts(autocast=True), "autocast is on around the call"),
-        (Facts(gradients=False), "gradients are off"),
-        (Facts(hook="Linear.weight"), "Linear.weight has a hook"),
-        (Facts(whole=False), "the last of an epoch"),
-        (Facts(graphs=CAPTURED_GRAPHS_MAX), "change again and again"),
+        (CaptureFacts(device="cpu"), "on the CPU"),
+        (CaptureFacts(mode="local"), "the mode local"),
+        (CaptureFacts(autocast=True), "autocast is on around the call"),
+        (CaptureFacts(gradients=False), "gradients are off"),
+        (CaptureFacts(hook="Linear.weight"), "Linear.weight has a hook"),
+        (CaptureFacts(whole=False), "the last of an epoch"),
+        (CaptureFacts(graphs=CAPTURED_GRAPHS_MAX), "change again and again"),
     ],
 )
-def test_what_cannot_be_captured_is_not_and_the_reason_is_said(facts: Facts, says: str) -> None:
+def test_what_cannot_be_captured_is_not_and_the_reason_is_said(
+    facts: CaptureFacts, says: str
+) -> None:
     decision = decide(facts)
     assert not decision.capture and says in decision.reason
 
 
 def test_the_first_lane_of_a_form_is_computed_without_a_graph_and_nothing_is_said() -> None:
-    assert (decide(Facts(seen=0)).capture, decide(Facts(seen=0)).reason) == (False, "")
-    assert decide(Facts(seen=1)).capture
+    assert (decide(CaptureFacts(seen=0)).capture, decide(CaptureFacts(seen=0)).reason) == (
+        False,
+        "",
+    )
+    assert decide(CaptureFacts(seen=1)).capture
 
 
 @pytest.mark.parametrize(
@@ -188,7 +193,7 @@ def test_batches_of_one_form_have_one_signature_and_others_have_another() -> Non
 
 def test_what_is_asked_of_a_batch_beside_its_data_is_noted() -> None:
     reads: set[str] = set()
-    batch = Watched(Batch([LOSS, LOSS], count=4, lane=2, epoch=1), reads)
+    batch = WatchedBatch(Batch([LOSS, LOSS], count=4, lane=2, epoch=1), reads)
     assert batch.x is LOSS and len(batch) == 4 and not reads
     assert (batch.epoch, batch.lane) == (1, 2)
     assert reads == {"batch.epoch", "batch.lane"}

@@ -47,4 +47,4 @@ def test_an_update_may_be_compiled() -> None:
 
     for compiled in (True, False):
         alone(lambda run, compiled=compiled: script(run, compiled=compiled))  # type: ignore[misc]
-    assert torch.allclose(*found, atol=1e-3)  # it computes the same by other formulas
+    assert torch.allclose(found[0], found[1], atol=1e-3)  # it computes the same by other formulas

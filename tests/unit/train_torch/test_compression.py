@@ -9,10 +9,8 @@ from torch.nn import functional
 
 from holdfast.train import Run
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.sums.codes import of
-from holdfast.train.sums.compression import Code, Largest, Rounded, Whole
-from holdfast.train.sums.gradients import Layout, Sums
-from holdfast.train.sums.powersgd import LowRank
+from holdfast.train.sums.compression import Code, Largest, LowRank, Rounded, Whole, code_of
+from holdfast.train.sums.gradients import GradientSums, Layout
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -142,12 +140,12 @@ def test_pieces_become_the_same_sum_whoever_summed_which_lanes(spelled: str) -> 
         for lane in range(LANES)
     ]
 
-    def summed(lanes: list[int]) -> tuple[Sums, Code]:
+    def summed(lanes: list[int]) -> tuple[GradientSums, Code]:
         tracked = Tracked()
         tracked.add("model", nn.ParameterList(parameters()))
-        code = of(spelled, tracked)
+        code = code_of(spelled, tracked)
         assert code is not None
-        sums = Sums(Layout(code.summed(), block=code.block), LANES, code)
+        sums = GradientSums(Layout(code.summed(), block=code.block), LANES, code)
         for lane in lanes:
             sums.begin(lane)
             for number, gradient in enumerate(gradients[lane]):
@@ -156,10 +154,10 @@ def test_pieces_become_the_same_sum_whoever_summed_which_lanes(spelled: str) -> 
         return sums, code
 
     whole, code = summed(list(range(LANES)))
-    (root,) = whole.pieces.values()
+    (root,) = whole.partials.values()
     halves = [summed([0, 1, 2, 3])[0], summed([6, 7, 4, 5])[0]]
     for bucket, right in enumerate(root):
-        left, other = (through(code, next(iter(h.pieces.values()))[bucket], 4) for h in halves)
+        left, other = (through(code, next(iter(h.partials.values()))[bucket], 4) for h in halves)
         total = left + other
         if not code.exact:
             code.snap(total)
@@ -178,8 +176,8 @@ def test_a_compressed_run_learns_and_its_setting_is_found(spelled: str) -> None:
         for batch in run.batches(Rows(64), lane_batch=4, epochs=15):
             run.step(functional.cross_entropy(model(batch.x), (batch.x[:, 0] > 0.5).long()))
 
-    rounds = alone(script, settings={"compress": spelled})
-    assert "(compression)" in rounds.state().notes["objects"]
+    held = alone(script, settings={"compress": spelled})
+    assert "(compression)" in held.state().notes["objects"]
     assert losses[-1] < losses[0] * 0.9
 
 
@@ -198,4 +196,4 @@ def test_a_script_says_how_unless_the_job_does(said: dict[str, str], found: type
 def test_an_unknown_way_is_told() -> None:
     for spelled in ("int4", "bf16:3", "topk:2", "topk:x", "powersgd:0"):
         with pytest.raises(Usage, match="compress="):
-            of(spelled, Tracked())
+            code_of(spelled, Tracked())

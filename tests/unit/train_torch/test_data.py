@@ -108,8 +108,8 @@ def test_a_longer_data_set_another_seed_and_other_files_are_noticed(tmp_path: Pa
 
 
 def test_a_setting_of_the_job_has_the_last_word_over_the_argument() -> None:
-    rounds = alone(script(Rows(48)), settings={"lane_batch": "6", "accumulate": "2"})
-    assert rounds.member.step == 1
+    held = alone(script(Rows(48)), settings={"lane_batch": "6", "accumulate": "2"})
+    assert held.member.step == 1
     with pytest.raises(Usage, match="lane_batch='many'"):
         alone(script(Rows(48)), settings={"lane_batch": "many"})
 

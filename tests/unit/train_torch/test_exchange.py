@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from torch import nn
 from holdfast.train.members.conversation import STEP, Conversation
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.states.tracked import Tracked
+from holdfast.train.sums.step_records import LaneRecord
 from holdfast.train.sums.stepping import Stepping
-from holdfast.train.sums.words import Lane
 from holdfast.wire.orders import View
 from tests.unit.train.meshes import Thread, meshes
 
@@ -49,7 +50,7 @@ class Worker:
         """Its lane of a step, the sum, and the mean gradient. `metrics`: how much it has to say."""
         lane = self.seat.mesh.worker
         self.stepping.connect(self.talk)
-        record = self.stepping.records[lane] = Lane(count=1)
+        record = self.stepping.records[lane] = LaneRecord(count=1)
         record.values = {f"number {each}": float(lane) for each in range(metrics)}
         loss = self.model(torch.full((1, 3), lane + 1.0)).sum()
         self.stepping.backward(lane, loss, final=True, step=number, notes=b"")
@@ -72,7 +73,7 @@ def pair() -> Iterator[list[Worker]]:
 
 
 def together(workers: Sequence[Worker], number: int, metrics: int = 0) -> list[list[float]]:
-    running = [Thread(lambda worker=each: worker.step(number, metrics)) for each in workers]
+    running = [Thread(partial(each.step, number, metrics)) for each in workers]
     return [one.result() for one in running]
 
 
@@ -114,12 +115,12 @@ def test_whatever_a_member_has_to_say_of_a_step_is_heard_whole(
 def test_members_that_stand_at_different_places_are_level_at_the_first_that_all_reach() -> None:
     with meshes(3) as made:
         talks = [Conversation(mesh) for mesh in made]
-        behind = [Thread(lambda talk=each: talk.lead((4, 0), b"asks")) for each in talks[:2]]
+        behind = [Thread(partial(each.lead, (4, 0), b"asks")) for each in talks[:2]]
         ahead = Thread(lambda: talks[2].lead((4, STEP), b"knows"))
         for one in behind:
             assert one.result()[2] == ((4, STEP), b"knows")
         assert not any(talk.level for talk in talks)
-        reached = [Thread(lambda talk=each: talk.lead((4, STEP), b"")) for each in talks[:2]]
+        reached = [Thread(partial(each.lead, (4, STEP), b"")) for each in talks[:2]]
         for one in [*reached, ahead]:
             assert {place for place, _ in one.result().values()} == {(4, STEP)}
         assert all(talk.level for talk in talks)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from holdfast.train.sums import tree
-from holdfast.train.sums.gradients import Layout, Sums
-from holdfast.train.sums.tree import Piece
+from holdfast.train.sums.gradients import GradientSums, Layout
+from holdfast.train.sums.tree import PartialSum
 
 SHAPES = [(3, 5), (7,), (2, 2, 2), (1,)]
 
@@ -26,7 +26,7 @@ def gradients(lane: int) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=chance) * 10**lane for shape in SHAPES]
 
 
-def compute(sums: Sums, lanes: Iterable[int]) -> None:
+def compute(sums: GradientSums, lanes: Iterable[int]) -> None:
     for lane in lanes:
         sums.begin(lane)
         for number, gradient in reversed(list(enumerate(gradients(lane)))):
@@ -38,10 +38,10 @@ def flat(layout: Layout, value: list[torch.Tensor]) -> list[float]:
     return [x for n in range(len(SHAPES)) for x in layout.view(value, n).flatten().tolist()]
 
 
-def expected(piece: Piece, lanes: int) -> list[float]:
+def expected(piece: PartialSum, lanes: int) -> list[float]:
     held = range(piece.first, min(sum(piece), lanes))
     values = {
-        Piece(lane - piece.first, 1): torch.cat([g.flatten() for g in gradients(lane)])
+        PartialSum(lane - piece.first, 1): torch.cat([g.flatten() for g in gradients(lane)])
         for lane in held
     }
     found: torch.Tensor = tree.fold(values, len(held), torch.add)
@@ -57,11 +57,11 @@ def test_pieces_are_the_sums_of_the_tree_in_whatever_order_lanes_come(
     held = sorted(chance.sample(range(lanes), chance.randint(1, lanes)))
     order = chance.sample(held, len(held))
     layout = Layout(parameters(), bucket_bytes=64)
-    sums = Sums(layout, lanes)
+    sums = GradientSums(layout, lanes)
     sums.gathers = gathers  # as on a device
     compute(sums, order)
-    assert sorted(sums.pieces) == tree.pieces(held, lanes)
-    for piece, value in sums.pieces.items():
+    assert sorted(sums.partials) == tree.partial_sums(held, lanes)
+    for piece, value in sums.partials.items():
         assert flat(layout, value) == expected(piece, lanes)
 
 
@@ -73,7 +73,7 @@ def test_gradients_of_a_whole_lane_at_once_come_to_the_bits_of_one_after_the_oth
     order = chance.sample(range(lanes), lanes)
     found = []
     for at_once in (True, False):
-        sums = Sums(Layout(parameters(), bucket_bytes=64), lanes)
+        sums = GradientSums(Layout(parameters(), bucket_bytes=64), lanes)
         sums.gathers = at_once  # as on a device
         for lane in order:
             absent = random.Random(seed + lane).randrange(len(SHAPES))
@@ -87,7 +87,7 @@ def test_gradients_of_a_whole_lane_at_once_come_to_the_bits_of_one_after_the_oth
                         sums.take(number, gradient)
             assert sums.end() == set(range(len(SHAPES))) - {absent}
         assert not sums.missing(range(lanes))
-        (root,) = sums.pieces.values()
+        (root,) = sums.partials.values()
         # As bytes: a negative zero is another number than a positive one.
         found.append([each.numpy().tobytes() for each in root])
     assert found[0] == found[1]
@@ -104,28 +104,28 @@ def test_the_buckets_of_one_type_lie_in_one_piece_of_memory_in_their_order() -> 
 
 
 def test_lanes_that_are_lost_take_their_pieces_with_them_and_no_others() -> None:
-    sums = Sums(Layout(parameters()), 8)
+    sums = GradientSums(Layout(parameters()), 8)
     compute(sums, [0, 1, 2, 3, 6])
     sums.keep([0, 1, 2, 6, 7])
-    assert sorted(sums.pieces) == [Piece(6, 1)]
+    assert sorted(sums.partials) == [PartialSum(6, 1)]
     assert sums.missing([0, 1, 2, 6, 7]) == [0, 1, 2, 7]
 
 
 def test_a_parameter_without_a_gradient_counts_as_zero() -> None:
     layout = Layout(parameters())
-    sums = Sums(layout, 2)
+    sums = GradientSums(layout, 2)
     sums.begin(0)
     sums.take(1, -torch.zeros(7))
     assert sums.end() == {1}
     sums.begin(1)
     assert sums.end() == set()
-    (value,) = sums.pieces.values()
+    (value,) = sums.partials.values()
     assert flat(layout, value) == [0.0] * sum(p.numel() for p in parameters())
     assert not torch.signbit(layout.view(value, 1)).any(), "zero was added, so no zero is negative"
 
 
 def test_no_buffer_is_made_after_the_first_step() -> None:
-    sums = Sums(Layout(parameters()), 8)
+    sums = GradientSums(Layout(parameters()), 8)
     compute(sums, range(8))
     sums.clear()
     before = {flat[0].data_ptr() for flat in sums._free}

@@ -12,7 +12,7 @@ from torch import nn
 
 from holdfast.train.settings import Settings
 from holdfast.train.states.skeleton import decode, encode
-from holdfast.train.states.state import State
+from holdfast.train.states.state import TrainingState
 from holdfast.train.states.tracked import Tracked
 from holdfast.train.sums.buffers import Buffers
 from holdfast.wire.errors import Usage
@@ -20,9 +20,8 @@ from holdfast.wire.errors import Usage
 
 def trained(seed: int, steps: int) -> Tracked:
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).to(
-        memory_format=torch.contiguous_format
-    )
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
     for _ in range(steps):
@@ -36,16 +35,16 @@ def trained(seed: int, steps: int) -> Tracked:
     return tracked
 
 
-def state_of(tracked: Tracked) -> State:
+def state_of(tracked: Tracked) -> TrainingState:
     entries, skeletons = tracked.entries()
-    return State.of(0, entries, skeletons)
+    return TrainingState.of(0, entries, skeletons)
 
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_state_read_back_makes_other_objects_the_same(steps: int) -> None:
     one, other = trained(1, 5), trained(2, steps)
     spelled = b"".join(state_of(one).buffers())
-    state = State.read(memoryview(spelled))
+    state = TrainingState.read(memoryview(spelled))
     other.adopt(state, state.notes)
     assert state_of(other).digest() == state_of(one).digest()
 

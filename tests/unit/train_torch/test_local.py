@@ -15,8 +15,7 @@ from torch.nn import functional
 from holdfast.train import Run, launch
 from holdfast.train.chance import seed_everything, seed_of
 from holdfast.train.members.solo import Solo
-from holdfast.train.modes.local import LocalRounds
-from holdfast.train.modes.outer import Outer
+from holdfast.train.modes.local import LocalLoop, LocalState, Outer
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows
@@ -28,18 +27,19 @@ def locally(
     *,
     lanes: int = 4,
     folder: Path | None = None,
-) -> LocalRounds:
+) -> LocalState:
     torch.set_num_threads(1)
     values = Settings()
     values.take(settings)
-    rounds = LocalRounds(
+    held = LocalState(
         lanes=lanes, seed=0, settings=values, texts=dict(settings), device=torch.device("cpu")
     )
-    rounds.member = Solo(rounds, lanes, settings=settings, folder=folder, every_steps=1)
+    held.member = Solo(held, lanes, settings=settings, folder=folder, every_steps=1)
     seed_everything(seed_of(0, "fresh"))
-    main(Run(rounds))
-    rounds.finish()
-    return rounds
+    loop = LocalLoop(held)
+    main(Run(loop))
+    loop.finish()
+    return held
 
 
 def script(model: nn.Module, data: Any, **options: Any) -> Callable[[Run], None]:
@@ -56,8 +56,8 @@ def test_a_round_moves_the_weights_by_the_mean_of_what_its_lanes_found() -> None
     data, model = Rows(24), nn.Linear(3, 2)
     beginning = {name: value.clone() for name, value in model.state_dict().items()}
     settings = {"local_steps": "3", "outer_lr": "1.0", "outer_momentum": "0.0"}
-    rounds = locally(script(model, data, shuffle=False), settings, lanes=2)
-    assert rounds.member.step == 1
+    held = locally(script(model, data, shuffle=False), settings, lanes=2)
+    assert held.member.step == 1
     found = []
     for lane in range(2):
         mine = nn.Linear(3, 2)

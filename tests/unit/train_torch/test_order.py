@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from holdfast.train.chance import seed_of, shuffled
 from holdfast.train.data.order import Order, Size, cut, spread
 from holdfast.train.data.sharded import By, Sharded
-from holdfast.train.data.streams import Place, Streams
+from holdfast.train.data.streams import StreamPlace, Streams
 from holdfast.wire.errors import Usage
 
 
 def samples(order: Order, epoch: int, *sizes: Size) -> list[int]:
     """All samples of an epoch whose steps have these sizes; the last one goes on to the end."""
-    found, at, index = [], 0, 0
+    at, index = 0, 0
+    found: list[int] = []
     while True:
         size = sizes[min(index, len(sizes) - 1)]
         for lane in range(order.lanes):
@@ -130,8 +131,8 @@ def test_a_new_file_moves_no_other_by_hash_and_another_lane_moves_few_on_the_rin
     assert moved < 400 * 0.3, f"{moved} files moved"
 
 
-def place(index: int, size: int = 2) -> Place:
-    return Place(0, index, index * size, Size(size))
+def place(index: int, size: int = 2) -> StreamPlace:
+    return StreamPlace(0, index, index * size, Size(size))
 
 
 def test_a_stream_gives_the_same_samples_to_whoever_begins_in_the_middle() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.train.pace import PACE_S, PACE_STEPS_MIN, Pace
+from holdfast.train.pace import PACE_S, PACE_STEPS_MIN, LanePace
 from holdfast.wire.reports import LANE_METRIC
 
 
@@ -13,7 +13,7 @@ class Watch:
         return self.now_s
 
 
-def step(pace: Pace, watch: Watch, *lanes_s: float, waits_s: float = 0.0) -> None:
+def step(pace: LanePace, watch: Watch, *lanes_s: float, waits_s: float = 0.0) -> None:
     for each in lanes_s:
         pace.lane()
         watch.now_s += each
@@ -23,7 +23,7 @@ def step(pace: Pace, watch: Watch, *lanes_s: float, waits_s: float = 0.0) -> Non
 
 def test_it_is_the_median_of_a_lane_without_the_time_that_it_waits_for_others() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = LanePace(watch)
     for number in range(30):
         slow = 5.0 if number == 7 else 0.0  # a pause
         step(pace, watch, 0.1 + slow, 0.3, waits_s=0.7)
@@ -32,7 +32,7 @@ def test_it_is_the_median_of_a_lane_without_the_time_that_it_waits_for_others() 
 
 def test_nothing_is_said_before_enough_was_seen_of_the_view_and_a_new_view_begins_anew() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = LanePace(watch)
     for _ in range(PACE_STEPS_MIN):
         step(pace, watch, PACE_S / PACE_STEPS_MIN - 0.01)
     assert not pace.metrics()
@@ -46,7 +46,7 @@ def test_nothing_is_said_before_enough_was_seen_of_the_view_and_a_new_view_begin
 
 def test_a_step_that_the_view_interrupted_does_not_count() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = LanePace(watch)
     pace.lane()
     watch.now_s += 100.0
     pace.anew()

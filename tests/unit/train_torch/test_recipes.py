@@ -42,5 +42,5 @@ def test_a_recipe_runs_as_it_is_printed(recipe: str) -> None:
     (code,) = re.findall(r"```python[^\n]*\n(.*?)```", recipe, re.DOTALL)
     known = names()
     exec(compile(code, str(PAGE), "exec"), known)
-    rounds = alone(known["main"], lanes=2)
-    assert rounds.member.step >= 12
+    held = alone(known["main"], lanes=2)
+    assert held.member.step >= 12

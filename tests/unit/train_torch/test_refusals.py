@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -96,6 +95,9 @@ def test_what_cannot_work_is_refused_before_the_first_batch(
 
 def test_an_optimizer_that_divides_its_state_over_processes_is_refused() -> None:
     def make() -> dict[str, Any]:
+        # Not above: it takes three seconds, and each process that runs tests would import it.
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
         found = optimized(torch.optim.SGD)
         found["optimizer"].__class__ = ZeroRedundancyOptimizer
         return found
@@ -154,7 +156,7 @@ def test_an_optimizer_that_keeps_a_gradient_without_a_copy_is_refused() -> None:
 def test_a_weight_in_two_reentrant_checkpoints_is_refused_and_in_the_other_form_is_right() -> None:
     weights: list[torch.Tensor] = []
 
-    def script(form: dict[str, bool] | None) -> Callable[[Run], None]:
+    def script(form: dict[str, Any] | None) -> Callable[[Run], None]:
         def main(run: Run) -> None:
             model = nn.Linear(3, 3)
             run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -14,15 +14,14 @@ from torch.nn import functional
 from torch.utils.data import IterableDataset, TensorDataset
 
 from holdfast.train import Run, Sharded, counting, rehearsal
-from holdfast.train.hook_reads import HookReads, _print
-from holdfast.train.hook_writes import HookWrites, stored_by
+from holdfast.train.hooks import HookWrites, StepHooks, _print, stored_by
+from holdfast.train.modes.run_state import Resuming
 from holdfast.train.rehearsal import Rehearsal
 from holdfast.train.states import divergence
 from holdfast.train.states.memory import entry, fill
-from holdfast.train.states.resuming import Resuming
-from holdfast.train.states.state import State
+from holdfast.train.states.state import TrainingState
 from holdfast.train.states.tracked import Tracked
-from holdfast.train.sums import words
+from holdfast.train.sums import step_records
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
@@ -93,11 +92,13 @@ def reading(*, trains: bool) -> None:
             with torch.no_grad():
                 model.weight.mul_(mean)
 
-    reads = HookReads([hook])
-    reads.before()
+    hooks = StepHooks()
+    hooks.add(1, hook, None)
+    hooks.open(tracked)
+    hooks.before_body()
     seen.append(1.0)  # the body
-    reads.after()
-    reads.run(0, hook, None, tracked)
+    hooks.after_body()
+    hooks.run(0, hook, None, tracked)
 
 
 def test_a_hook_that_trains_by_what_the_body_of_one_worker_gathered_is_refused() -> None:
@@ -251,12 +252,12 @@ def test_what_lane_0_came_to_is_said_in_its_step_alone() -> None:
     asked.for_another()
     asked.take(list(model.parameters()), lane=0)
     assert not asked.awaits
-    assert asked.said(5) == [(2.0, 2.0), (1.0, 1.0)]
-    assert asked.said(6) is None
+    assert asked.reported(5) == [(2.0, 2.0), (1.0, 1.0)]
+    assert asked.reported(6) is None
     asked.interrupt(5, stale=False)
-    assert asked.said(5) is not None
+    assert asked.reported(5) is not None
     asked.interrupt(5, stale=True)
-    assert asked.said(5) is None
+    assert asked.reported(5) is None
 
 
 def test_a_step_that_lost_a_worker_is_rehearsed_again_by_whoever_has_lane_0_now() -> None:
@@ -293,10 +294,10 @@ def test_workers_that_come_to_other_gradients_for_one_batch_are_refused() -> Non
 
 def test_what_was_rehearsed_travels_with_the_words_of_a_step() -> None:
     said = [
-        words.spell({0: words.Lane(count=1)}, b"", None, [(1.0, 2.0), None]),
-        words.spell({1: words.Lane(count=1)}, None, None, None),
+        step_records.spell({0: step_records.LaneRecord(count=1)}, b"", None, [(1.0, 2.0), None]),
+        step_records.spell({1: step_records.LaneRecord(count=1)}, None, None, None),
     ]
-    assert words.gather(said, 2).prints == [[[1.0, 2.0], None]]
+    assert step_records.gather(said, 2).prints == [[[1.0, 2.0], None]]
 
 
 def test_states_are_compared_when_hooks_have_run_for_the_first_time() -> None:
@@ -371,7 +372,7 @@ def test_a_hook_of_a_parameter_that_drops_its_gradient_is_refused() -> None:
         def drop(parameter: torch.Tensor) -> None:
             parameter.grad = None
 
-        model.weight.register_post_accumulate_grad_hook(drop)  # type: ignore[no-untyped-call]
+        model.weight.register_post_accumulate_grad_hook(drop)
         run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
         for batch in run.batches(Rows(16), lane_batch=2):
             run.step(loss_of(model, batch))
@@ -407,26 +408,27 @@ def test_an_optimizer_with_a_state_dict_of_its_own_is_handed_over_with_it() -> N
 
     (one, _), (other, optimizer) = tracked(3.0, 0.5), tracked(0.0, 0.1)
     entries, skeletons = one.entries()
-    other.adopt(State.of(0, entries), skeletons)
+    other.adopt(TrainingState.of(0, entries), skeletons)
     assert optimizer.slow.tolist() == [3.0, 3.0]
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
 def test_the_rate_of_a_dropout_that_a_hook_sets_is_handed_over() -> None:
     def tracked(rate: float) -> tuple[Tracked, nn.Dropout]:
-        model = nn.Sequential(nn.Linear(2, 1), nn.Dropout(rate))
+        dropout = nn.Dropout(rate)
+        model = nn.Sequential(nn.Linear(2, 1), dropout)
         found = Tracked()
         found.add("model", model)
 
         def relax(_run: object) -> None:
-            model[1].p = 0.1
+            dropout.p = 0.1
 
         found.carry(stored_by(relax))
         return found, model[1]  # type: ignore[return-value]
 
     (one, _), (other, dropout) = tracked(0.3), tracked(0.5)
     entries, skeletons = one.entries()
-    other.adopt(State.of(0, entries), skeletons)
+    other.adopt(TrainingState.of(0, entries), skeletons)
     assert dropout.p == 0.3
 
 

@@ -14,14 +14,14 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast.train import Run, Sharded, fit, launch, turns
-from holdfast.train.modes.rounds import Rounds
-from holdfast.train.publishing import weights
+from holdfast.train.modes.run_state import RunState
+from holdfast.train.states.memory import weights
 from holdfast.wire.errors import Usage
 from tests.unit.train_torch.alone import Rows, alone
 
 
-def digest(rounds: Rounds) -> str:
-    return rounds.state().digest()
+def digest(held: RunState) -> str:
+    return held.state().digest()
 
 
 def simple(run: Run, data: Any, **options: Any) -> nn.Module:
@@ -204,9 +204,9 @@ def test_half_precision_with_a_tracked_scaler_skips_what_overflows_and_remembers
                 loss = functional.cross_entropy(model(batch.x), batch.y)
             run.step(loss)
 
-    rounds = alone(script)
+    held = alone(script)
     assert scaler.get_scale() < 2.0**40
-    notes = rounds.state().notes["objects"]["scaler"]
+    notes = held.state().notes["objects"]["scaler"]
     assert ["scale", {"float": scaler.get_scale().hex()}] in notes["map"]
 
 
@@ -319,9 +319,9 @@ def test_a_loop_of_its_own_gets_turns_and_a_lightning_like_module_is_fitted() ->
             self.epochs += 1
 
     module = Module(3, 2)
-    rounds = alone(lambda run: fit(run, module, Rows(32), lane_batch=4, epochs=3))
-    assert (rounds.member.step, module.epochs) == (6, 3)
-    assert rounds.tracked.optimizers["optimizer0"].param_groups[0]["lr"] == 0.125
+    held = alone(lambda run: fit(run, module, Rows(32), lane_batch=4, epochs=3))
+    assert (held.member.step, module.epochs) == (6, 3)
+    assert held.tracked.optimizers["optimizer0"].param_groups[0]["lr"] == 0.125
 
 
 def test_a_job_that_divides_a_step_otherwise_than_its_script_says_so(

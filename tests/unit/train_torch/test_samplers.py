@@ -107,7 +107,7 @@ def test_lists_of_a_batch_sampler_go_to_consecutive_lanes_and_count_by_their_sam
 
 
 def test_what_cannot_be_an_order_is_refused_by_name() -> None:
-    data = Rows(40)
+    data: Any = Rows(40)
     torch.manual_seed(0)
     for sampler, says in [
         (DistributedSampler(data, num_replicas=2, rank=0), "DistributedSampler"),
@@ -133,8 +133,9 @@ def test_a_data_loader_is_told_its_options() -> None:
     def pad(rows: list[Any]) -> Any:
         return rows
 
-    loader = DataLoader(
-        Rows(40), batch_size=8, shuffle=True, drop_last=True, num_workers=3, collate_fn=pad
+    rows: Any = Rows(40)  # torch takes whatever has a length and items
+    loader: DataLoader[Any] = DataLoader(
+        rows, batch_size=8, shuffle=True, drop_last=True, num_workers=3, collate_fn=pad
     )
     with pytest.raises(Usage, match="a DataLoader is no data set") as told:
         alone(script(loader))
@@ -142,9 +143,11 @@ def test_a_data_loader_is_told_its_options() -> None:
         "give its dataset, and these options: run.batches(loader.dataset, lane_batch=8, "
         "shuffle=True, drop_last=True, loader_workers=3, collate=loader.collate_fn)"
     )
-    spread = DistributedSampler(Rows(40), num_replicas=2, rank=0, shuffle=False)
+    spread: DistributedSampler[Any] = DistributedSampler(
+        rows, num_replicas=2, rank=0, shuffle=False
+    )
     with pytest.raises(Usage) as told:
-        alone(script(DataLoader(Rows(40), batch_size=8, sampler=spread)))
+        alone(script(DataLoader(rows, batch_size=8, sampler=spread)))
     assert "run.batches(loader.dataset, lane_batch=8, shuffle=False)" in told.value.fix
     with pytest.raises(Usage, match="a DataLoader is no data set"):
         alone(lambda run: run.evaluate(lambda _batch: 0.0, loader))
@@ -155,11 +158,12 @@ def test_generators_and_data_that_cannot_be_entered_are_refused_by_name() -> Non
         def __iter__(self) -> Iterator[Any]:
             return iter(())
 
+    rows: Any = Rows(4)
     for data, says in [
         ((n for n in range(3)), "a generator is no data set"),
         (iter([1, 2]), "a list_iterator is no data set"),
         (Endless(), "IterableDataset Endless cannot be entered"),
-        (DistributedSampler(Rows(4), num_replicas=1, rank=0), "DistributedSampler is no data set"),
+        (DistributedSampler(rows, num_replicas=1, rank=0), "DistributedSampler is no data set"),
         (7, "a int is no data set"),
     ]:
         with pytest.raises(Usage, match=says):

@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,19 @@ from torch import nn
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.sums import exchange_plan, over_memory, tree
-from holdfast.train.sums.exchange import MeshExchange
-from holdfast.train.sums.exchange_plan import Way
-from holdfast.train.sums.gradients import Layout, Sums
+from holdfast.train.sums.exchange import Better, MeshExchange
+from holdfast.train.sums.exchange_plan import MemberPlace, Way
+from holdfast.train.sums.gradients import GradientSums, Layout, one_piece
+from holdfast.train.sums.over_levels import MeshCarrier
 from holdfast.train.sums.over_memory import OverMemory
-from holdfast.train.sums.shared_memory import HostMemory, Lease, Memory, Region, Unshared, opened
+from holdfast.train.sums.shared_memory import (
+    HostMemory,
+    MemoryLease,
+    PeerMemory,
+    Region,
+    Unshared,
+    opened,
+)
 from holdfast.wire.errors import PeerLost
 from tests.unit.train.meshes import Thread, meshes
 from tests.unit.train.test_exchange_plan import dealt
@@ -39,20 +49,20 @@ Held = Mapping[int, Sequence[int]]
 
 
 class Small(HostMemory):
-    """Two buckets are a stage."""
+    """Two buckets are a stage, and half a bucket is added at once."""
 
-    stage_bytes = 256
+    stage_bytes, block_bytes = 256, 64
 
 
 class Worker:
     """One member, with lanes whose gradients depend on the lane alone."""
 
-    def __init__(self, lanes: int, memory: Memory | None, device: torch.device = CPU) -> None:
+    def __init__(self, lanes: int, memory: PeerMemory | None, device: torch.device = CPU) -> None:
         self.lanes = lanes
         parameters = [nn.Parameter(torch.zeros(size, device=device)) for size in SIZES]
         self.layout = Layout(parameters, bucket_bytes=128)
         self.layout.memory = memory
-        self.sums, self.total = Sums(self.layout, lanes), self.layout.room()
+        self.sums, self.total = GradientSums(self.layout, lanes), self.layout.room()
         self.exchange: MeshExchange | None = None
 
     def connect(self, mesh: Mesh, held: Held) -> None:
@@ -116,12 +126,12 @@ def right(lanes: int, step: int) -> bytes:
         flat = layout.room()
         for number, gradient in enumerate(gradients(step, lane)):
             layout.view(flat, number).copy_(gradient)
-        values[tree.Piece(lane, 1)] = flat
+        values[tree.PartialSum(lane, 1)] = flat
     return bits(tree.fold(values, lanes, lambda a, b: [x + y for x, y in zip(a, b, strict=True)]))
 
 
 def together(workers: Sequence[Worker], step: int) -> list[bytes]:
-    running = [Thread(lambda one=each: one.step(step)) for each in workers]
+    running = [Thread(partial(each.step, step)) for each in workers]
     return [one.result() for one in running]
 
 
@@ -135,16 +145,16 @@ def test_the_sum_has_the_same_bits_for_every_number_of_members_and_lanes() -> No
             held = dealt(members, lanes, seed=lanes * members)
             plan = exchange_plan.plan(held, lanes)
             workers = [Worker(lanes, None) for _ in held]
-            total, pieces = workers[0].total, {}
+            total, pieces = workers[0].total, dict[tree.PartialSum, list[torch.Tensor]]()
             for me, worker in enumerate(workers):
                 worker.compute(held[me], 0)
-                for piece, flat in worker.sums.pieces.items():
-                    pieces |= {(piece, bucket): each for bucket, each in enumerate(flat)}
+                pieces |= worker.sums.partials
             for me in held:  # each owner's chunks, into one total
                 mesh, memory, layout = Mesh(me, 1, 0, {}), Small(), workers[0].layout
-                transport = OverMemory(mesh, plan, layout, total, memory, Lease(), {})
-                for bucket in range(len(total)):
-                    transport._combine(bucket, pieces)
+                transport = OverMemory(mesh, plan, layout, total, memory, MemoryLease(), {})
+                for stage, (buckets,) in enumerate(transport._spans):
+                    found = {(each, 0): one_piece(flat, buckets) for each, flat in pieces.items()}
+                    transport._combine(stage, found)
             assert bits(total) == expected, (lanes, members)
 
 
@@ -160,6 +170,90 @@ def test_members_that_share_memory_have_the_same_sum_step_after_step(
         for step in range(3):
             assert together(workers, step) == [right(lanes, step)] * members
         assert {worker.way for worker in workers} == {Way.SHARED}
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
+class Elsewhere(Small):
+    """On a machine of this name, as far as it says."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def place(self) -> MemberPlace:
+        return super().place()._replace(machine=self._name)
+
+
+@pytest.mark.parametrize("machines", ["aab", "aabb", "abab", "aaab", "abcc", "aabbcccc"])
+@pytest.mark.parametrize("lanes", [8, 11])
+def test_members_of_several_machines_have_the_same_sum_in_two_levels(
+    machines: str, lanes: int
+) -> None:
+    held = dealt(len(machines), lanes, seed=lanes)
+    with meshes(len(machines)) as made:
+        workers = [Worker(lanes, Elsewhere(name)) for name in machines]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        for step in range(3):
+            assert together(workers, step) == [right(lanes, step)] * len(machines)
+        assert {worker.way for worker in workers} == {Way.LEVELS}
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
+class Slow(MeshCarrier):
+    """Takes part in the sums from some step on."""
+
+    def __init__(self, mesh: Mesh, made: threading.Event) -> None:
+        assert made.wait(60)
+        super().__init__(mesh)
+
+
+@pytest.mark.parametrize("fails", [None, 1])
+def test_a_better_way_that_takes_long_to_make_is_taken_when_all_have_it(
+    monkeypatch: pytest.MonkeyPatch, fails: int | None
+) -> None:
+    """As NCCL is: steps go over TCP until then, and for ever if a member cannot have it."""
+    held, made_it = dealt(4, 8, seed=3), threading.Event()
+
+    def in_background(
+        self: MeshExchange, _owners: Sequence[int]
+    ) -> Callable[[Better], MeshCarrier]:
+        def make(_better: Better) -> MeshCarrier:
+            if self._mesh.worker == fails:
+                raise Unshared("it has no such thing")
+            return Slow(self._mesh, made_it)
+
+        return make
+
+    monkeypatch.setattr(MeshExchange, "_nccl", in_background)
+    monkeypatch.setattr(Elsewhere, "place", lambda self: MemberPlace(self._name, "cuda", nccl="1"))
+    with meshes(4) as made:
+        workers = [Worker(8, Elsewhere(name)) for name in "aabb"]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+
+        def over() -> set[str]:
+            return {type(each.exchange._transport).__name__ for each in workers if each.exchange}
+
+        assert together(workers, 0) == [right(8, 0)] * 4
+        assert over() == {"OverTcp"}
+        if fails is None:
+            made_it.set()
+        for step in range(1, 200 if fails is None else 5):
+            assert together(workers, step) == [right(8, step)] * 4
+            if over() == {"OverLevels"}:
+                break
+            time.sleep(0.01)  # pause: between two steps
+        assert over() == ({"OverLevels"} if fails is None else {"OverTcp"})
+        assert {worker.way for worker in workers} == {Way.NCCL if fails is None else Way.TCP}
+        assert together(workers, 201) == [right(8, 201)] * 4
+        made_it.set()
         for mesh in made:
             mesh.close()
         for worker in workers:
@@ -187,7 +281,7 @@ def test_memory_that_cannot_be_opened_later_on_is_given_up_for_tcp_in_the_next_m
     with meshes(2) as made:
         for worker, mesh in zip(workers, made, strict=True):
             worker.connect(mesh, held)
-        running = [Thread(lambda one=each: one.step(0)) for each in workers]
+        running = [Thread(partial(each.step, 0)) for each in workers]
         for one in running:
             with pytest.raises(PeerLost):
                 one.result()
@@ -216,13 +310,13 @@ def test_a_member_that_was_left_behind_in_the_middle_does_not_believe_what_it_ha
         assert together(workers, 0) == [right(4, 0)] * 2
         copy = OverMemory._copy
 
-        def left_behind(self: OverMemory, buckets: range) -> None:
-            if self is workers[0].exchange._transport and buckets == self.stages[-1]:  # type: ignore[union-attr]
+        def left_behind(self: OverMemory, stages: Sequence[int]) -> None:
+            if self is workers[0].exchange._transport and stages[-1] == len(self.stages) - 1:  # type: ignore[union-attr]
                 workers[1].exchange._transport._lease.withdraw()  # type: ignore[union-attr]
-            copy(self, buckets)
+            copy(self, stages)
 
         monkeypatch.setattr(OverMemory, "_copy", left_behind)
-        running = [Thread(lambda one=each: one.step(1)) for each in workers]
+        running = [Thread(partial(each.step, 1)) for each in workers]
         with pytest.raises(PeerLost, match="worker 1 has gone on without this one"):
             running[0].result()
         with pytest.raises(PeerLost):
@@ -287,18 +381,18 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def killed_at_bucket(victim: int, bucket: int, step: int) -> None:
-    """This process is to be killed where it combines that bucket of that step."""
+def killed_at_stage(victim: int, stage: int, step: int) -> None:
+    """This process is to be killed where it combines that stage of that step."""
     combine, calls = OverMemory._combine, [0]
 
     def fatal(self: OverMemory, number: int, found: Any) -> None:
-        if number == bucket:
+        if number == stage:
             if calls[0] == step and self._mesh.worker == victim:
                 os.kill(os.getpid(), signal.SIGKILL)
             calls[0] += 1
         combine(self, number, found)
 
-    over_memory.OverMemory._combine = fatal  # type: ignore[method-assign]
+    over_memory.OverMemory._combine = fatal  # type: ignore[method-assign, assignment]
 
 
 def own_names() -> set[str]:
@@ -324,9 +418,9 @@ def only(made: Sequence[Mesh], me: int) -> Mesh:
     return made[me]
 
 
-@pytest.mark.parametrize("bucket", [0, 2, 4])
+@pytest.mark.parametrize("stage", [0, 1, 2])
 def test_a_member_killed_in_the_middle_of_a_sum_costs_the_others_neither_bits_nor_memory(
-    bucket: int, monkeypatch: pytest.MonkeyPatch
+    stage: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lanes, victim = 8, 2
     held, later = dealt(3, lanes, seed=4), dealt(2, lanes, seed=5)
@@ -339,7 +433,7 @@ def test_a_member_killed_in_the_middle_of_a_sum_costs_the_others_neither_bits_no
             mesh, next_mesh = only(first, me), only(second, me) if me < 2 else None
             for each in second if me == victim else ():
                 let_go(each)
-            killed_at_bucket(victim, bucket, step=1)
+            killed_at_stage(victim, stage, step=1)
             worker = Worker(lanes, Small())
             worker.connect(mesh, held)
             assert worker.step(0) == right(lanes, 0)
@@ -362,7 +456,7 @@ def test_a_member_killed_in_the_middle_of_a_sum_costs_the_others_neither_bits_no
             of_others = set(re.findall(NAMES, Path("/proc/self/maps").read_text())) - own_names()
             assert not of_others, "what peers have shared is still mapped"
 
-        children = [Child(lambda number=each: member(number)) for each in range(3)]
+        children = [Child(partial(member, each)) for each in range(3)]
         for mesh in (*first, *second):
             let_go(mesh)
         assert [child.wait() for child in children] == [0, 0, -signal.SIGKILL]

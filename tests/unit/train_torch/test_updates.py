@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from torch.nn import functional
 
 from holdfast.train import Batch, Run, Sharded, turns
 from holdfast.train.chance import seed_everything
-from holdfast.train.modes.asynchronous.rounds import AsyncRounds
-from holdfast.train.modes.local import LocalRounds
-from holdfast.train.modes.rounds import Rounds
+from holdfast.train.members.solo import Solo
+from holdfast.train.modes.asynchronous.loop import AsyncLoop
+from holdfast.train.modes.local import LocalLoop, LocalState
+from holdfast.train.modes.training_loop import TrainingLoop
 from holdfast.train.settings import Settings
 from holdfast.wire.errors import Usage
 from tests.faults.step_scenarios import SAM
@@ -224,8 +226,8 @@ def test_lanes_that_name_different_optimizers_in_one_step_are_refused() -> None:
             loss = functional.cross_entropy(model(batch.x), batch.y)
             run.step(loss, only=both[choose(batch)])
 
-    seen: list[int] = []
-    for choose in (lambda batch: batch.lane % 2, lambda batch: seen.append(1) or len(seen) % 2):
+    turns = itertools.count()
+    for choose in (lambda batch: batch.lane % 2, lambda _batch: next(turns) % 2):
         with pytest.raises(Usage, match="named different optimizers"):
             alone(lambda run, choose=choose: script(run, choose))  # type: ignore[misc]
 
@@ -245,7 +247,7 @@ def test_turns_in_parts_are_as_many_steps_as_were_asked_for() -> None:
     assert seen == [(s, lane, part) for s in range(20) for lane in range(2) for part in range(4)]
 
 
-@pytest.mark.parametrize("kind", [LocalRounds, AsyncRounds])
+@pytest.mark.parametrize("kind", [LocalLoop, AsyncLoop])
 @pytest.mark.parametrize(
     "ask",
     [
@@ -255,10 +257,11 @@ def test_turns_in_parts_are_as_many_steps_as_were_asked_for() -> None:
     ],
 )
 def test_modes_without_an_update_of_all_lanes_refuse_what_belongs_to_one(
-    kind: type[Rounds], ask: Callable[[Run], object]
+    kind: type[TrainingLoop], ask: Callable[[Run], object]
 ) -> None:
     seed_everything(0)
     device = torch.device("cpu")
-    rounds = kind(lanes=2, seed=0, settings=Settings(), texts={}, device=device)
+    held = LocalState(lanes=2, seed=0, settings=Settings(), texts={}, device=device)
+    held.member = Solo(held, 2)
     with pytest.raises(Usage, match=r"in the mode '(local|async)'"):
-        ask(Run(rounds))
+        ask(Run(kind(held)))

@@ -6,12 +6,14 @@ from collections import ChainMap
 
 import torch
 
-from holdfast.train.sums import words
+from holdfast.train.sums import step_records
 from holdfast.train.sums.values import Late, Values
 
 
 def test_the_means_of_a_step_are_read_when_somebody_looks_and_once() -> None:
-    step = words.Step({0: words.Lane(count=2), 1: words.Lane(count=6)}, b"")
+    step = step_records.StepRecord(
+        {0: step_records.LaneRecord(count=2), 1: step_records.LaneRecord(count=6)}, b""
+    )
     values = Values()
     for lane, loss in ((0, 1.0), (1, 3.0)):
         values.add(step.lanes[lane], "loss", torch.tensor(loss), step.lanes[lane].count)

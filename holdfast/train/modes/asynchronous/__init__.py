@@ -6,8 +6,8 @@ has, pushes it, and gets newer weights in the answer.
 
 - *Servers.* The first members of the view also serve: in threads of their own, beside the worker.
   A dedicated server would leave the lanes that its view gives it to nobody, and a small job would
-  need a process more. Names (parameters, buffers, the ledger) are placed on a ring: when a server
-  comes or goes, few of them move.
+  need a process more. Names (parameters, buffers, the ledger) are placed on a ring, with a bound on
+  the bytes of each server: when one comes or goes, few of them move.
 - *An update* takes the mean of as many pushes as the job has lanes, from whoever they come. So the
   job has as many updates as the synchronous one, of the same size, and its learning rate and
   schedule mean the same. The script's own optimizer class makes it, a copy for each server.
@@ -25,15 +25,14 @@ has, pushes it, and gets newer weights in the answer.
 What is given up: bits. Two runs differ, and a batch may count twice or a push be lost when somebody
 dies; both are counted.
 
-    ring        which member serves a name; pure
     ledger      which batches are done, under way, to come; pure
     messages    a request and its answer between two members
     shard       the names that a server holds, and their updates
     server      answers requests
     traffic     the worker's side: pushes, pulls, what was accumulated
-    tending     what a member holds for others: moves, copies
+    shard_server   who serves what; what a member holds for others: moves, copies
     tickets     between a worker and the ledger
     shares      checkpoints
-    member      all of it, as a run sees it, and the thread that tends it
-    rounds      the loop
+    member      all of it, as a run sees it, and its maintenance loop
+    loop        the loop
 """

@@ -32,7 +32,7 @@ class Credit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ledger:
+class TicketLedger:
     """The tickets of loop number `loop`, and a few things that all workers have to agree on."""
 
     lanes: int
@@ -172,7 +172,7 @@ class Ledger:
         return found
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Ledger:
+    def of(cls, body: Mapping[str, Any]) -> TicketLedger:
         sets = {key: set(body[key]) for key in ("done", "again", "duties")}
         out = {int(ticket): int(worker) for ticket, worker in body["out"]}
         return cls(**{**body, **sets, "out": out})

@@ -1,4 +1,4 @@
-"""A member of an asynchronous job: its port, its household, its thread, its worker's traffic."""
+"""A member of an asynchronous job: its port, its server, its thread, its worker's traffic."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from holdfast.storage import Blobs
-from holdfast.train.link import Link
-from holdfast.train.members.effective import Setting, in_effect
-from holdfast.train.members.member import Left
+from holdfast.system import logs
+from holdfast.system.job_credentials import Credentials
+from holdfast.system.tasks import OwnedThread, start_thread
+from holdfast.train.members.effective import EffectiveSetting, in_effect
+from holdfast.train.members.member import WorkerLeft
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.modes.asynchronous import tickets
 from holdfast.train.modes.asynchronous.messages import Peers, message
-from holdfast.train.modes.asynchronous.ring import Ring, servers_of
-from holdfast.train.modes.asynchronous.server import Server
+from holdfast.train.modes.asynchronous.server import RequestServer
 from holdfast.train.modes.asynchronous.shard import Shard
-from holdfast.train.modes.asynchronous.shares import Shares, is_async
-from holdfast.train.modes.asynchronous.tending import LEDGER, Household
+from holdfast.train.modes.asynchronous.shard_server import (
+    LEDGER,
+    ShardServer,
+    homes_of,
+    servers_of,
+)
+from holdfast.train.modes.asynchronous.shares import ShareWriter, is_async
 from holdfast.train.modes.asynchronous.traffic import Traffic
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.state import Entry, State
+from holdfast.train.settings import Settings
+from holdfast.train.states.checkpoints import restore
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.train.states.tracked import Tracked
-from holdfast.wire import logs
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, PeerLost, Usage
-from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import SAVE_AGAIN_S
 from holdfast.wire.orders import View
-from holdfast.wire.tasks import OwnedThread, start_thread
+from holdfast.worker.agent_client import AgentClient
 
 # A push from weights that are more than so many updates old is refused: gradients from weights that
 # old do harm, and a worker ten times slower than its peers is still within it.
@@ -47,37 +52,36 @@ class AsyncMember:
 
     def __init__(
         self,
-        link: Link,
+        agent: AgentClient,
         blobs: Blobs | None,
         *,
         lanes: int,
         tracked: Tracked,
-        setting: Callable[[str, int], int],
+        settings: Settings,
     ) -> None:
-        """`setting(name, default)`: a whole number of the job's settings."""
-        if not link.ports:
+        if not agent.ports:
             raise Usage(
-                f"worker {link.worker} of job {link.job!r} has no port to meet its peers at",
+                f"worker {agent.worker} of job {agent.job!r} has no port to meet its peers at",
                 fix="start it with an agent of the same version",
             )
-        self._link = link
+        self._agent = agent
         self._blobs = blobs
         self._lanes = lanes
         self._tracked = tracked
-        self._setting = setting
-        self._credentials = Credentials.read(link.folder, link.job)
-        self._peers = Peers(self._credentials, link.worker)
-        self._others = Peers(self._credentials, link.worker)  # the tending thread's
+        self._settings = settings
+        self._credentials = Credentials.read(agent.folder, agent.job)
+        self._peers = Peers(self._credentials, agent.worker)
+        self._others = Peers(self._credentials, agent.worker)  # the maintenance loop's
         self._news = threading.Event()
         self._closed = self._holds = self._ends = False
-        self._server: Server | None = None
+        self._server: RequestServer | None = None
         self._next_ledger: str | None = None  # where it is in the view without this worker
         self._thread: OwnedThread | None = None
-        self.tickets = tickets.Tickets(self._ask_ledger)
+        self.tickets = tickets.HeldTickets(self._ask_ledger)
         self.lanes = tuple(range(lanes))  # any lane may come to any worker
-        self.mesh = Mesh(link.worker, 0, 0, {})
+        self.mesh = Mesh(agent.worker, 0, 0, {})
         self.unsettled = False
-        self.failure: BaseException | None = None  # of the tending thread
+        self.failure: BaseException | None = None  # of the maintenance loop
 
     @property
     def step(self) -> int:
@@ -90,24 +94,31 @@ class AsyncMember:
     @property
     def settings(self) -> dict[str, str]:
         """Those in effect now."""
-        known = self._link.settings[: self._home.view.settings]
-        record = tuple(Setting(name, value, at or 0) for name, value, at in known)
+        known = self._agent.settings[: self._home.view.settings]
+        record = tuple(EffectiveSetting(name, value, at or 0) for name, value, at in known)
         return in_effect(record, self.step + 1)
+
+    def _whole(self, name: str, default: int) -> int:
+        """A whole number of the job's settings."""
+        value = self._settings.get(name, default)
+        if not isinstance(value, int) or value < 0:
+            raise Usage(f"the setting {name}={value!r}", fix="give a whole number")
+        return value
 
     @property
     def leaving(self) -> bool:
-        return self._link.leaving
+        return self._agent.leaving
 
     # --- the worker's life ---------------------------------------------------------------------
 
     def join(self, *, narrow: bool = False) -> None:
-        """Wait for a view, and until all values are there. Raises `Left`. `narrow`: gradients
+        """Wait for a view, and until all values are there. Raises `WorkerLeft`. `narrow`: gradients
         travel as bf16."""
-        link = self._link
-        shard = Shard(self._tracked, self._lanes, self._setting("staleness", ASYNC_STALENESS))
+        agent = self._agent
+        shard = Shard(self._tracked, self._lanes, self._whole("staleness", ASYNC_STALENESS))
         groups = _groups(self._tracked, shard)
         self.traffic = Traffic(shard.names, self.ask, groups, narrow=narrow)
-        self._home = Household(link.worker, self._lanes, shard, self.traffic)
+        self._home = ShardServer(agent.worker, self._lanes, shard, self.traffic)
         home = self._home
         answers = {
             "push": home.push,
@@ -118,16 +129,16 @@ class AsyncMember:
             "tickets": lambda request: tickets.answer(home, request),
             "once": lambda request: tickets.once(home, request),
         }
-        self._answers: dict[str, Callable[[State], State]] = answers
-        where = (link.host, link.ports[0])
-        self._server = Server(self._credentials, link.worker, where, answers, self._fail)
-        link.listen(self._news.set)
-        link.ready()
-        self._thread = start_thread(self._tend, "holdfast-tend", self._fail)
-        self.until(lambda: home.view.number > 0 and self.traffic.pull(home.homes()))
+        self._answers: dict[str, Callable[[TrainingState], TrainingState]] = answers
+        where = (agent.host, agent.ports[0])
+        self._server = RequestServer(self._credentials, agent.worker, where, answers, self._fail)
+        agent.listen(self._news.set)
+        agent.ready()
+        self._thread = start_thread(self._maintain, "holdfast-maintain", self._fail)
+        self.until(lambda: home.view.number > 0 and self.traffic.pull(home.homes))
         self.until(self._asked)
         self._holds = True
-        link.adopted(home.view.number, self.step)
+        agent.adopted(home.view.number, self.step)
 
     def _asked(self, *, back: bool = False) -> bool:
         self.tickets.ask(more=False, back=back)
@@ -141,62 +152,62 @@ class AsyncMember:
 
     def boundary(self, metrics: Mapping[str, float] | None = None) -> bool:
         """Tell how far the job is."""
-        self._link.step(self.step, metrics)
+        self._agent.step(self.step, metrics)
         return False
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Ask again and again until it is done; a member that is away is waited for. `Left` if the
-        worker is asked to leave meanwhile."""
+        """Ask again and again until it is done; a member that is away is waited for. `WorkerLeft`
+        if the worker is asked to leave meanwhile."""
         try:
             while True:
                 if self.failure is not None:
                     raise self.failure
-                if self._link.leaving and not self._ends:
+                if self._agent.leaving and not self._ends:
                     self.leave()
                 try:
                     if done():
                         return
                 except PeerLost:
                     pass  # it is away: the next view has another home for what it had
-                self._link.waits(True)
+                self._agent.waits(True)
                 time.sleep(ASYNC_ASK_AGAIN_S)
         finally:
-            self._link.waits(False)
+            self._agent.waits(False)
 
     def finish(self) -> None:
         """The script is through. Stay, and serve, until that is committed, or until it is asked to
         leave for another reason: which of the two it cannot know, so it only says that it left."""
         self._ends = True
-        self._link.ending(self.step)
-        while not self._link.leaving:
+        self._agent.ending(self.step)
+        while not self._agent.leaving:
             if self.failure is not None:
                 raise self.failure
-            self._link.waits(True)
+            self._agent.waits(True)
             time.sleep(ASYNC_ASK_AGAIN_S)
-        self._link.left()
+        self._agent.left()
         self.close()
 
     def leave(self) -> NoReturn:
         """Give back what it holds, let the others have what it serves, and go."""
         if self._server is None:  # it has not joined yet: there is nothing to give
-            self._link.left()
+            self._agent.left()
             self.close()
-            raise Left(0)
+            raise WorkerLeft(0)
         home, until_s = self._home, time.monotonic() + ASYNC_LEAVE_S
-        given = self._link.view(timeout_s=0)
+        given = self._agent.view(timeout_s=0)
         excluded = given is not None and bool(given.lanes)
         if given is not None and excluded:
-            servers = servers_of(given.lanes, self._setting("servers", 0))
-            self._next_ledger = given.addresses[Ring(servers).owner(LEDGER)]
+            servers = servers_of(given.lanes, self._whole("servers", 0))
+            self._next_ledger = given.addresses[homes_of({}, servers)[LEDGER]]
         home.send_copy(self._peers)
-        told = False
-        while (not told or (excluded and home.held)) and time.monotonic() < until_s:
+        reported = False
+        while (not reported or (excluded and home.held)) and time.monotonic() < until_s:
             with suppress(PeerLost):  # the ledger is on its way to its new home
-                told = told or self._asked(back=True)
+                reported = reported or self._asked(back=True)
             time.sleep(ASYNC_ASK_AGAIN_S)
-        self._link.left()
+        self._agent.left()
         self.close()
-        raise Left(0)
+        raise WorkerLeft(0)
 
     def close(self) -> None:
         self._closed = True
@@ -207,25 +218,25 @@ class AsyncMember:
             self._server.close()
         self._peers.close()
         self._others.close()
-        self._link.close()
+        self._agent.close()
 
     # --- asking --------------------------------------------------------------------------------
 
-    def ask(self, home: int, notes: Mapping[str, Any], entries: list[Entry]) -> State:
+    def ask(self, home: int, notes: Mapping[str, Any], entries: list[StateEntry]) -> TrainingState:
         """Ask the member that serves something; this one itself without the network."""
-        if home == self._link.worker:
-            who = {"job": self._link.job, "worker": home}
+        if home == self._agent.worker:
+            who = {"job": self._agent.job, "worker": home}
             return self._answers[notes["ask"]](message({**notes, "from": who}, entries))
         address = self._home.view.addresses.get(home)
         if address is None:
             raise PeerLost(f"worker {home} is not in the view")
         return self._peers.call(address, notes, entries)
 
-    def _ask_ledger(self, notes: Mapping[str, Any]) -> State:
+    def _ask_ledger(self, notes: Mapping[str, Any]) -> TrainingState:
         if self._next_ledger is not None and self._home.ledger is None:
             answer = self._peers.call(self._next_ledger, notes)
         else:
-            answer = self.ask(self._home.ring.owner(LEDGER), notes, [])
+            answer = self.ask(self._home.homes[LEDGER], notes, [])
         if not answer.notes["here"]:
             raise PeerLost("the ledger is not at home")
         return answer
@@ -238,8 +249,8 @@ class AsyncMember:
             answer = self._ask_ledger({"ask": "once", "place": place}).notes
             if answer.get("yours"):
                 value = do()
-                said = {"ask": "once", "place": place, "value": value}
-                self.until(lambda: "value" in self._ask_ledger(said).notes)
+                result = {"ask": "once", "place": place, "value": value}
+                self.until(lambda: "value" in self._ask_ledger(result).notes)
                 found.append(value)
                 return True
             found.extend([answer["value"]] if "value" in answer else [])
@@ -253,35 +264,35 @@ class AsyncMember:
         home = self._home
 
         def flushed() -> bool:
-            homes = home.homes()
+            homes = home.homes
             if not self.traffic.pull(homes):
                 return False
-            for server in home.ring.servers:
+            for server in home.servers:
                 self.ask(server, {"ask": "flush"}, [])
             return self.traffic.pull(homes)
 
         self.until(flushed)
 
     def homes(self) -> dict[str, int]:
-        return self._home.homes()
+        return self._home.homes
 
-    # --- the tending thread --------------------------------------------------------------------
+    # --- the maintenance loop --------------------------------------------------------------------
 
-    def _tend(self) -> None:
-        shares = Shares(self._link, self._blobs, self._home, self._others, self._fail)
+    def _maintain(self) -> None:
+        shares = ShareWriter(self._agent, self._blobs, self._home, self._others, self._fail)
         complete, restored = True, None
         try:
             while not self._closed:
                 self._news.wait(ASYNC_ASK_AGAIN_S)
                 self._news.clear()
-                view = self._link.view(timeout_s=0)
-                if view is not None and self._link.worker in view.lanes:
+                view = self._agent.view(timeout_s=0)
+                if view is not None and self._agent.worker in view.lanes:
                     restored = self._restored(view)
                     self._enter(view)
                     complete = False
                 if not complete:
                     complete = self._home.fetch(self._others, restored)
-                shares.tend(self.step)
+                shares.answer(self.step)
                 if self._home.copy_due():
                     self._home.send_copy(self._others)
         finally:
@@ -289,28 +300,28 @@ class AsyncMember:
 
     def _fail(self, error: BaseException) -> None:
         """A thread of this member has died: the worker's own thread raises it."""
-        log.error("a thread has died", worker=self._link.worker, exc_info=error)
+        log.error("a thread has died", worker=self._agent.worker, exc_info=error)
         self.failure = self.failure or error
 
     def _enter(self, view: View) -> None:
-        self._home.enter(view, self._setting("servers", 0))
+        self._home.enter(view, self._whole("servers", 0))
         self.tickets.moved = True
-        self._link.adopted(view.number, self.step if self._holds else None)
+        self._agent.adopted(view.number, self.step if self._holds else None)
         if self._ends:
-            self._link.ending(self.step)
-        log.info("entered", worker=self._link.worker, view=view.number, members=len(view.lanes))
+            self._agent.ending(self.step)
+        log.info("entered", worker=self._agent.worker, view=view.number, members=len(view.lanes))
 
-    def _restored(self, view: View) -> State | None:
+    def _restored(self, view: View) -> TrainingState | None:
         """The checkpoint that this view begins with, if this member has nothing newer."""
         if not view.restore_step or self._holds:
             return None
         assert self._blobs is not None, "a checkpoint was committed, so there is a store"
-        while not self._closed and self._link.view(timeout_s=0) == view:
+        while not self._closed and self._agent.view(timeout_s=0) == view:
             try:
-                state = restore(self._blobs, view.manifest, self._link.job, view.restore_step)
+                state = restore(self._blobs, view.manifest, self._agent.job, view.restore_step)
             except (Corrupt, Missing) as error:
                 log.warning("a checkpoint cannot be read", reason=str(error))
-                self._link.unreadable(view.restore_step, error.sentence)
+                self._agent.unreadable(view.restore_step, error.sentence)
                 return None
             except HoldfastError as error:
                 log.warning("a checkpoint cannot be read now", reason=str(error))

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.train.states.state import Entry, State
-from holdfast.wire import backoff, handshake
+from holdfast.system import backoff
+from holdfast.system.job_credentials import Credentials
+from holdfast.train.states.state import StateEntry, TrainingState
+from holdfast.wire import handshake
 from holdfast.wire.errors import Corrupt, PeerLost, Refused
 from holdfast.wire.handshake import Purpose
-from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import HELLO_S
 
 # A request between members: longer than a busy machine needs for a large push, shorter than it
@@ -35,17 +36,17 @@ _MAGIC: Final = b"HFa\n"
 _VERSION: Final = 1
 
 
-def message(notes: Mapping[str, Any], entries: Any = ()) -> State:
-    return State.of(0, entries, notes)
+def message(notes: Mapping[str, Any], entries: Any = ()) -> TrainingState:
+    return TrainingState.of(0, entries, notes)
 
 
-def send(sock: socket.socket, what: State) -> None:
+def send(sock: socket.socket, what: TrainingState) -> None:
     buffers = what.buffers()
     size = sum(view.nbytes for view in buffers)
     sock.sendall(b"".join([_HEAD.pack(_MAGIC, _VERSION, size), *buffers]))
 
 
-def receive(sock: socket.socket) -> State:
+def receive(sock: socket.socket) -> TrainingState:
     """The next message. `EOFError`: the other side has gone; `Refused`: it is a stranger."""
     head = _read(sock, _HEAD.size)
     magic, version, size = _HEAD.unpack(head)
@@ -56,7 +57,7 @@ def receive(sock: socket.socket) -> State:
             fix="let nothing but the workers of this cluster reach their ports",
         )
     try:
-        return State.read(memoryview(_read(sock, size)))
+        return TrainingState.read(memoryview(_read(sock, size)))
     except Corrupt as error:
         raise Refused(
             "a message of another worker cannot be read",
@@ -107,10 +108,10 @@ class Peers:
         self,
         address: str,
         notes: Mapping[str, Any],
-        entries: list[Entry] | None = None,
+        entries: list[StateEntry] | None = None,
         *,
         within_s: float = ASYNC_CALL_S,
-    ) -> State:
+    ) -> TrainingState:
         """Ask, and wait for the answer. `PeerLost`: there is none."""
         until_s, failures = self._away.get(address, (0.0, 0))
         if time.monotonic() < until_s:

@@ -15,24 +15,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from holdfast.train.members.wires import listening
+from holdfast.system import logs
+from holdfast.system.job_credentials import Credentials
+from holdfast.system.tasks import start_thread
+from holdfast.train.members.mesh import listening
 from holdfast.train.modes.asynchronous.messages import admitted, message, receive, send
-from holdfast.train.states.state import State
-from holdfast.wire import logs
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import Refused
-from holdfast.wire.job_credentials import Credentials
 from holdfast.wire.limits import THREAD_END_S
-from holdfast.wire.tasks import start_thread
 
-# Connections to a server: every member of a large job twice (its worker, and its tending thread).
+# Connections to a server: every member of a large job twice (its worker, and its maintenance loop).
 ASYNC_CALLERS_MAX: Final = 2_048
 
 log = logs.get(__name__)
-Answer = Callable[[State], State]
-_open: weakref.WeakSet[Server] = weakref.WeakSet()
+Answer = Callable[[TrainingState], TrainingState]
+_open: weakref.WeakSet[RequestServer] = weakref.WeakSet()
 
 
-class Server:
+class RequestServer:
     """Listens at a worker's port; `answers` says what to do for each kind of request."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Server:
             self._lines.discard(line)
             line.close()
 
-    def _answer(self, request: State) -> State:
+    def _answer(self, request: TrainingState) -> TrainingState:
         kind, who = request.notes.get("ask"), request.notes.get("from", {})
         if who.get("job") != self._job or kind not in self._answers:
             raise Refused(
@@ -141,7 +141,7 @@ class Server:
                 os.close(line.detach())
 
 
-def nothing(**notes: Any) -> State:
+def nothing(**notes: Any) -> TrainingState:
     """An answer without arrays."""
     return message(notes)
 

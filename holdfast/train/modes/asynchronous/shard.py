@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from holdfast.train.states.memory import entry, tensor_of
 from holdfast.train.states.skeleton import decode, encode
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.train.states.tracked import Tracked, is_scheduler
 from holdfast.wire.errors import Usage
 
@@ -31,7 +31,7 @@ from holdfast.wire.errors import Usage
 _KEPT = "//"
 
 
-class Names(NamedTuple):
+class NamedTensors(NamedTuple):
     """The script's own tensors by name: what is trained, and the buffers."""
 
     parameters: dict[str, nn.Parameter]
@@ -42,7 +42,7 @@ class Names(NamedTuple):
         return {**self.parameters, **self.buffers}
 
 
-def names_of(tracked: Tracked) -> Names:
+def names_of(tracked: Tracked) -> NamedTensors:
     """`Usage` if something is tracked that servers cannot combine."""
     for name, thing in tracked.objects.items():
         if not isinstance(thing, (nn.Module, Optimizer)) and not is_scheduler(thing):
@@ -58,7 +58,7 @@ def names_of(tracked: Tracked) -> Names:
         for each in group["params"]
     }
     trained = {id(each) for each in tracked.parameters()} & optimized
-    names, seen = Names({}, {}), set[int]()
+    names, seen = NamedTensors({}, {}), set[int]()
     for title, model in tracked.models.items():
         for path, parameter in model.named_parameters():
             if id(parameter) in trained and id(parameter) not in seen:
@@ -69,7 +69,7 @@ def names_of(tracked: Tracked) -> Names:
 
 
 @dataclass(slots=True)
-class Held:
+class ServedName:
     """A name that is at home here."""
 
     value: torch.Tensor
@@ -98,14 +98,14 @@ class Shard:
         }
         for optimizer in self._optimizers.values():
             optimizer.state.clear()
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, ServedName] = {}
         self.updates = 0
         self.refused = 0
 
     # --- pushes and pulls ----------------------------------------------------------------------
 
     @torch.no_grad()
-    def push(self, request: State) -> tuple[list[str], list[str]]:
+    def push(self, request: TrainingState) -> tuple[list[str], list[str]]:
         """Take what a worker pushes; the names that were refused, and those not at home here."""
         refused, absent = [], []
         with self._lock:
@@ -126,7 +126,7 @@ class Shard:
             self._update([name for name, held in self.held.items() if held.pushes >= self._lanes])
         return refused, absent
 
-    def newer(self, known: Mapping[str, int]) -> tuple[list[Entry], dict[str, int]]:
+    def newer(self, known: Mapping[str, int]) -> tuple[list[StateEntry], dict[str, int]]:
         """Copies of those values that are newer than what is known, and the versions of all that
         were asked for and are at home here."""
         with self._lock:
@@ -144,7 +144,7 @@ class Shard:
             ready = [name for name, held in self.held.items() if held.pushes]
             self._update([name for name in ready if names is None or name in names])
 
-    def _add(self, held: Held, gradient: torch.Tensor, samples: int, pushes: int) -> None:
+    def _add(self, held: ServedName, gradient: torch.Tensor, samples: int, pushes: int) -> None:
         if held.sum is None:
             held.sum = gradient
         else:
@@ -179,7 +179,14 @@ class Shard:
 
     # --- moving --------------------------------------------------------------------------------
 
-    def take(self, found: State | None, name: str, version: int, kept: Any, told: State) -> None:
+    def take(
+        self,
+        found: TrainingState | None,
+        name: str,
+        version: int,
+        kept: Any,
+        reported: TrainingState,
+    ) -> None:
         """This name is at home here from now on: its value is in `found` (None: the script's own),
         what optimizers keep of it is `kept`, a skeleton whose tensors are in `told`."""
         with self._lock, torch.no_grad():
@@ -193,9 +200,9 @@ class Shard:
                 parameter.data = value
                 value = parameter.data
                 for title, skeleton in (kept or {}).items():
-                    state = decode(skeleton, partial(_tensor, told, name))
+                    state = decode(skeleton, partial(_tensor, reported, name))
                     self._optimizers[title].state[parameter] = state
-            self.held[name] = Held(value, version)
+            self.held[name] = ServedName(value, version)
 
     def drop(self, names: Iterable[str]) -> None:
         """These are at home elsewhere."""
@@ -207,10 +214,12 @@ class Shard:
                     for optimizer in self._optimizers.values():
                         optimizer.state.pop(self._mine[name], None)
 
-    def spelled(self, names: Collection[str] | None = None) -> tuple[list[Entry], dict[str, Any]]:
+    def spelled(
+        self, names: Collection[str] | None = None
+    ) -> tuple[list[StateEntry], dict[str, Any]]:
         """Copies of everything that is held of these names, and by name its version and the
         skeleton of what optimizers keep. Pushes that made no update yet are not in it."""
-        entries: list[Entry] = []
+        entries: list[StateEntry] = []
         notes: dict[str, Any] = {}
         with self._lock:
             for name, held in self.held.items():
@@ -231,5 +240,5 @@ class Shard:
         return entries, notes
 
 
-def _tensor(told: State, name: str, path: str) -> torch.Tensor:
-    return tensor_of(told[f"{name}{_KEPT}{path}"])
+def _tensor(reported: TrainingState, name: str, path: str) -> torch.Tensor:
+    return tensor_of(reported[f"{name}{_KEPT}{path}"])

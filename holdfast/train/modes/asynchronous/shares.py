@@ -13,45 +13,50 @@ from functools import partial
 from typing import Any
 
 from holdfast.storage import Blobs, Part, put_part
-from holdfast.train.link import Link, Share
+from holdfast.system import logs
+from holdfast.system.backoff import Backoff
+from holdfast.system.tasks import Died, OwnedThread, start_thread
 from holdfast.train.modes.asynchronous.messages import Peers, message
-from holdfast.train.modes.asynchronous.tending import Household
-from holdfast.train.states.sharing import part_buffers, parts_of
-from holdfast.train.states.state import State, spell
-from holdfast.wire import logs
-from holdfast.wire.backoff import Backoff
+from holdfast.train.modes.asynchronous.shard_server import ShardServer
+from holdfast.train.states.checkpoints import part_buffers, parts_of
+from holdfast.train.states.state import TrainingState, spell
 from holdfast.wire.errors import HoldfastError, PeerLost
 from holdfast.wire.limits import SAVE_AGAIN_S, SAVE_AGAIN_S_MAX, THREAD_END_S
-from holdfast.wire.tasks import Died, OwnedThread, start_thread
+from holdfast.worker.agent_client import AgentClient, WantedShare
 
 log = logs.get(__name__)
 
 
-class Shares:
-    """What this member writes of checkpoints. For the tending thread."""
+class ShareWriter:
+    """What this member writes of checkpoints. For the maintenance loop."""
 
     def __init__(
-        self, link: Link, blobs: Blobs | None, household: Household, peers: Peers, died: Died
+        self,
+        agent: AgentClient,
+        blobs: Blobs | None,
+        server: ShardServer,
+        peers: Peers,
+        died: Died,
     ) -> None:
         """`died`: a thread that wrote a share has died, and with it the share."""
-        self._link = link
+        self._agent = agent
         self._blobs = blobs
-        self._household = household
+        self._server = server
         self._peers = peers
         self._written = 0  # the attempt that is written, or being written
         self._unwanted = threading.Event()
         self._died = died
         self._thread: OwnedThread | None = None
 
-    def tend(self, step: int) -> None:
+    def answer(self, step: int) -> None:
         """Answer what a checkpoint wants, if it can be answered now."""
-        for share in self._link.shares():
+        for share in self._agent.shares():
             attempt = share.attempt
             if attempt.number == self._written or attempt.step > step:
                 continue
             if self._blobs is None:
-                self._link.missed(attempt.number)
-            elif attempt.view == self._household.view.number:
+                self._agent.missed(attempt.number)
+            elif attempt.view == self._server.view.number:
                 self._take(self._blobs, share)
 
     def close(self) -> None:
@@ -59,8 +64,8 @@ class Shares:
         if self._thread is not None:
             self._thread.join(THREAD_END_S)
 
-    def _take(self, blobs: Blobs, share: Share) -> None:
-        home, number = self._household, share.attempt.number
+    def _take(self, blobs: Blobs, share: WantedShare) -> None:
+        home, number = self._server, share.attempt.number
         parts: list[bytes] = []
         if share.share == 0:
             notes = self._notes(share)
@@ -78,14 +83,14 @@ class Shares:
         write = partial(self._write, blobs, number, parts, self._unwanted)
         self._thread = start_thread(write, "holdfast-save", self._died)
 
-    def _notes(self, share: Share) -> bytes | None:
+    def _notes(self, share: WantedShare) -> bytes | None:
         """The part that says what the whole state consists of."""
-        home, attempt = self._household, share.attempt
+        home, attempt = self._server, share.attempt
         ask = {"ask": "freeze", "attempt": attempt.number, "view": attempt.view}
         inventory: list[Any] = []
         names: dict[str, Any] = {}
         ledger = None
-        for server in home.ring.servers:
+        for server in home.servers:
             try:
                 answer = (
                     home.freeze(message(ask))
@@ -97,8 +102,8 @@ class Shares:
             if not answer.notes["ready"]:
                 return None
             inventory += answer.notes["entries"]
-            names.update(answer.notes["said"]["names"])
-            ledger = answer.notes["said"]["ledger"] or ledger
+            names.update(answer.notes["frozen"]["names"])
+            ledger = answer.notes["frozen"]["ledger"] or ledger
         notes = {"async": {"names": names, "ledger": ledger}, "lanes": home.lanes}
         whole = {"step": attempt.step, "notes": notes, "entries": sorted(inventory)}
         return b"".join(spell((), whole))
@@ -116,9 +121,9 @@ class Shares:
                 log.warning("a share of a checkpoint waits", attempt=attempt, reason=str(error))
                 if unwanted.wait(again.failed()):
                     return
-        self._link.part_done(attempt, tuple(done))
+        self._agent.part_done(attempt, tuple(done))
 
 
-def is_async(state: State) -> bool:
+def is_async(state: TrainingState) -> bool:
     """Whether a checkpoint was written by this mode."""
     return "async" in state.notes

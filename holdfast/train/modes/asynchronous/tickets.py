@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from holdfast.train.modes.asynchronous.ledger import Credit
 from holdfast.train.modes.asynchronous.server import nothing
-from holdfast.train.modes.asynchronous.tending import Household
-from holdfast.train.states.state import State
+from holdfast.train.modes.asynchronous.shard_server import ShardServer
+from holdfast.train.states.state import TrainingState
 
 # A worker takes as many tickets at a time as it computes in this time, within these bounds: they
 # are what it goes on with while the ledger is away, and what its death gives out again.
@@ -25,61 +25,61 @@ ASYNC_LEASE_MAX: Final = 8
 ASYNC_LATELY_MAX: Final = 1_024
 
 
-def answer(household: Household, request: State) -> State:
+def answer(server: ShardServer, request: TrainingState) -> TrainingState:
     """At the ledger's home."""
-    said, worker = request.notes, int(request.notes["from"]["worker"])
-    with household.lock:
-        ledger = household.ledger
+    asked, worker = request.notes, int(request.notes["from"]["worker"])
+    with server.lock:
+        ledger = server.ledger
         if ledger is None:
             return nothing(here=False)
         # Whoever asks has run the hooks that it owed.
         ledger.settled(worker)
-        if said["loop"] is not None:
-            ledger.enter(*said["loop"])
-        if said["loop"] is None or said["loop"][0] == ledger.loop:
-            ledger.recall(worker, said["held"], said["lately"])
-            credit = ledger.acknowledge(worker, said["done"]) if said["done"] else None
-            if worker not in household.view.lanes:
+        if asked["loop"] is not None:
+            ledger.enter(*asked["loop"])
+        if asked["loop"] is None or asked["loop"][0] == ledger.loop:
+            ledger.recall(worker, asked["held"], asked["lately"])
+            credit = ledger.acknowledge(worker, asked["done"]) if asked["done"] else None
+            if worker not in server.view.lanes:
                 ledger.settled(worker)  # it is about to leave: nobody waits for its hooks
         else:
             credit = None  # it speaks of a loop that is over
-        ledger.stop = ledger.stop or said["stop"]
-        ledger.metrics.update(said["metrics"])
-        ledger.give_back(said["back"])
-        behind = said["loop"] is not None and said["loop"][0] < ledger.loop
+        ledger.stop = ledger.stop or asked["stop"]
+        ledger.metrics.update(asked["metrics"])
+        ledger.give_back(asked["back"])
+        behind = asked["loop"] is not None and asked["loop"][0] < ledger.loop
         owes = worker in ledger.duties or behind
-        tickets = ledger.take(worker, said["want"]) if said["want"] and not owes else []
+        tickets = ledger.take(worker, asked["want"]) if asked["want"] and not owes else []
         counts = {"repeated": ledger.repeated, "lost": ledger.lost}
         return nothing(
             here=True,
             tickets=tickets,
             credit=None if credit is None else list(credit),
             step=ledger.completed,
-            epoch=said["loop"][2] if behind and said["loop"][2] else ledger.epoch,
+            epoch=asked["loop"][2] if behind and asked["loop"][2] else ledger.epoch,
             over=ledger.over or behind,
             metrics=ledger.metrics,
             counts=counts,
         )
 
 
-def once(household: Household, request: State) -> State:
+def once(server: ShardServer, request: TrainingState) -> TrainingState:
     """One of those who ask for the same does it; the others get what came of it."""
-    said, worker = request.notes, int(request.notes["from"]["worker"])
-    with household.lock:
-        ledger = household.ledger
+    asked, worker = request.notes, int(request.notes["from"]["worker"])
+    with server.lock:
+        ledger = server.ledger
         if ledger is None:
             return nothing(here=False)
-        if "value" in said:
-            ledger.result(said["place"], said["value"])
-        if said["place"] in ledger.results:
-            return nothing(here=True, value=ledger.results[said["place"]])
-        return nothing(here=True, yours=ledger.claim(worker, said["place"]))
+        if "value" in asked:
+            ledger.result(asked["place"], asked["value"])
+        if asked["place"] in ledger.results:
+            return nothing(here=True, value=ledger.results[asked["place"]])
+        return nothing(here=True, yours=ledger.claim(worker, asked["place"]))
 
 
-class Tickets:
+class HeldTickets:
     """A worker's tickets. `ask` puts a question to the ledger's home; it raises `PeerLost`."""
 
-    def __init__(self, ask: Callable[[Mapping[str, Any]], State]) -> None:
+    def __init__(self, ask: Callable[[Mapping[str, Any]], TrainingState]) -> None:
         self._ask = ask
         self.held: deque[int] = deque()
         self._current: int | None = None
@@ -88,7 +88,7 @@ class Tickets:
         self._began_s = 0.0
         self._batch_s = ASYNC_LEASE_S
         self._loop: tuple[int, int, int | None] | None = None
-        self.said: dict[str, float] = {}  # metrics of hooks that are to be told
+        self.to_report: dict[str, float] = {}  # metrics of hooks that are to be told
         self.stop = False
         self.moved = True  # the ledger may have come back older: tell what was done lately
         self.over = False
@@ -137,11 +137,11 @@ class Tickets:
                 "lately": list(self._lately) if self.moved else [],
                 "want": max(0, want) if more and not back else 0,
                 "stop": self.stop,
-                "metrics": self.said,
+                "metrics": self.to_report,
             }
         ).notes
         self._lately.extend(self._done)
-        self._done, self.said = [], {}
+        self._done, self.to_report = [], {}
         self.moved = False
         if back:
             self.held.clear()

@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 
-from holdfast.train.modes.asynchronous.shard import Names
+from holdfast.train.modes.asynchronous.shard import NamedTensors
 from holdfast.train.states.memory import entry, fill
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.wire.errors import PeerLost
 
 # Ask the home of a name: its worker's number, the request's notes and arrays.
-Ask = Callable[[int, Mapping[str, Any], list[Entry]], State]
+Ask = Callable[[int, Mapping[str, Any], list[StateEntry]], TrainingState]
 
 
 @dataclass(slots=True)
-class Kept:
+class UnsentGradient:
     """A sum of gradients that is still to be pushed, each times its samples."""
 
     sum: torch.Tensor
@@ -39,7 +39,7 @@ class Traffic:
 
     def __init__(
         self,
-        names: Names,
+        names: NamedTensors,
         ask: Ask,
         groups: Mapping[str, dict[str, Any]],
         *,
@@ -50,7 +50,7 @@ class Traffic:
         self._ask = ask
         self._narrow = narrow
         self._groups = groups  # by parameter its optimizer's group
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, UnsentGradient] = {}
         self._lock = threading.Lock()
         self.versions: dict[str, int] = {}  # of the values that this worker has
         self.refused = 0  # pushes of a name that came too late
@@ -66,7 +66,7 @@ class Traffic:
             total = (gradient * samples).cpu()
             kept = self._kept.get(name)
             if kept is None:
-                self._kept[name] = Kept(total, self.versions.get(name, 0), samples, 1)
+                self._kept[name] = UnsentGradient(total, self.versions.get(name, 0), samples, 1)
             else:
                 kept.sum += total
                 kept.samples += samples
@@ -89,7 +89,7 @@ class Traffic:
         """Whether something is still to be pushed."""
         return bool(self._kept)
 
-    def seen(self, names: Collection[str]) -> tuple[list[Entry], dict[str, Any]]:
+    def seen(self, names: Collection[str]) -> tuple[list[StateEntry], dict[str, Any]]:
         """Copies of the values that this worker has of these names, with their versions."""
         with self._lock:
             found = [name for name in names if name in self.versions]
@@ -119,7 +119,7 @@ class Traffic:
             complete = complete and answer.notes["versions"].keys() == known.keys()
         return complete
 
-    def _cargo(self, names: list[str], *, buffers: bool) -> tuple[list[Entry], dict[str, Any]]:
+    def _cargo(self, names: list[str], *, buffers: bool) -> tuple[list[StateEntry], dict[str, Any]]:
         entries, pushed = [], {}
         for name in names:
             kept = self._kept.get(name)
@@ -132,7 +132,7 @@ class Traffic:
                 pushed[name] = [self.versions.get(name, 0), 0, 0]
         return entries, pushed
 
-    def _fill(self, answer: State) -> None:
+    def _fill(self, answer: TrainingState) -> None:
         tensors = self.names.all
         with self._lock:
             for each in answer.entries:
