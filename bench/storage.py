@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from holdfast.storage import open_store, put_part
@@ -54,11 +55,11 @@ def measure(folder: Path, data: bytes, rounds: int) -> dict[str, list[float]]:
     for number in range(rounds):
         key = f"blob/{number}"
         note("write and fsync a plain file", lambda: plain_write(plain, data))
-        note("put", lambda key=key: blobs.put(key, data))
+        note("put", partial(blobs.put, key, data))
         note("put_part, new", lambda: put_part(blobs, data, grace_s=0.0))
         note("put_part, there already", lambda: put_part(blobs, data))
         note("read a plain file", lambda: plain_read(plain))
-        note("get, verified", lambda key=key: blobs.get(key, expect_digest=digest))
+        note("get, verified", partial(blobs.get, key, expect_digest=digest))
         note("SHA-256 alone", lambda: hashlib.sha256(data).digest())
         blobs.delete(key)
         plain.unlink()

@@ -19,7 +19,7 @@ from demo_stage import Contender, DemoError, Screen, Server, wait_for
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.coordination import Election, Leader, Session, connect, look
+from holdfast.coordination import Election, Leader, Session, connect, inspection
 from holdfast.wire.errors import HoldfastError
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[1] / ".demo"
@@ -126,7 +126,9 @@ class Demo:
         for one in self.contenders:
             one.end()
         acknowledged = {fact for one in self.contenders for fact in one.acknowledged}
-        facts = [seen for seen in look.below(session, FACTS, depth=1)[0] if seen.path != FACTS]
+        facts = [
+            seen for seen in inspection.below(session, FACTS, depth=1)[0] if seen.path != FACTS
+        ]
         in_order = sorted(facts, key=lambda seen: seen.czxid)
         names = [seen.path.rpartition("/")[2] for seen in in_order]
         missing = acknowledged - set(names)
@@ -167,7 +169,7 @@ class Demo:
             if leader is None or leader.term <= after:
                 return False
             found.append(leader)
-            return self.contender(leader.name).term == leader.term
+            return bool(self.contender(leader.name).term == leader.term)
 
         wait_for(f"somebody leads after term {after}", elected)
         self.screen.say(f"{found[-1].name} leads, term {found[-1].term}", "bold green")

@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.storage import open_store
-from holdfast.train.link import Link
-from holdfast.train.members.effective import Setting, in_effect
-from holdfast.train.members.member import Member
+from holdfast.train.members.effective import EffectiveSetting, in_effect
+from holdfast.train.members.member import ViewMember
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.members.solo import Solo
-from holdfast.train.states.state import Entry, State
+from holdfast.train.states.state import StateEntry, TrainingState
 from holdfast.train.sums import tree
-from holdfast.train.sums.tree import Piece
-from holdfast.wire import talk
+from holdfast.train.sums.tree import PartialSum
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import PeerLost
 from holdfast.wire.reports import TOTAL_METRIC
+from holdfast.worker.agent_client import AgentClient
 
 MASK = 2**64 - 1
 TAG = 16
@@ -91,16 +91,16 @@ class Counter:
         block = hashlib.sha512(self.chain).digest()
         self.ballast[:] = (block * (len(self.ballast) // len(block) + 1))[: len(self.ballast)]
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         entries = [
-            Entry.of("ballast", "U8", (len(self.ballast),), self.ballast),
-            Entry.of("chain", "U8", (32,), self.chain),
-            Entry.of("counted", "U8", (self.steps, self.lanes), self.counted),
-            Entry.of("total", "U64", (1,), self.total.to_bytes(8, "little")),
+            StateEntry.of("ballast", "U8", (len(self.ballast),), self.ballast),
+            StateEntry.of("chain", "U8", (32,), self.chain),
+            StateEntry.of("counted", "U8", (self.steps, self.lanes), self.counted),
+            StateEntry.of("total", "U64", (1,), self.total.to_bytes(8, "little")),
         ]
-        return State.of(0, entries)
+        return TrainingState.of(0, entries)
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, state: TrainingState) -> None:
         self.ballast[:] = state["ballast"].data
         self.chain = bytes(state["chain"].data)
         self.counted[:] = state["counted"].data
@@ -123,12 +123,12 @@ class Counter:
         }
 
 
-def expected(counter: Counter, settings: Sequence[Setting]) -> dict[str, object]:
+def expected(counter: Counter, settings: Sequence[EffectiveSetting]) -> dict[str, object]:
     """The right answer, computed as simply as possible."""
     for step in range(1, counter.steps + 1):
         known = in_effect(tuple(settings), step)
         leaves = {
-            Piece(lane, 1): contribution(counter.chain, counter.seed, step, lane, known)
+            PartialSum(lane, 1): contribution(counter.chain, counter.seed, step, lane, known)
             for lane in range(counter.lanes)
         }
         counter.apply(step, tree.fold(leaves, counter.lanes, combine))
@@ -139,8 +139,8 @@ def gather(
     mesh: Mesh, held: Mapping[int, Sequence[int]], mine: dict[int, Count], lanes: int
 ) -> Count:
     """The value of the whole tree, from everyone's pieces. Raises `PeerLost`."""
-    pieces = {worker: tree.pieces(sorted(held[worker]), lanes) for worker in held}
-    values: dict[Piece, Count] = {}
+    pieces = {worker: tree.partial_sums(sorted(held[worker]), lanes) for worker in held}
+    values: dict[PartialSum, Count] = {}
     for piece in pieces[mesh.worker]:
         leaves = range(piece.first, min(piece.first + piece.size, lanes))
         values[piece] = _subtree([mine[lane] for lane in leaves])
@@ -164,15 +164,15 @@ def gather(
 
 def _subtree(leaves: Sequence[Count]) -> Count:
     return tree.fold(
-        {Piece(place, 1): leaf for place, leaf in enumerate(leaves)}, len(leaves), combine
+        {PartialSum(place, 1): leaf for place, leaf in enumerate(leaves)}, len(leaves), combine
     )
 
 
-def _width(piece: Piece, lanes: int) -> int:
+def _width(piece: PartialSum, lanes: int) -> int:
     return HEAD.size + 4 * (min(piece.first + piece.size, lanes) - piece.first)
 
 
-def work(member: Member | Solo, counter: Counter, step_ms: float) -> None:
+def work(member: ViewMember | Solo, counter: Counter, step_ms: float) -> None:
     """The loop of a worker: only lanes that it has not computed yet are computed."""
     mine: dict[int, Count] = {}
     said_s = 0.0
@@ -204,7 +204,7 @@ def work(member: Member | Solo, counter: Counter, step_ms: float) -> None:
             print(f"step {member.step} of {counter.steps}", flush=True)
 
 
-def _say_view(member: Member | Solo, before: set[int]) -> None:
+def _say_view(member: ViewMember | Solo, before: set[int]) -> None:
     new = sorted(set(member.lanes) - before)
     print(
         f"view {member.view.number} with {len(member.view.lanes)} workers, after step "
@@ -213,10 +213,10 @@ def _say_view(member: Member | Solo, before: set[int]) -> None:
     )
 
 
-def _setting(text: str) -> Setting:
+def _setting(text: str) -> EffectiveSetting:
     name, _, rest = text.partition("=")
     value, _, step = rest.partition("@")
-    return Setting(name, value, int(step or 1))
+    return EffectiveSetting(name, value, int(step or 1))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -237,19 +237,19 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    lanes = options.lanes or int(os.environ.get(talk.LANES_VARIABLE) or 8)
+    lanes = options.lanes or int(os.environ.get(worker_messages.LANES_VARIABLE) or 8)
     counter = Counter(options.seed, options.steps, lanes, options.ballast)
     if options.expected:
         _write(expected(counter, options.set), options.answer)
         return 0
-    link = Link.from_environment()
-    member: Member | Solo
-    if link is None:
+    agent = AgentClient.from_environment()
+    member: ViewMember | Solo
+    if agent is None:
         known = {setting.name: setting.value for setting in options.set}
         member = Solo(counter, lanes, settings=known, folder=options.folder)
     else:
-        store = os.environ.get(talk.STORE_VARIABLE)
-        member = Member(link, counter, open_store(store) if store else None)
+        store = os.environ.get(worker_messages.STORE_VARIABLE)
+        member = ViewMember(agent, counter, open_store(store) if store else None)
     member.join()
     _say_view(member, set())
     work(member, counter, options.step_ms)

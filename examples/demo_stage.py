@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.words import Status, status
+from holdfast.cli.servers import ServerStatus, status
 
 HERE = Path(__file__).resolve().parent
 WAIT_S = 120.0
@@ -131,7 +131,7 @@ class Server:
             said = (self.folder / "server.log").read_text()[-2_000:]
             raise DemoError(f"the server ended while it started:\n{said}")
 
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         host, _, port = self.listen.rpartition(":")
         return status(host, int(port))
 

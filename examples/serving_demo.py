@@ -35,15 +35,15 @@ from serving_load import TIMEOUT_S, Load
 from holdfast.cluster import opened
 from holdfast.coordination import Session
 from holdfast.launch import ending, local, serving
-from holdfast.launch.local import Room
-from holdfast.models.drafts import Draft
+from holdfast.launch.local import AgentSize
+from holdfast.models.drafts import VersionDraft
 from holdfast.models.records import WEIGHTS, Version
 from holdfast.models.registry import Registry
-from holdfast.serve.records import Limits, RolloutPolicy, Service, Stage
+from holdfast.serve.records import Limits, RolloutPolicy, RolloutStage, ServiceSpec
 from holdfast.serve.records import Load as Loaded
 from holdfast.serve.services import Services
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 DEFAULT_FOLDER: Final = Path(__file__).parents[1] / ".demo" / "training"
 MODEL: Final = "digits"
@@ -68,7 +68,7 @@ class Demo:
         self.cluster = opened(folder / "cluster")
         stack.callback(ending.down, self.cluster)
         self.say("a server, a coordinator and an agent, over what the training has left ...")
-        local.up(self.cluster, room=Room(cpu=4.0))
+        local.up(self.cluster, room=AgentSize(cpu=4.0))
         self.session: Session = stack.enter_context(self.cluster.session())
         self.registry = Registry(self.session, self.cluster.blobs(), "demo")
         self.services = Services(self.session, "demo")
@@ -86,7 +86,8 @@ class Demo:
             self.roll_out(first, load)
             self.kill_a_replica(load)
             self.roll_back(load)
-            self.wait("some more are answered", lambda before=load.sent: load.sent > before + RATE)
+            before = load.sent
+            self.wait("some more are answered", lambda: load.sent > before + RATE)
         self.claim(
             load.failed == 0,
             f"{load.sent:,} requests, {load.failed} failed",
@@ -97,7 +98,7 @@ class Demo:
     def serve(self, first: Version) -> None:
         serving.ensure(self.cluster, self.session, listen=f"{self.host}:{self.port}")
         self.services.create(
-            Service(
+            ServiceSpec(
                 MODEL,
                 MODEL,
                 str(first.number),
@@ -168,7 +169,7 @@ class Demo:
             for name, value in tensors.items()
         }
         # Its example goes with it no more: other weights, other numbers.
-        draft = Draft(
+        draft = VersionDraft(
             MODEL,
             first.kind,
             first.signature,
@@ -181,8 +182,8 @@ class Demo:
 
     def ready(self) -> set[int]:
         """Replicas that can answer with what is served."""
-        course = self.services.course(MODEL)
-        stable = course.stable if course is not None and course.stable is not None else 0
+        plan = self.services.plan(MODEL)
+        stable = plan.stable if plan is not None and plan.stable is not None else 0
         return {
             worker
             for worker, one in self.services.replicas(MODEL).items()
@@ -193,13 +194,13 @@ class Demo:
         """Wait until it alone is served, by all replicas."""
 
         def there() -> bool:
-            course = self.services.course(MODEL)
-            if course is not None and version in course.failed:
-                raise DemoError(f"version {version} has failed: {course.failed[version]}")
-            if course is None or (course.stage, course.stable) != (Stage.STEADY, version):
+            plan = self.services.plan(MODEL)
+            if plan is not None and version in plan.failed:
+                raise DemoError(f"version {version} has failed: {plan.failed[version]}")
+            if plan is None or (plan.stage, plan.stable) != (RolloutStage.STEADY, version):
                 return False
             gateways = self.services.gateways().values()
-            applied = all(one.applied.get(MODEL, 0) >= course.number for one in gateways)
+            applied = all(one.applied.get(MODEL, 0) >= plan.number for one in gateways)
             return applied and len(self.ready()) == REPLICAS
 
         self.wait(f"version {version} is served", there)

@@ -14,10 +14,10 @@ from typing import Final
 from training_crew import EXAMPLES, LANES
 from training_screen import picture_alone
 
-from holdfast.cli.run.picture import Picture
+from holdfast.cli.run.progress import RunProgress
 from holdfast.storage import open_store
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.state import State
+from holdfast.train.states.checkpoints import restore
+from holdfast.train.states.state import TrainingState
 
 # Of an epoch: 1,437 pictures, 16 for each of 8 lanes in a step.
 STEPS: Final = 12
@@ -61,13 +61,15 @@ class Alone:
         for line in self._process.stdout:
             self._lines.append(line)
 
-    def picture(self) -> Picture:
+    def picture(self) -> RunProgress:
         found = [matched for line in list(self._lines) if (matched := _EPOCH.search(line))]
         total = STEPS * self._epochs
-        if not found:
-            return picture_alone(0, total, {}, LANES)
-        metrics = {"loss": float(found[-1][2]), "accuracy": float(found[-1][3]) / 100}
-        return picture_alone(int(found[-1][1]), total, metrics, LANES)
+        step, metrics = 0, {}
+        if found:
+            step = int(found[-1][1])
+            metrics = {"loss": float(found[-1][2]), "accuracy": float(found[-1][3]) / 100}
+        picture: RunProgress = picture_alone(step, total, metrics, LANES)
+        return picture
 
     def done(self) -> bool:
         """Whether it has come to its end; raises if that was none to be glad of."""
@@ -79,7 +81,7 @@ class Alone:
     def words(self) -> list[str]:
         return list(self._lines)
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         last = json.loads((self.folder / "checkpoints" / "last.json").read_text())
         blobs = open_store(self.folder / "checkpoints")
         return restore(blobs, last["manifest"], "solo", last["step"])

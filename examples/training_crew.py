@@ -20,19 +20,19 @@ from typing import Final
 
 from holdfast.agent import keeper, processes
 from holdfast.agent.folders import Folders
-from holdfast.cli.run.look import Looking
-from holdfast.cli.run.picture import Pace, Picture, picture_of, step_of
-from holdfast.client.papers import papers_of
+from holdfast.cli.run.progress import RunProgress, StepRate, progress_of, step_of
+from holdfast.cli.run.runner import JobObserver
+from holdfast.client.credentials import credentials_of
 from holdfast.cluster import Cluster, opened
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec
-from holdfast.control.rpc.watching import Watching
+from holdfast.control.rpc.observer import LeaderObserver
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Leader, Session
 from holdfast.launch import local
-from holdfast.launch.local import Room, Tie
+from holdfast.launch.local import AgentSize, Tie
 from holdfast.storage import bundles
 from holdfast.wire.errors import HoldfastError, Missing
-from holdfast.wire.places import LEADER_PATH
+from holdfast.wire.names import LEADER_PATH
 
 JOB: Final = "digits"
 LANES: Final = 8
@@ -70,7 +70,7 @@ class Crew:
         local.start_server(self.cluster)
         for name in COORDINATORS:
             local.start_coordinator(self.cluster, name, tie=self._tie)
-        local.start_agent(self.cluster, Room(cpu=float(WORKERS)), node=NODE, tie=self._tie)
+        local.start_agent(self.cluster, AgentSize(cpu=float(WORKERS)), node=NODE, tie=self._tie)
 
     def submit(self, session: Session, epochs: int) -> None:
         code = bundles.push(self.cluster.blobs(), EXAMPLES)
@@ -136,8 +136,8 @@ class Crew:
         for one in local.processes(self.cluster):
             one.send(signal.SIGKILL)
             struck.append(Victim(one.name, one.pid))
-        nursery = keeper.nursery_of(home)
-        handles += [] if nursery is None else [nursery]
+        zygote = keeper.zygote_of(home)
+        handles += [] if zygote is None else [zygote]
         workers = self.workers()
         folders = Folders(home)
         for key in folders.present():
@@ -158,20 +158,20 @@ class Crew:
 class Eyes:
     """What can be seen of the job, by the coordination plane and by the leader's word."""
 
-    def __init__(self, session: Session, looking: Looking, watching: Watching) -> None:
+    def __init__(self, session: Session, looking: JobObserver, watching: LeaderObserver) -> None:
         self.session = session
         self._looking = looking
         self._watching = watching
         self._election = Election(session, LEADER_PATH)
 
-    def picture(self, pace: Pace) -> Picture:
+    def picture(self, pace: StepRate) -> RunProgress:
         job = self._looking.seen().job
         latest = self._watching.latest
         observation = latest.observation if latest is not None else None
         now_s = time.monotonic()
         if observation is not None and observation.nodes:
             pace.saw(now_s, step_of(job, observation))
-        return picture_of(job, observation, pace, wall_s=time.time(), now_s=now_s)
+        return progress_of(job, observation, pace, wall_s=time.time(), now_s=now_s)
 
     def leader(self) -> Leader | None:
         """Who leads; None: nobody, or the plane does not answer just now."""
@@ -195,9 +195,9 @@ def opened_eyes(cluster: Cluster, session: Session) -> Iterator[Eyes]:
     """Look at the job until the end of the block."""
     with ExitStack() as stack:
         plane = ControlPlane(session)
-        looking = stack.enter_context(Looking(plane, plane.job(JOB), [], lambda: None))
-        papers = partial(papers_of, cluster)
-        watching = stack.enter_context(Watching(session, papers, JOB, lambda: None))
+        looking = stack.enter_context(JobObserver(plane, plane.job(JOB), [], lambda: None))
+        credentials = partial(credentials_of, cluster)
+        watching = stack.enter_context(LeaderObserver(session, credentials, JOB, lambda: None))
         yield Eyes(session, looking, watching)
 
 

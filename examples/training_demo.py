@@ -43,14 +43,14 @@ from training_crew import (
 )
 from training_screen import Screen
 
-from holdfast.cli.run.picture import Pace, Picture
+from holdfast.cli.run.progress import RunProgress, StepRate
 from holdfast.control.decide.facts import Phase, WorkerPhase
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.models.records import WEIGHTS
 from holdfast.models.registry import Registry
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.state import State
+from holdfast.train.states.checkpoints import restore
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import HoldfastError
 
 DEFAULT_FOLDER: Final = EXAMPLES.parent / ".demo" / "training"
@@ -68,7 +68,7 @@ class Demo:
         self.crew = Crew(folder / "cluster")
         self.alone = Alone(folder / "alone", epochs)
         self.claims: list[tuple[bool, str, str]] = []
-        self._pace = Pace()
+        self._pace = StepRate()
         self._pause_s = STROLL_S
         self._again_s = 0.0  # when everything was started again
 
@@ -130,7 +130,7 @@ class Demo:
         at_s = self.screen.seconds
         self.screen.say(f"kill -9 {victim.pid}: {victim.name}, which led, is dead", "bold red")
 
-        def succeeded(now: Picture) -> bool:
+        def succeeded(now: RunProgress) -> bool:
             found = eyes.leader()
             return found is not None and found.term > leader.term and now.step > before.step + 1
 
@@ -146,7 +146,7 @@ class Demo:
         )
         self.crew.start()
 
-    def wait_for_a_new_commit(self, eyes: Eyes) -> Picture:
+    def wait_for_a_new_commit(self, eyes: Eyes) -> RunProgress:
         """The next act is no feat when the checkpoint is a moment old, and none when there is
         little left to do."""
         first = self.look(eyes).committed_step or 0
@@ -157,7 +157,7 @@ class Demo:
             lambda now: first < (now.committed_step or 0) <= now.step - 8,
         )
 
-    def kill_everything(self, before: Picture) -> None:
+    def kill_everything(self, before: RunProgress) -> None:
         struck = self.crew.kill_everything()
         self.screen.alive, self.screen.leads, self.screen.together = (), "", None
         self.screen.say(
@@ -173,8 +173,8 @@ class Demo:
         self.crew.start()
         self.screen.say("everything is started again ...")
 
-    def come_back(self, eyes: Eyes, before: Picture) -> None:
-        self._pace = Pace()
+    def come_back(self, eyes: Eyes, before: RunProgress) -> None:
+        self._pace = StepRate()
         committed = before.committed_step or 0
         after = self.wait(
             eyes,
@@ -231,9 +231,9 @@ class Demo:
 
     # --- what the acts share ---------------------------------------------------------------------
 
-    def look(self, eyes: Eyes) -> Picture:
+    def look(self, eyes: Eyes) -> RunProgress:
         self.alone.done()
-        picture = replace(eyes.picture(self._pace), total=self.total)
+        picture: RunProgress = replace(eyes.picture(self._pace), total=self.total)
         leader = eyes.leader()
         self.screen.together, self.screen.alone = picture, self.alone.picture()
         self.screen.leads = leader.name if leader is not None else ""
@@ -241,7 +241,7 @@ class Demo:
         self.screen.draw()
         return picture
 
-    def wait(self, eyes: Eyes, what: str, there: Callable[[Picture], bool]) -> Picture:
+    def wait(self, eyes: Eyes, what: str, there: Callable[[RunProgress], bool]) -> RunProgress:
         """Show how it goes until it has come so far; the picture of that moment."""
         until_s = time.monotonic() + PATIENCE_S
         while True:
@@ -281,14 +281,14 @@ class Demo:
         return grid
 
 
-def _working(picture: Picture) -> int:
+def _working(picture: RunProgress) -> int:
     """Workers that hold lanes and a state."""
     running = (WorkerPhase.RUNNING, True)
     cells = [(cell.phase, cell.step is not None) for cell in picture.cells if cell.lanes]
     return sum(cell == running for cell in cells)
 
 
-def _furthest(picture: Picture) -> int:
+def _furthest(picture: RunProgress) -> int:
     return max((cell.step or 0 for cell in picture.cells), default=0)
 
 
@@ -296,10 +296,10 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _bits(state: State) -> str:
+def _bits(state: TrainingState) -> str:
     """Of all tensors: weights, buffers, the optimizer's. The notes beside them (where the run was,
     under which name) are no part of it."""
-    return State(state.step, state.entries).digest().removeprefix("sha256:")
+    return TrainingState(state.step, state.entries).digest().removeprefix("sha256:")
 
 
 def _accuracy(words: Iterable[str]) -> str:

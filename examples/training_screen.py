@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.live import number, progress_line
-from holdfast.cli.run.picture import Cell, Picture
+from holdfast.cli.run.panel import number, progress_line
+from holdfast.cli.run.progress import RunProgress, WorkerCell
 from holdfast.control.decide.facts import Phase, WorkerPhase
 
 _DRAW_S: Final = 0.1
@@ -27,8 +27,8 @@ class Screen:
 
     def __init__(self, console: Console, names: Mapping[str, str]) -> None:
         self.console = console
-        self.alone: Picture | None = None
-        self.together: Picture | None = None
+        self.alone: RunProgress | None = None
+        self.together: RunProgress | None = None
         self.leads = ""
         self.alive: tuple[str, ...] = ()
         self._names = names
@@ -94,7 +94,7 @@ class Screen:
         """The last ones that there is room for."""
         return self._lines[-max(6, self.console.size.height - 10) :]
 
-    def _add(self, rows: Table, name: str, picture: Picture | None, colour: str) -> None:
+    def _add(self, rows: Table, name: str, picture: RunProgress | None, colour: str) -> None:
         if picture is None:
             rows.add_row(name, Text("not yet", "dim"))
             return
@@ -128,7 +128,7 @@ class Screen:
         return text
 
 
-def _workers(picture: Picture | None) -> Text:
+def _workers(picture: RunProgress | None) -> Text:
     if picture is None or not picture.cells:
         return Text("none", "dim")
     text = Text()
@@ -142,10 +142,10 @@ def _workers(picture: Picture | None) -> Text:
     return text
 
 
-def picture_alone(step: int, total: int, metrics: dict[str, float], lanes: int) -> Picture:
+def picture_alone(step: int, total: int, metrics: dict[str, float], lanes: int) -> RunProgress:
     """The run that nobody disturbs, in the same words."""
-    cell = Cell(0, "", WorkerPhase.RUNNING, step, lanes)
-    return Picture(
+    cell = WorkerCell(0, "", WorkerPhase.RUNNING, step, lanes)
+    return RunProgress(
         "alone", Phase.RUNNING, "", 0.0, time.time(), lanes,
         step=step, total=total, metrics=metrics, cells=(cell,),
     )  # fmt: skip

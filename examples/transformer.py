@@ -62,7 +62,8 @@ class Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.merge(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.think(x)
+        thought: torch.Tensor = x + self.think(x)
+        return thought
 
 
 class Writer(nn.Module):
@@ -80,7 +81,8 @@ class Writer(nn.Module):
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         places = torch.arange(text.shape[1], device=text.device)
         x = self.blocks(self.letters(text) + self.places(places))
-        return self.say(self.after(x))
+        said: torch.Tensor = self.say(self.after(x))
+        return said
 
 
 def main(run: train.Run) -> None:

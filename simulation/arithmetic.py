@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from holdfast.train.members.effective import Record, in_effect
-from holdfast.train.sums.tree import Piece, fold, merges, pieces
+from holdfast.train.sums.tree import PartialSum, fold, merges, partial_sums
 
 _PRIME = 0x100000001B3
 _MASK = 0xFFFFFFFFFFFFFFFF
 
-Sums = Mapping[Piece, int]  # what a worker brings: the subtrees that it holds, and their values
+Sums = Mapping[
+    PartialSum, int
+]  # what a worker brings: the subtrees that it holds, and their values
 
 
 def start_of(job: int) -> int:
@@ -55,15 +57,15 @@ def summed(own: Mapping[int, int], held: Sequence[int], lanes: int) -> Sums:
 @lru_cache(maxsize=4096)
 def _shape(
     held: tuple[int, ...], lanes: int
-) -> tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]]:
+) -> tuple[tuple[PartialSum, ...], tuple[tuple[int, int], ...]]:
     """Which subtrees these lanes are, and after which of them how many values become one."""
     joins = tuple(zip(held, merges(held, lanes), strict=True))
-    return tuple(pieces(held, lanes)), joins
+    return tuple(partial_sums(held, lanes)), joins
 
 
 def following(value: int, brought: Iterable[Sums], lanes: int) -> int:
     """The state after a step to which these were brought, by whomever."""
-    together: dict[Piece, int] = {}
+    together: dict[PartialSum, int] = {}
     for sums in brought:
         for piece, number in sums.items():
             # Who brings what somebody else has brought too changes the sum, as it really would.

@@ -1,8 +1,11 @@
-"""How workers come into the world: the agent forks a shim, and the shim claims the worker's folder.
+"""A machine's processes: how workers come into the world and are held.
 
-As the supervisor and the shim do it. The shim is no longer the agent's once it is forked: it may
-claim after its agent has died, and after the next one has looked for a claim and found none. Then
-two shims want the same folder; the first claim decides, and the other shim ends.
+A shim is forked, and claims the worker's folder (as `holdfast.agent.shim` does it).
+
+The shim is no longer the agent's once it is forked: it may claim after its agent has died, and
+after the next one has looked for a claim and found none. Then two shims want the same folder; the
+first claim decides, and the other shim ends. A shim lives as long as its worker, and notes how that
+ended.
 
 What is drawn here is drawn from a source of its own: a world in which nothing of it happens is the
 same as one without it.
@@ -10,23 +13,23 @@ same as one without it.
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.agent.events import (
-    Ending,
-    Identity,
-    Key,
-    ProcessExited,
-    ProcessStarted,
-    StartProcess,
-    key_of,
-)
+from holdfast.agent.events import Ending, Force, Identity, Key, Slots
+from holdfast.wire.orders import StartWorker
 from simulation.kernel import Being
 
 if TYPE_CHECKING:
+    from simulation.agent import Agent
     from simulation.host import Host
 
-# From the decision to the fork: a bundle is unpacked, the nursery is waited for.
+# Within a machine news takes so long.
+LOCAL_S: Final = 0.0005
+# From the decision to the fork: a bundle is unpacked, the zygote is waited for.
 FORK_S: Final = (0.01, 0.5)
 # From the fork to the claim, on a machine that is busy.
 CLAIM_S: Final = (0.01, 4.0)
@@ -34,118 +37,183 @@ CLAIM_S: Final = (0.01, 4.0)
 CRASH_S: Final = (0.0, 0.1)
 RESTART_S: Final = (0.05, 0.6)
 PAUSE_S: Final = (0.0, 0.6)
-# The numbers of shims that are late; those of the others are low.
-_LATE_PID: Final = 10_000
-
-_BEFORE: Final = "it was stopped before it was started"
-_UNCLAIMED: Final = "it could not be started: its shim was ended"
+PAUSED_S: Final = (1.0, 4.0)
+# How long a folder is being removed for whose worker another shim may come.
+REMOVAL_S: Final = (0.01, 3.0)
 
 
 class Shim(Being):
-    """A process that was forked and has not made its claim yet. `maker`: the life of its agent."""
+    """A process that was forked for a worker."""
 
     def __init__(self, host: Host, key: Key, number: int) -> None:
         super().__init__(host.world.kernel, f"{key.job}.{key.worker}")
+        self.host = host
         self.key = key
-        self.identity = Identity(_LATE_PID + number, 0, str(host.boot))
-        self.maker = host.agent.life
-        self.folder = host.folders.get(key)
-        self.serves = host.world.settings.trainings[key.job].spec.serves
+        self.identity = Identity(number, 1, str(host.boot))
+        self.folder = host.folders.made.get(key)
+        self.has_claimed = False
+        self.holders: list[Handle] = []
         self.begin()
+        host.shims[self.identity] = self
 
-
-class Births:
-    """Those of one machine."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._launching: dict[Key, int] = {}  # what is not forked yet, and by which life
-        self._forked = 0
-        self.shims: list[Shim] = []
-
-    def start(self, order: StartProcess) -> None:
-        """Start a worker's process, once: its claim shows whether it ever was."""
-        key, agent, faults = key_of(order.order), self._host.agent, self._host.world.faults
-        if faults.strikes_birth("slow fork"):
-            self._launching[key] = agent.life
-            agent.after(faults.birth_s(*FORK_S), lambda: self._fork_late(key))
-        else:
-            self._fork(key)
-
-    def _fork_late(self, key: Key) -> None:
-        if self._launching.pop(key, None) == self._host.agent.life:
-            self._fork(key)
-
-    def _fork(self, key: Key) -> None:
-        host = self._host
-        agent, faults = host.agent, host.world.faults
-        if not faults.strikes_birth("late claim"):
-            if key in host.started:
-                agent.soon(agent.found(key))  # another shim came first
-            else:
-                host.born(key, Identity(len(host.world.workers) + 1, 0, str(host.boot)))
-                agent.soon(ProcessStarted(key, host.started[key]))
+    def claim(self) -> None:
+        """Take the folder, if nobody has and it is still that one; then the worker begins."""
+        folders = self.host.folders
+        in_place = self.folder is not None and folders.made.get(self.key) is self.folder
+        if not in_place or self.key in folders.claims:
+            self.end()
             return
-        self._forked += 1
-        shim, late_s = Shim(host, key, self._forked), faults.birth_s(*CLAIM_S)
+        self.has_claimed = True
+        folders.claims[self.key] = self.identity
+        self.host.born(self)
+
+    def signal(self, number: signal.Signals) -> None:
+        """As the agent sends it; before its claim a shim ends by it."""
+        if number == signal.SIGCONT:
+            return
+        if not self.has_claimed:
+            self.end()
+            return
+        worker = self.host.processes.get(self.key)
+        if worker is not None:
+            worker.signal(Force.ASK if number == signal.SIGTERM else Force.KILL)
+
+    def end(self) -> None:
+        """It is gone, and whoever holds it is told."""
+        if self.up:
+            self.host.world.news = True
+            self.die()
+            del self.host.shims[self.identity]
+            holders, self.holders = self.holders, []
+            for holder in holders:
+                holder.tell_soon()
+
+
+class Handle:
+    """An agent holds a shim (`ports.HeldProcess`)."""
+
+    def __init__(self, agent: Agent, shim: Shim) -> None:
+        self._agent = agent
+        self._life = agent.life
+        self._shim = shim
+        self._ended: Callable[[], None] | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return self._shim.identity
+
+    def send(self, number: signal.Signals) -> None:
+        self._agent.may_die()
+        self._shim.after(LOCAL_S, lambda: self._shim.signal(number))
+
+    def on_end(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        if self._shim.up:
+            self._shim.holders.append(self)
+        else:
+            self.tell_soon()
+
+    def tell_soon(self) -> None:
+        self._agent.kernel.after_for(LOCAL_S, self._tell, self._agent, self._life)
+
+    def _tell(self) -> None:
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            self._agent.loop.enter(ended)
+
+    async def wait(self) -> None:
+        over = asyncio.get_running_loop().create_future()
+        self.on_end(lambda: over.set_result(None))
+        await over
+
+    def close(self) -> None:
+        self._ended = None
+
+
+class Launcher:
+    """What an agent starts workers by (`ports.Launching`)."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._host = agent.host
+
+    def begin(self) -> None:
+        pass
+
+    async def gather(self, key: Key, order: StartWorker, slots: Slots) -> None:
+        agent, faults = self._agent, self._host.world.faults
+        agent.may_die()
+        agent.loop.check(self._host.world.checks.starts, self._host, order)
+        if faults.strikes_birth("slow fork"):
+            await asyncio.sleep(faults.birth_s(*FORK_S))
+
+    def taken(self, slots: Slots) -> tuple[int, ...]:
+        return ()
+
+    async def prepare(self, key: Key, order: StartWorker, slots: Slots, gathered: object) -> bool:
+        return False
+
+    async def start(self, key: Key, *, warm: bool) -> tuple[Identity, Handle | None]:
+        agent, host = self._agent, self._host
+        world, faults = host.world, host.world.faults
+        host.forked += 1
+        shim = Shim(host, key, host.forked)
+        if not faults.strikes_birth("late claim"):
+            agent.loop.check(shim.claim)
+            return shim.identity, Handle(agent, shim)
         shim.tell("has a shim that is late")
-        self.shims.append(shim)
-        agent.soon(ProcessStarted(key, shim.identity))
-        shim.after(late_s, lambda: self._claim(shim))
+        shim.after(faults.birth_s(*CLAIM_S), shim.claim)
         if faults.strikes_birth("launch crash"):
             agent.after(faults.birth_s(*CRASH_S), lambda: agent.crash(RESTART_S))
-        if not shim.serves and faults.strikes_birth("early pause"):
+        if not world.settings.trainings[key.job].spec.serves and faults.strikes_birth(
+            "early pause"
+        ):
             shim.after(faults.birth_s(*PAUSE_S), lambda: self._pause(key))
+        return shim.identity, Handle(agent, shim)
 
     def _pause(self, key: Key) -> None:
-        if not self._host.world.faults.quiet:  # at peace users want what they wanted at first
-            self._host.world.pause(key.job)
+        world = self._host.world
+        world.pause(key.job)
+        if world.faults.quiet:  # at peace users want what they wanted at first
+            world.kernel.after(world.faults.birth_s(*PAUSED_S), lambda: world.resume(key.job))
 
-    def _claim(self, shim: Shim) -> None:
-        host, agent = self._host, self._host.agent
-        self._end(shim)
-        in_place = shim.folder is not None and host.folders.get(shim.key) is shim.folder
-        if in_place and shim.key not in host.started:
-            shim.tell("is claimed")
-            host.born(shim.key, shim.identity)
-        elif in_place and agent.up and agent.life == shim.maker:
-            agent.soon(agent.found(shim.key))
+    async def remove(self, key: Key) -> None:
+        """Slowly, if another shim may come for it: the end is reported before."""
+        self._agent.may_die()
+        if any(shim.key == key for shim in self._host.shims.values()):
+            await asyncio.sleep(self._host.world.faults.birth_s(*REMOVAL_S))
+        self._host.folders.remove(key)
+        if self._host.world.faults.strikes_birth("end lost"):
+            self._host.disk.flip_last(self._host.world.faults.birth_s(0.0, 1.0))
+            self._agent.after(LOCAL_S, self._host.crash)
 
-    def signal(self, key: Key) -> None:
-        """The agent tells a worker to end that is not there yet."""
-        life = self._host.agent.life
-        if self._launching.get(key) == life:
-            del self._launching[key]
-            self._never(key, _BEFORE)
-        for shim in [one for one in self.shims if one.key == key and one.maker == life]:
-            self._end(shim)
-            self._never(key, _UNCLAIMED)
+    async def tidy(self, gone: Key | None = None) -> None:
+        pass
 
-    def _never(self, key: Key, why: str) -> None:
-        """It will not be started: from now on by nobody, or somebody else has started it."""
-        agent = self._host.agent
-        if self._host.void(key):
-            agent.soon(ProcessExited(key, Ending(fault=why)))
-        else:
-            agent.soon(agent.found(key))
+    async def close(self) -> None:
+        pass
 
-    def awaits(self, key: Key) -> bool:
-        """Whether a shim may still come for it."""
-        return any(shim.key == key for shim in self.shims)
 
-    def starting(self, key: Key) -> bool:
-        """Whether the agent is about to start it: then it does not watch the process that the shim
-        of an earlier agent has started meanwhile."""
-        life = self._host.agent.life
-        own = any(shim.key == key and shim.maker == life for shim in self.shims)
-        return own or self._launching.get(key) == life
+class ProcessTable:
+    """The machine's processes, as its present agent sees them (`ports.Processes`)."""
 
-    def end_all(self) -> None:
-        """The power fails."""
-        for shim in list(self.shims):
-            self._end(shim)
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
 
-    def _end(self, shim: Shim) -> None:
-        self._host.world.news = True
-        shim.die()
-        self.shims.remove(shim)
+    def hold(self, identity: Identity) -> Handle | None:
+        shim = self._agent.host.shims.get(identity)
+        return None if shim is None else Handle(self._agent, shim)
+
+    def kill_all(self, folder: Path) -> None:
+        host = self._agent.host
+        for key, worker in list(host.processes.items()):
+            if host.folders.worker(key) == folder:
+                worker.end(Ending(signal=9))
+
+    async def sweep(self, folder: Path) -> None:
+        self.kill_all(folder)
+
+    def is_paused_below(self, identity: Identity) -> bool:
+        shim = self._agent.host.shims.get(identity)
+        worker = None if shim is None else self._agent.host.processes.get(shim.key)
+        return worker is not None and worker.stopped

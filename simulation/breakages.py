@@ -9,16 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from holdfast.agent import agent
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Room
-from holdfast.control.decide import checkpoints, life, membership, reconcile, records, serving
+from holdfast.control.decide import checkpoints, lifecycle, membership, reconcile, records, serving
 from holdfast.control.decide.commands import AbandonCheckpoint, Decision, DropCheckpoint
-from holdfast.control.decide.facts import Checkpoint, Observed, Phase, WorkerPhase
-from holdfast.coordination.embedded.transactions import Check, SetData
+from holdfast.control.decide.facts import Checkpoint, ObservedState, Phase, WorkerPhase
+from holdfast.coordination.embedded.transactions import CheckVersion, SetData
+from holdfast.system.tasks import start_task
 from simulation import decide
-from simulation.agent import Agent
+from simulation.agent_session import Session
 from simulation.breaking import Mutant, Patch, always, never
 from simulation.broken_execution import OF_EXECUTION
+from simulation.broken_shell import OF_SHELL
 from simulation.coordinator import Coordinator
 from simulation.worker import Worker
 
@@ -30,7 +33,7 @@ _DEATHS_IGNORED_S: Final = 10.0
 
 def _no_fence(old: Any) -> Any:
     """Keeps the record's own writes; the two checks of the leader check nothing."""
-    hollow = (Check("/holdfast", -1), Check("/holdfast", -1))
+    hollow = (CheckVersion("/holdfast", -1), CheckVersion("/holdfast", -1))
     return lambda self, *arguments: (*hollow, *old(self, *arguments)[2:])
 
 
@@ -39,7 +42,7 @@ def _half_a_fence(old: Any) -> Any:
 
     def guarded(self: Any, *arguments: Any) -> Any:
         term, _, *writes = old(self, *arguments)
-        return (term, Check("/holdfast", -1), *writes)
+        return (term, CheckVersion("/holdfast", -1), *writes)
 
     return guarded
 
@@ -79,16 +82,19 @@ def _leavers_count_as_gone(old: Any) -> Any:
     return look
 
 
-def _unheard_are_gone(old: Any) -> Any:
-    return lambda job, reports, observed: old(job, reports, Observed(observed.nodes))
+def _unreported_are_gone(old: Any) -> Any:
+    return lambda job, reports, observed: old(job, reports, ObservedState(observed.nodes))
 
 
 def _obeys_any_term(old: Any) -> Any:
     return lambda self, term, order, now_s: old(self, max(term, self.term), order, now_s)
 
 
-def _acts_then_writes(_: Any) -> Any:
-    return lambda self, actions: self._act(actions) and self._write(actions)
+def _acts_then_writes(old: Any) -> Any:
+    async def write_down(self: Any, actions: Any) -> None:
+        start_task(old(self, actions), "journal", self.died)
+
+    return write_down
 
 
 def _forgets_the_term(old: Any) -> Any:
@@ -106,17 +112,17 @@ def _is_term(actions: Sequence[Any]) -> bool:
 
 
 def _concludes_for_any_view(old: Any) -> Any:
-    def conclude(sight: Any, reports: Any, now_s: float) -> Any:
-        job = sight.job
+    def conclude(seen: Any, reports: Any, now_s: float) -> Any:
+        job = seen.job
         # Neither another view nor anybody's death ends the attempt soon: who is left goes on.
         if (
             job.attempt is None
             or job.view is None
             or now_s > job.attempt.since_s + _DEATHS_IGNORED_S
         ):
-            return old(sight, reports, now_s)
+            return old(seen, reports, now_s)
         attempt = replace(job.attempt, view=job.view.number)
-        end = old(replace(sight, job=replace(job, attempt=attempt)), reports, now_s)
+        end = old(replace(seen, job=replace(job, attempt=attempt)), reports, now_s)
         return None if isinstance(getattr(end, "command", None), AbandonCheckpoint) else end
 
     return conclude
@@ -157,9 +163,9 @@ def _holders_unknown(old: Any) -> Any:
 
 
 def _drops_all(_: Any) -> Any:
-    def drops(sight: Any) -> Iterator[Any]:
-        for checkpoint in sight.job.checkpoints:
-            yield Decision(DropCheckpoint(sight.job.name, checkpoint.step), "it is old")
+    def drops(seen: Any) -> Iterator[Any]:
+        for checkpoint in seen.job.checkpoints:
+            yield Decision(DropCheckpoint(seen.job.name, checkpoint.step), "it is old")
 
     return drops
 
@@ -176,7 +182,7 @@ def _forgets_what_was_lost(_: Any) -> Any:
 
 
 def _all_room(old: Any) -> Any:
-    """The room of strays counts as free."""
+    """The room of orphans counts as free."""
 
     def rooms(desired: Any, observed: Any) -> Any:
         capacity = {node.node: node.capacity for node in observed.nodes.values()}
@@ -187,7 +193,7 @@ def _all_room(old: Any) -> Any:
 
 def _last_step_is_enough(_: Any) -> Any:
     """Whoever holds the last step has finished the job, committed or not."""
-    return lambda sight: sight.job.finished_step or sight.last_step
+    return lambda seen: seen.job.finished_step or seen.last_step
 
 
 def _finishes(_: Any) -> Any:
@@ -232,10 +238,10 @@ def _holds_back_for_ever(old: Any) -> Any:
 
 
 def _fails_services(old: Any) -> Any:
-    def departure(sight: Any, *rest: Any) -> Any:
-        if sight.job.spec.serves and sight.job.failures:
-            return life.Departure("failed", Phase.FAILED, "failed", saves=False)
-        return old(sight, *rest)
+    def departure(seen: Any, *rest: Any) -> Any:
+        if seen.job.spec.serves and seen.job.failures:
+            return lifecycle.Departure("failed", Phase.FAILED, "failed", saves=False)
+        return old(seen, *rest)
 
     return departure
 
@@ -277,18 +283,18 @@ MUTANTS: Final = (
     Mutant(
         "room too early",
         "room counts as free when a worker is told to leave",
-        ((reconcile, "look", _leavers_count_as_gone),),
+        ((reconcile, "observe_job", _leavers_count_as_gone),),
     ),
     Mutant(
-        "unheard is gone",
+        "unreported is gone",
         "a new leader takes agents that have not reported yet for dead",
-        ((reconcile, "look", _unheard_are_gone),),
+        ((reconcile, "observe_job", _unreported_are_gone),),
     ),
     Mutant(
-        "strays take no room",
+        "orphans take no room",
         "the room of workers that nobody wants is handed out, and agents do not count",
         (
-            (decide, "node_rooms", _all_room),
+            (decide, "node_capacities", _all_room),
             (Room, "refusal", never),
             (AgentMachine, "validate", never),
         ),
@@ -296,7 +302,7 @@ MUTANTS: Final = (
     Mutant(
         "journal after acting",
         "an agent acts first and writes its journal afterwards",
-        ((Agent, "_carry_out", _acts_then_writes),),
+        ((agent.Agent, "_write_down", _acts_then_writes),),
     ),
     Mutant(
         "older term obeyed",
@@ -323,15 +329,15 @@ MUTANTS: Final = (
         ((records, "_unplace", _frees_the_number),),
     ),
     Mutant(
-        "strays not stopped",
+        "orphans not stopped",
         "workers that nobody wants are left alone",
-        ((reconcile, "strays", _nothing),),
+        ((reconcile, "orphans", _nothing),),
     ),
     Mutant(
         "restore over a survivor",
         "a job goes back to a checkpoint while a worker holds a later state",
         (
-            (reconcile, "look", _holders_unknown),
+            (reconcile, "observe_job", _holders_unknown),
             (Worker, "_chosen", _restores_at_once),
         ),
     ),
@@ -343,12 +349,12 @@ MUTANTS: Final = (
     Mutant(
         "begins anew unasked",
         "a job none of whose checkpoints can be read begins at step 0 by itself",
-        ((records, "_condemn", _forgets_what_was_lost),),
+        ((records, "_mark_unreadable", _forgets_what_was_lost),),
     ),
     Mutant(
         "success without the commit",
         "a job has succeeded when its last step is made, and not yet committed",
-        ((life, "finished_step", _last_step_is_enough), (records, "_finish", _finishes)),
+        ((lifecycle, "finished_step", _last_step_is_enough), (records, "_finish", _finishes)),
     ),
     Mutant(
         "settings when heard",
@@ -361,7 +367,7 @@ MUTANTS: Final = (
     Mutant(
         "turn not checked",
         "a late request of a dead agent may replace the node of its successor",
-        ((Agent, "_take_turn", _any_turn),),
+        ((Session, "_take_turn", _any_turn),),
     ),
     Mutant(
         "failed replica stays away",
@@ -371,7 +377,7 @@ MUTANTS: Final = (
     Mutant(
         "replica may end the job",
         "failures of replicas end their job, as those of a training do",
-        ((life, "departure", _fails_services),),
+        ((lifecycle, "departure", _fails_services),),
     ),
     Mutant(
         "replica never leaves",
@@ -394,4 +400,5 @@ MUTANTS: Final = (
         ((membership, "_why", _tells_for_certain),),
     ),
     *OF_EXECUTION,
+    *OF_SHELL,
 )

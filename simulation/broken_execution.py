@@ -6,15 +6,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.agent import journal
-from holdfast.agent.events import NeverStarted, TermSeen
+from holdfast.agent.events import Ending, NeverStarted, ProcessAdopted, ProcessExited, TermSeen
 from holdfast.agent.machine import AgentMachine
-from holdfast.train.members.effective import Setting
+from holdfast.agent.supervisor import WorkerSupervisor
+from holdfast.train.members.effective import EffectiveSetting
 from holdfast.train.sums import tree
 from simulation import arithmetic
 from simulation import worker as training
-from simulation.agent import Agent
 from simulation.breaking import Mutant, always, never
-from simulation.host import Host
 from simulation.plane import Plane
 from simulation.worker import Worker
 
@@ -54,29 +53,42 @@ def _least_advanced(old: Any) -> Any:
 def _since_the_named_step(_: Any) -> Any:
     def extended(record: Any, given: Any, count: int, agreed: int) -> Any:
         new = given[len(record) : count]
-        return record + tuple(Setting(name, value, at_step or 0) for name, value, at_step in new)
+        return record + tuple(
+            EffectiveSetting(name, value, at_step or 0) for name, value, at_step in new
+        )
 
     return extended
 
 
-def _nobody_lives(_: Any) -> Any:
-    return lambda self, key: NeverStarted(key)
+def _nobody_lives(old: Any) -> Any:
+    async def find(self: Any, key: Any) -> Any:
+        event = await old(self, key)
+        return ProcessExited(key, Ending()) if isinstance(event, ProcessAdopted) else event
+
+    return find
 
 
 def _unclaimed_is_lost(old: Any) -> Any:
-    def found(self: Any, key: Any) -> Any:
-        event = old(self, key)
+    async def find(self: Any, key: Any) -> Any:
+        event = await old(self, key)
         return replace(event, prepared=False) if isinstance(event, NeverStarted) else event
 
-    return found
+    return find
 
 
 def _ended_is_unclaimed(old: Any) -> Any:
-    def found(self: Any, key: Any) -> Any:
-        event = old(self, key)
+    async def find(self: Any, key: Any) -> Any:
+        event = await old(self, key)
         return replace(event, prepared=True) if isinstance(event, NeverStarted) else event
 
-    return found
+    return find
+
+
+def _claims_nothing(_: Any) -> Any:
+    async def void(self: Any, key: Any) -> bool:
+        return self._folders.claim(key) is None
+
+    return void
 
 
 def _without_the_term(old: Any) -> Any:
@@ -116,23 +128,23 @@ OF_EXECUTION: Final = (
     ),
     Mutant(
         "living taken for dead",
-        "a restarted agent takes its living workers for never started",
-        ((Agent, "found", _nobody_lives),),
+        "a restarted agent takes its living workers for dead",
+        ((WorkerSupervisor, "find", _nobody_lives),),
     ),
     Mutant(
         "unclaimed is lost",
         "a restarted agent takes a worker for lost whose shim has not made its claim yet",
-        ((Agent, "found", _unclaimed_is_lost),),
+        ((WorkerSupervisor, "find", _unclaimed_is_lost),),
     ),
     Mutant(
         "ended is started again",
         "a restarted agent starts a worker again whose folder is gone, and whose end was lost",
-        ((Agent, "found", _ended_is_unclaimed),),
+        ((WorkerSupervisor, "find", _ended_is_unclaimed),),
     ),
     Mutant(
         "late shim not called off",
         "a worker is stopped before it was started, and its shim may still make its claim",
-        ((Host, "void", always),),
+        ((WorkerSupervisor, "_void", _claims_nothing),),
     ),
     Mutant(
         "compaction without the term",

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN
-from holdfast.coordination.embedded.transactions import Check, Create, Event, Multi, SetData
+from holdfast.coordination.embedded.transactions import (
+    CheckVersion,
+    Create,
+    Multi,
+    SetData,
+    TreeEvent,
+)
 from holdfast.coordination.embedded.tree import Tree
 from simulation.flow import Flow, Steps, Wait
 from simulation.kernel import Being
@@ -154,7 +160,7 @@ class Candidate(Being, ABC):
                 continue
             if data == mine.encode():
                 return int(version)
-            take = Multi((Check(self.candidate, -1), SetData(TERM, mine.encode(), version)))
+            take = Multi((CheckVersion(self.candidate, -1), SetData(TERM, mine.encode(), version)))
             outcome = yield plane.ask(client, take, self.campaign)
             if outcome is not None and refused_at(outcome) is None:
                 return int(version) + 1
@@ -181,7 +187,7 @@ class Candidate(Being, ABC):
         return lambda go_on: self.after(pause_s, lambda: go_on(None))
 
 
-def _ends_a_candidate(event: Event) -> bool:
+def _ends_a_candidate(event: TreeEvent) -> bool:
     return event.type == p.EVENT_DELETED and event.path.startswith(CANDIDATES)
 
 

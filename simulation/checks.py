@@ -8,15 +8,16 @@ those of the design's list.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.events import Accepted, Answer, Exited, Key, StartProcess, TermSeen, key_of
-from holdfast.control.decide.facts import Intent, Job, Phase, Placement, View
-from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, Transaction
+from holdfast.agent.events import Key, OrderAnswer, key_of
+from holdfast.control.decide.facts import Intent, JobRecord, Phase, Placement, View
+from holdfast.coordination.embedded.transactions import Multi, Outcome, SetData, WriteTransaction
 from holdfast.train.members.effective import Record
 from holdfast.wire.orders import Order, StartWorker
 from holdfast.wire.reports import ExitKind, NodeFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from simulation.candidate import CANDIDATES, TERM
 from simulation.coordinator import JOBS, NODES
 from simulation.kernel import Violation
@@ -56,13 +57,13 @@ class Checks:
         self._lost_nodes: set[Key] = set()  # workers whose node was out of the plane since
         self._committed: set[str] = set()  # jobs with a commit that its user has not given up
         self.given_up: set[str] = set()  # jobs whose user lets them begin anew
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, JobRecord] = {}
         self.unfinished: set[str] = set(world.settings.trainings)
         world.plane.observers.append(self._written)
 
     # --- the coordination plane -------------------------------------------------------------------
 
-    def _written(self, transaction: Transaction, outcome: Outcome) -> None:
+    def _written(self, transaction: WriteTransaction, outcome: Outcome) -> None:
         operation = transaction.operation
         if not isinstance(operation, SetData):
             self._note_lost_nodes()
@@ -86,7 +87,7 @@ class Checks:
             raise Violation(LEADER, f"term {node.version} was taken twice")
         self._term_leaders[node.version] = node.data
 
-    def _led(self, transaction: Transaction) -> None:
+    def _led(self, transaction: WriteTransaction) -> None:
         """Whoever writes, other than users, owns the candidate that the newest term names."""
         tree = self._world.plane.tree
         named = tree.nodes[TERM].data
@@ -107,7 +108,7 @@ class Checks:
     # --- a job's record -------------------------------------------------------------------------
 
     def _job_written(self, part: SetData) -> None:
-        after: Job = self._world.plane.value(part.data)
+        after: JobRecord = self._world.plane.value(part.data)
         before = self.jobs[after.name]
         self.jobs[after.name] = after
         self._world.news = True
@@ -125,7 +126,7 @@ class Checks:
         if after.waits_for_recovery and not before.waits_for_recovery:
             self._world.stranded(after.name)
 
-    def _placed(self, before: Job, after: Job) -> None:
+    def _placed(self, before: JobRecord, after: JobRecord) -> None:
         old = {placement.worker: placement for placement in before.placements}
         new = {placement.worker: placement for placement in after.placements}
         for worker in sorted(new.keys() - old.keys()):
@@ -148,7 +149,7 @@ class Checks:
         if key in self._world.hosts[placement.node].processes and key not in self._lost_nodes:
             raise Violation(ROOM, f"the room of {key} is free, but its process is alive")
 
-    def _viewed(self, before: View | None, after: Job) -> None:
+    def _viewed(self, before: View | None, after: JobRecord) -> None:
         view = after.view
         if after.spec.serves:
             raise Violation(LANES, f"{after.name} serves, and has {view}")
@@ -183,7 +184,7 @@ class Checks:
             if placement.worker in named and process.held is None:
                 raise Violation(TOLD, f"{reason!r}: but {process.name} holds nothing")
 
-    def _checkpointed(self, before: Job, after: Job) -> None:
+    def _checkpointed(self, before: JobRecord, after: JobRecord) -> None:
         if after.committed_step > before.committed_step:
             self._committed.add(after.name)
             self._world.strikes.committed(after.name)
@@ -204,7 +205,7 @@ class Checks:
 
     # --- agents ---------------------------------------------------------------------------------
 
-    def answered(self, host: Host, term: int, order: Order, answer: Answer) -> None:
+    def answered(self, host: Host, term: int, order: Order, answer: OrderAnswer) -> None:
         """An agent has obeyed an order, or refused it."""
         if not answer.accepted:
             return
@@ -212,35 +213,22 @@ class Checks:
         if term < highest:
             raise Violation(LEADER, f"{host.name} obeyed term {term} after {highest}: {order}")
         self._terms[host.name] = term
-        if not any(
-            isinstance(entry, TermSeen) and entry.term >= term
-            for batch in host.disk.batches
-            for entry in batch
-        ):
+        if not any(record["term"] >= term for record in host.disk.of_kind("term")):
             raise Violation(LEADER, f"{host.name} obeyed term {term}, which is not on its disk")
 
     def forgot(self, host: Host) -> None:
         """A disk has lost what was durable there. Nobody promises that the term is known then, nor
         a worker that the journal does not name any more."""
         self._terms.pop(host.name, None)
-        known = {
-            key_of(entry.order)
-            for batch in host.disk.batches
-            for entry in batch
-            if isinstance(entry, Accepted)
-        }
+        known = {_key(record["order"]) for record in host.disk.of_kind("accepted")}
         for key in [key for key, name in self._ran.items() if name == host.name]:
             if key not in known:
                 del self._ran[key]
 
-    def starts(self, host: Host, action: StartProcess) -> None:
+    def starts(self, host: Host, order: StartWorker) -> None:
         """An agent is about to start a process: its journal must say so already."""
-        order: StartWorker = action.order
-        if not any(
-            isinstance(entry, Accepted) and entry.order == order
-            for batch in host.disk.batches
-            for entry in batch
-        ):
+        accepted = host.disk.of_kind("accepted")
+        if not any(_key(record["order"]) == key_of(order) for record in accepted):
             raise Violation(ONCE, f"{order.job}.{order.worker} starts, and no disk knows of it")
 
     def started(self, host: Host, key: Key) -> None:
@@ -248,11 +236,7 @@ class Checks:
         if key in self._ran:
             raise Violation(ONCE, f"{key} was started on {self._ran[key]} and on {host.name}")
         self._ran[key] = host.name
-        if any(
-            isinstance(entry, Exited) and entry.key == key
-            for batch in host.disk.batches
-            for entry in batch
-        ):
+        if any(Key(*record["key"]) == key for record in host.disk.of_kind("exited")):
             raise Violation(ROOM, f"{key} starts on {host.name}, which has its end in its journal")
         trainings = self._world.settings.trainings
         taken = sum((trainings[one.job].spec.resources for one in host.processes), Resources())
@@ -338,7 +322,7 @@ class Checks:
         leaving = any(placement.draining for placement in placed.values())
         return len(ready) == len(placed) == replicas and not leaving
 
-    def _ended_well(self, job: Job) -> None:
+    def _ended_well(self, job: JobRecord) -> None:
         phase, intent = job.status.phase, job.intent
         if phase is Phase.STOPPED and intent is Intent.STOP:
             return
@@ -348,3 +332,7 @@ class Checks:
         steps = self._world.settings.trainings[job.name].steps
         if job.committed_step != steps:
             raise Violation(ENDS, f"{job.name} succeeded; of {steps} steps {job.committed_step}")
+
+
+def _key(spelled: Mapping[str, Any]) -> Key:
+    return Key(spelled["job"], spelled["worker"])

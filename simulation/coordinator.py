@@ -11,32 +11,34 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.agent.ports import Welcome
 from holdfast.control.decide.commands import (
     CommitCheckpoint,
-    CondemnCheckpoint,
     Decision,
     DropCheckpoint,
+    MarkCheckpointUnreadable,
     Record,
     RecoverCheckpoints,
     WriteView,
 )
-from holdfast.control.decide.facts import Desired, Job, NodeFacts, Observed
+from holdfast.control.decide.facts import DesiredState, JobRecord, NodeFacts, ObservedState
 from holdfast.control.decide.records import apply_record
 from holdfast.control.rpc.outstanding import Outstanding
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN
 from holdfast.coordination.embedded.transactions import (
-    Check,
+    CheckVersion,
     Create,
     Delete,
-    Event,
     Multi,
     Part,
     SetData,
+    TreeEvent,
 )
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire.errors import Conflict
 from holdfast.wire.orders import Order
+from simulation.agent_session import CONTACT, LeaderContact
 from simulation.blobs import Manifest
 from simulation.candidate import TERM, Candidate, Deposed
 from simulation.decide import Decider
@@ -44,6 +46,8 @@ from simulation.flow import Steps, Wait
 from simulation.plane import refused_at
 
 if TYPE_CHECKING:
+    from simulation.agent import Agent
+    from simulation.agent_stream import Stream
     from simulation.world import World
 
 # Between two looks at the world when nothing wakes the leader; doubled while nothing happens.
@@ -57,7 +61,7 @@ NODES: Final = "/holdfast/nodes"
 class Seen:
     """What a leader read of the plane, and where: each job with its node's version."""
 
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)  # node -> its session
     draining: frozenset[str] = frozenset()
@@ -75,8 +79,9 @@ class Coordinator(Candidate):
         self.done = 0  # commits in this term
         self.seen: Seen | None = None
         self.reports: dict[str, NodeFacts] = {}
-        self._marks: dict[str, tuple[int, int]] = {}
-        self._asked: dict[str, int] = {}
+        self._marks: dict[str, tuple[int, ...]] = {}
+        self._sessions: dict[str, str] = {}  # in which a node has reported
+        self._streams: dict[str, int] = {}  # how often a node has connected
         self._outstanding = Outstanding()
         self._reasons: dict[tuple[str, int], str] = {}  # of views that are being written
         self._decider = Decider(own_checks=self.world.own_checks)
@@ -89,6 +94,7 @@ class Coordinator(Candidate):
     # --- leading --------------------------------------------------------------------------------
 
     def lead(self) -> Steps:
+        yield from self._announce()
         self.client.watches = _concerns_a_leader
         while True:
             if self.seen is None or self.stale:
@@ -104,18 +110,26 @@ class Coordinator(Candidate):
             self._fresh = False
             busy = yield from self._tick(self.seen)
             self._idle_s = LOOK_S if busy else min(2 * self._idle_s, LOOK_S_MAX)
-            silent = False
             if not self.stale and not self._fresh:
-                silent = yield self.until_woken(self._idle_s)
+                yield self.until_woken(self._idle_s)
             yield self.pause_for(self.world.settings.gather_s)
-            self._ask_agents(all_of_them=bool(silent))
+
+    def _announce(self) -> Steps:
+        """Say in the plane where agents reach this leader, unless it leads no more."""
+        contact = self.world.plane.keep(LeaderContact(self.term, self.name))
+        parts = (CheckVersion(TERM, self.term), SetData(CONTACT, contact, -1))
+        outcome = None
+        while outcome is None:
+            outcome = yield self.world.plane.ask(self.client, Multi(parts))
+        if refused_at(outcome) is not None:
+            raise Deposed
 
     def _tick(self, seen: Seen) -> Generator[Wait, Any, bool]:
         """Decide and carry out once; whether anything was decided."""
-        unheard = frozenset(node for node in seen.nodes if node not in self.reports)
-        nodes = {node: self.reports[node] for node in seen.nodes if node in self.reports}
-        desired = Desired(seen.jobs, {}, seen.draining)
-        observed = Observed(nodes, unheard)
+        nodes = {node: self.reports[node] for node in seen.nodes if self._has_reported(seen, node)}
+        unreported = frozenset(seen.nodes.keys() - nodes.keys())
+        desired = DesiredState(seen.jobs, {}, seen.draining)
+        observed = ObservedState(nodes, unreported)
         decisions = self._decider.decide(desired, observed, self.now_s())
         if decisions and self.world.faults.strikes("stall"):
             self.world.strikes.depose(self)
@@ -144,20 +158,20 @@ class Coordinator(Candidate):
         self._outstanding.keep(orders)
         busy, now_s = False, self.kernel.now_s
         for decision, order in zip(decisions, orders, strict=True):
-            connection = seen.nodes.get(order.node, 0)
+            connection = self._streams.get(order.node, 0)
             if self._outstanding.is_due(order, connection, now_s):
                 self._outstanding.sent(order, connection, now_s)
-                self._order(order, decision.reason)
+                self._order(order, seen.nodes.get(order.node, 0), decision.reason)
                 busy = True
         return busy
 
-    def _order(self, order: Order, reason: str) -> None:
+    def _order(self, order: Order, session: int, reason: str) -> None:
         host = self.world.hosts[order.node]
         term = self.term
         self.tell("orders", order, "-", reason)
         self.world.happened[type(order).__name__] += 1
         self.world.network.send(
-            self.name, host.agent, host.name, lambda: host.agent.order(term, order, self)
+            self.name, host.agent, host.name, lambda: host.agent.order(term, session, order, self)
         )
 
     def _commit(self, seen: Seen, name: str, records: list[Record]) -> Generator[Wait, Any, bool]:
@@ -203,11 +217,11 @@ class Coordinator(Candidate):
                 self.world.checks.told(name, record.view, reason)
         return True
 
-    def _guarded(self, seen: Seen, records: list[Record], after: Job) -> tuple[Part, ...]:
+    def _guarded(self, seen: Seen, records: list[Record], after: JobRecord) -> tuple[Part, ...]:
         """The records' writes, together with the checks that only a leader passes."""
         path = f"{JOBS}/{after.name}"
         operations: list[Part] = [
-            Check(TERM, self.term),
+            CheckVersion(TERM, self.term),
             SetData(self.candidate, b"", self.done),
             SetData(path, self.world.plane.keep(after), seen.versions[after.name]),
         ]
@@ -221,7 +235,7 @@ class Coordinator(Candidate):
                     kept = self.world.plane.keep(again)
                     commit = f"{path}/checkpoints/{again.step}"
                     operations.append(Create(commit, kept, OPEN, p.FLAG_PERSISTENT, -1, False))
-            if isinstance(record, DropCheckpoint | CondemnCheckpoint):
+            if isinstance(record, DropCheckpoint | MarkCheckpointUnreadable):
                 operations.append(Delete(f"{path}/checkpoints/{record.step}", -1))
         return tuple(operations)
 
@@ -238,14 +252,16 @@ class Coordinator(Candidate):
                 raise Deposed
             return bool(version == self.done + 1)
 
-    def _write_manifest(self, job: Job, record: CommitCheckpoint) -> Generator[Wait, Any, str]:
+    def _write_manifest(
+        self, job: JobRecord, record: CommitCheckpoint
+    ) -> Generator[Wait, Any, str]:
         parts = tuple(part for worker in sorted(record.parts) for part in record.parts[worker])
         key = f"{job.name}/manifests/{record.attempt.step}.{record.attempt.number}.{self.term}"
         yield self.pause_for(self.kernel.between(0.005, 0.05))
         self.world.blobs.put(key, Manifest(record.attempt.step, parts))
         return key
 
-    def _remove_blobs(self, job: Job, step: int) -> None:
+    def _remove_blobs(self, job: JobRecord, step: int) -> None:
         """The record is gone, so nobody needs what only it named."""
         for checkpoint in job.checkpoints:
             if checkpoint.step == step:
@@ -266,34 +282,37 @@ class Coordinator(Candidate):
 
     def _know_nodes(self, seen: Seen) -> None:
         """What a node said in a session that is over says nothing about the next one."""
-        for node in list(self._asked):
-            if seen.nodes.get(node) != self._asked[node]:
-                del self._asked[node]
-                self.reports.pop(node, None)
-        self._ask_agents()
+        for node in list(self.reports):
+            if not self._is_of(seen, node):
+                del self.reports[node]
 
-    def _ask_agents(self, all_of_them: bool = False) -> None:
-        """Ask those of whom we have heard nothing; after a silence all: a report may be lost."""
-        if self.seen is None:
+    def _is_of(self, seen: Seen, node: str) -> bool:
+        """Whether the node's report is of the session that it has, or of one that we do not know
+        of yet."""
+        return node in seen.nodes and int(self._sessions[node], 16) >= seen.nodes[node]
+
+    def _has_reported(self, seen: Seen, node: str) -> bool:
+        return node in self.reports and int(self._sessions[node], 16) == seen.nodes[node]
+
+    def welcome(
+        self, agent: Agent, stream: Stream, term: int, session: str, mark: tuple[int, ...]
+    ) -> None:
+        """An agent introduces itself; who does not lead does not answer."""
+        node = agent.host.name
+        if term != self.term:
+            self.world.network.send(self.name, agent, node, lambda: agent.loop.enter(stream.cut))
             return
-        term = self.term
-        for node, session in self.seen.nodes.items():
-            if not all_of_them and self._asked.get(node) == session and node in self.reports:
-                continue
-            self._asked[node] = session
-            agent = self.world.hosts[node].agent
-            self.world.network.send(
-                self.name,
-                agent,
-                node,
-                lambda agent=agent: agent.ask(term, self),  # type: ignore[misc]
-            )
+        self._streams[node] = self._streams.get(node, 0) + 1
+        self.world.network.send(
+            self.name, agent, node, lambda: agent.loop.enter(stream.put, Welcome(term))
+        )
 
-    def hear_report(self, term: int, facts: NodeFacts, mark: tuple[int, int]) -> None:
+    def hear_report(self, term: int, facts: NodeFacts, session: str, mark: tuple[int, ...]) -> None:
         """An agent's snapshot; one that was overtaken is ignored, and one that comes by a stream of
         another term: that stream was cut when the term ended."""
-        if term == self.term and self._marks.get(facts.node, (0, 0)) < mark:
+        if term == self.term and self._marks.get(facts.node, (0,)) < mark:
             self._marks[facts.node] = mark
+            self._sessions[facts.node] = session
             if self.reports.get(facts.node) != facts:
                 self.reports[facts.node] = facts
                 self._fresh = True
@@ -330,5 +349,5 @@ def _version(tree: Tree, path: str) -> int | str:
     return _GONE if node is None else node.version
 
 
-def _concerns_a_leader(event: Event) -> bool:
+def _concerns_a_leader(event: TreeEvent) -> bool:
     return not event.path.startswith("/holdfast/leader")

@@ -15,6 +15,7 @@ from holdfast.wire.errors import Usage
 
 CONTROL_CORPUS: Final = Path(__file__).with_name("corpus.txt")
 SERVING_CORPUS: Final = Path(__file__).parent / "serving" / "corpus.txt"
+TOPICS_CORPUS: Final = Path(__file__).parent / "topics" / "corpus.txt"
 _SHOWS: Final = "shows: "
 
 

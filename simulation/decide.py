@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from holdfast.control.decide.claims import hold_of, rank_of
 from holdfast.control.decide.commands import Decision
-from holdfast.control.decide.facts import Desired, Job, Observed
+from holdfast.control.decide.facts import DesiredState, JobRecord, ObservedState
 from holdfast.control.decide.invariants import check_decisions
-from holdfast.control.decide.plans import NodeRoom, Plan
-from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.plans import NodeCapacity, SchedulePlan
+from holdfast.control.decide.reconcile import node_capacities, reconcile
 from holdfast.control.decide.schedule import plan
 
 
@@ -23,17 +23,21 @@ class Decider:
     def __init__(self, *, own_checks: bool) -> None:
         self._own_checks = own_checks
         self._made_from: object = None
-        self._plan = Plan()
+        self._plan = SchedulePlan()
 
-    def decide(self, desired: Desired, observed: Observed, now_s: float) -> list[Decision]:
+    def decide(
+        self, desired: DesiredState, observed: ObservedState, now_s: float
+    ) -> list[Decision]:
         """What a leader that sees this does next."""
-        rooms = node_rooms(desired, observed)
+        rooms = node_capacities(desired, observed)
         decisions = reconcile(desired, observed, now_s, self._planned(desired, rooms, now_s))
         if self._own_checks:
             check_decisions(desired, observed, decisions)
         return decisions
 
-    def _planned(self, desired: Desired, rooms: Sequence[NodeRoom], now_s: float) -> Plan:
+    def _planned(
+        self, desired: DesiredState, rooms: Sequence[NodeCapacity], now_s: float
+    ) -> SchedulePlan:
         jobs = list(desired.jobs.values())
         made_from = (rooms, desired.queues, seen_by_plan(jobs, now_s))
         if made_from != self._made_from:
@@ -42,7 +46,7 @@ class Decider:
         return self._plan
 
 
-def seen_by_plan(jobs: Sequence[Job], now_s: float) -> list[object]:
+def seen_by_plan(jobs: Sequence[JobRecord], now_s: float) -> list[object]:
     """Everything of the jobs and of the time that a plan depends on. What a job would lose by
     stopping only decides between several."""
     seen: list[object] = [
@@ -65,7 +69,7 @@ def seen_by_plan(jobs: Sequence[Job], now_s: float) -> list[object]:
     return seen
 
 
-def _loses_s(job: Job, now_s: float) -> float:
+def _loses_s(job: JobRecord, now_s: float) -> float:
     commit_s = job.checkpoints[-1].committed_s if job.checkpoints else job.admitted_s
     since_s = job.submitted_s if commit_s is None else commit_s
     return max(0.0, now_s - since_s) * job.spec.workers_min

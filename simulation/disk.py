@@ -1,79 +1,138 @@
-"""A disk with an agent's journal on it.
+"""A disk with an agent's journal on it, as the real journal writes and reads it.
 
-What was synced stays. A write that was under way when the power failed is lost, torn, or there as a
-whole. A disk that decays has a bit that is another than was written. One that is full takes nothing
-for a while. The bytes are those of the real journal, and are read by its own code.
+What was synced stays. What was written and not synced stays when the agent dies, and is lost with
+the machine. A write that was under way when either died is lost, torn, or there as a whole. A disk
+that decays has a bit that is another than was written. One that is full takes nothing for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import errno
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from holdfast.agent import journal
-from holdfast.agent.events import Entry
+from holdfast.agent.ports import NotReplaced
 from simulation.kernel import Violation
 
 DAMAGE: Final = "a damaged journal is refused, and never read as something else"
 
-_PATH: Final = Path("journal")
+_PATH: Final = Path("agent/journal")
 _SALT: Final = bytes(8)
+_FULL: Final = "No space left on device"
 
 
 class Disk:
-    """Batches of entries that are durable, in order, and perhaps a part of one after them."""
+    """The file of one journal. `writes` is asked before each write: how much of it is written
+    (None: all of it), and what then happens to whoever writes."""
 
-    def __init__(self) -> None:
-        self.batches: list[Sequence[Entry]] = []
-        self.full_until_s = 0.0
-        self.forgot = False  # the last recovery lacks something that had been durable
-        self._torn: tuple[Sequence[Entry], float] | None = None
+    def __init__(self, writes: Callable[[], tuple[float | None, Callable[[], None]]]) -> None:
+        self.is_full: Callable[[], bool] = lambda: False
+        self._writes = writes
+        self._parts: list[bytes] | None = None  # header and batches that are durable
+        self._unsynced = b""  # behind them
+        self._torn = b""  # the whole of what was being written when the writer died
         self._flipped: float | None = None  # where, as a part of the whole
+        self._records: list[dict[str, Any]] = []  # of the first so many parts
+        self._decoded = 0
 
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Written and synced."""
-        self.batches.append(entries)
+    # --- the file (`ports.JournalFile`) ----------------------------------------------------------
 
-    def compact(self, entries: Iterable[Entry]) -> None:
-        """One batch that gives the same state."""
-        self.batches = [tuple(entries)]
+    @property
+    def path(self) -> Path:
+        return _PATH
 
-    def tear(self, entries: Sequence[Entry], share: float) -> None:
-        """The machine or the writer died while it wrote: so much of the bytes is there."""
-        self._torn = (entries, share)
+    def salt(self) -> bytes:
+        return _SALT
 
-    def flip(self, random: Random) -> None:
-        """One bit, somewhere, is not what was written."""
-        self._flipped = random.random()
-
-    def recovered(self) -> list[Entry]:
-        """What a restarted agent reads; what is torn is cut off for good. `Corrupt`: the journal is
-        refused. Nobody but we knows what had been written: it is all of that, or a beginning of it
-        without the last batch, which is what the journal promises."""
-        raw = journal.written(self.batches, _SALT)
-        durable = [list(batch) for batch in self.batches]
-        if self._torn is not None:
-            entries, share = self._torn
-            whole = journal.written([*self.batches, entries], _SALT)
-            raw = whole[: len(raw) + int((len(whole) - len(raw)) * share)]
-            self._torn = None
-            durable.append(list(entries))
+    def read(self) -> bytes | None:
+        if self._parts is None:
+            return None
+        raw = b"".join(self._parts) + self._unsynced
         if self._flipped is not None:
             bit = int(self._flipped * len(raw) * 8)
             raw = raw[: bit // 8] + bytes([raw[bit // 8] ^ (1 << bit % 8)]) + raw[bit // 8 + 1 :]
-            self._flipped = None
-        found = journal.recovered(_PATH, raw).entries
-        return self._judged(found, durable)
+        return raw
 
-    def _judged(self, found: list[Entry], written: list[list[Entry]]) -> list[Entry]:
-        """What was read is a beginning of what was written: all but the last batch at least, or
-        two of them if the last one was torn."""
-        synced = len(self.batches)
-        for count in range(len(written), max(-1, synced - 2), -1):
-            if found == [entry for batch in written[:count] for entry in batch]:
-                self.batches = list(written[:count])
+    def keep(self, size: int) -> None:
+        """As the journal asks for when it was read: what it keeps is what it takes for good."""
+        assert self._parts is not None
+        parts = [*self._parts, self._torn or self._unsynced]
+        synced = len(self._parts)
+        raw = self.read()
+        self._unsynced = self._torn = b""
+        self._flipped = None
+        # It is all that was written, or a beginning of it without the last batch.
+        for count in range(len(parts), max(0, synced - 2), -1):
+            good = b"".join(parts[:count])
+            if size == len(good):
+                if raw is None or raw[:size] != good:
+                    break
+                self._have([part for part in parts[:count] if part])
                 self.forgot = count < synced
-                return found
-        raise Violation(DAMAGE, f"of {len(written)} batches {len(found)} entries were read")
+                return
+        raise Violation(DAMAGE, f"of {len(parts)} parts {size} bytes were read")
+
+    def write(self, data: bytes, at: int) -> None:
+        assert self._parts is not None and at == sum(map(len, self._parts)), "it appends"
+        if self.is_full():
+            raise OSError(errno.ENOSPC, _FULL)
+        share, then = self._writes()
+        if share is not None:
+            self._unsynced, self._torn = data[: int(len(data) * share)], data
+        else:
+            self._unsynced = data
+        then()
+
+    def sync(self) -> None:
+        assert self._parts is not None
+        self._parts.append(self._unsynced)
+        self._unsynced = b""
+
+    def replace(self, data: bytes) -> None:
+        if self.is_full():
+            raise NotReplaced(OSError(errno.ENOSPC, _FULL))
+        header = journal.HEADER_BYTES
+        self._have([part for part in (data[:header], data[header:]) if part])
+
+    def close(self) -> None:
+        pass
+
+    # --- the world's side ------------------------------------------------------------------------
+
+    forgot = False  # the last recovery lacks something that had been durable
+
+    def lose_power(self) -> None:
+        """What was not synced is gone, unless it was being written just then."""
+        if not self._torn:
+            self._unsynced = b""
+
+    def flip(self, random: Random) -> None:
+        """One bit, somewhere, is not what was written."""
+        if self._parts is not None:
+            self._flipped = random.random()
+
+    def flip_last(self, where: float) -> None:
+        """... of the last batch: `where` in it, as a part of the whole."""
+        if self._parts is not None:
+            before, last = sum(map(len, self._parts[:-1])), len(self._parts[-1])
+            self._flipped = (before + where * last) / (before + last)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The entries that are durable, as they are spelled."""
+        parts = self._parts or []
+        for part in parts[max(1, self._decoded) :]:
+            self._records += json.loads(part[journal.HEAD_BYTES :])
+        self._decoded = len(parts)
+        return self._records
+
+    def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
+        return (record for record in self.records() if record["kind"] == kind)
+
+    def _have(self, parts: list[bytes]) -> None:
+        self._parts = parts
+        self._records = []
+        self._decoded = 0

@@ -49,13 +49,18 @@ COUNTS_MAX: Final = {
     "restart plane": 1,
     "crash everything": 1,
 }
-# Faults of a worker's birth, as a chance. Drawn from a source of their own.
+# Faults of a worker's birth and of its end, as a chance. Drawn from a source of their own. They
+# come in peace too, so often at most: during storms hardly anybody is born.
 BIRTHS_MAX: Final = {
     "slow fork": 0.8,  # between an agent's decision to start a worker and its shim there is time
     "late claim": 1.0,  # between the fork of a shim and its claim there is time
     "launch crash": 0.8,  # the agent dies in that time
-    "early pause": 1.0,  # the user pauses the job in that time
+    "early pause": 1.0,  # the user pauses the job in that time; at peace not for long
+    "slow disk": 0.6,  # the journal takes long to sync, and what happens meanwhile waits
+    "end lost": 0.3,  # the journal loses its last batch, and that is the end of a worker
+    "replica error": 0.1,  # a replica's own code fails
 }
+_BIRTHS: Final = 8
 # Faults of the store, as a chance, a moment after a commit. Drawn from a source of their own. The
 # workers of the job die with it: those that hold the state do not need the store. They come in
 # peace too, so often at most: during storms hardly anything is committed.
@@ -92,6 +97,7 @@ class Faults(NamedFaults):
         for kind, rate in BIRTHS_MAX.items():
             self.rates[kind] = rate * (0.5 + chance() / 2) if present else 0.0
 
+        self._births_left = _BIRTHS
         self.store = source(f"{seed}/store")
         for kind, rate in LOSSES_MAX.items():
             present = self.store.random() < _PRESENT / 2
@@ -109,7 +115,13 @@ class Faults(NamedFaults):
     def strikes_birth(self, kind: str) -> bool:
         """Whether this goes wrong here and now, where a worker is started."""
         rate = self.rates[kind]
-        return rate > 0.0 and not self.quiet and self._births.random() < rate and self.happens(kind)
+        if rate == 0.0 or self._births.random() >= rate:
+            return False
+        if self.quiet:
+            if self._births_left == 0:
+                return False
+            self._births_left -= 1
+        return self.happens(kind, always=True)
 
     def birth_s(self, low_s: float, high_s: float) -> float:
         """How long it takes: some time between the two."""

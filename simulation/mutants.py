@@ -1,4 +1,4 @@
-"""Hunt the deliberate breakages of both worlds: each must be found, or the simulator is blind.
+"""Hunt the deliberate breakages of all worlds: each must be found, or the simulator is blind.
 
 The code's checks of itself are off meanwhile: what finds a mutant is the world's truth.
 `python -m simulation.mutants` shows what was broken, and which seed showed it by which rule.
@@ -16,11 +16,13 @@ from typing import Final, NamedTuple
 
 from simulation import breakages
 from simulation.breaking import Mutant
-from simulation.corpus import CONTROL_CORPUS, SERVING_CORPUS, record, shown
+from simulation.corpus import CONTROL_CORPUS, SERVING_CORPUS, TOPICS_CORPUS, record, shown
 from simulation.runner import processes
 from simulation.search import HUNT_SEEDS_MAX, Found, hunt
 from simulation.serving import breakages as serving_breakages
 from simulation.serving.world import SERVING
+from simulation.topics import breakages as topics_breakages
+from simulation.topics.world import TOPICS_WORLD
 from simulation.verdict import Kind
 from simulation.world import CONTROL
 
@@ -28,6 +30,7 @@ from simulation.world import CONTROL
 WORLDS: Final[tuple[tuple[Kind, tuple[Mutant, ...], Path], ...]] = (
     (CONTROL, breakages.MUTANTS, CONTROL_CORPUS),
     (SERVING, serving_breakages.MUTANTS, SERVING_CORPUS),
+    (TOPICS_WORLD, topics_breakages.MUTANTS, TOPICS_CORPUS),
 )
 
 

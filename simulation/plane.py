@@ -17,12 +17,12 @@ from holdfast.coordination.embedded.sessions import SessionTable
 from holdfast.coordination.embedded.transactions import (
     CloseSession,
     Create,
-    Event,
-    Failed,
+    FailedOperation,
     OpenSession,
     Operation,
     Outcome,
-    Transaction,
+    TreeEvent,
+    WriteTransaction,
 )
 from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire.errors import BugError
@@ -38,7 +38,7 @@ HANG_UP_S: Final = 0.5
 SWEEP_S: Final = 0.3
 
 Reader = Callable[[Tree], Any]
-Observer = Callable[[Transaction, Outcome], None]
+Observer = Callable[[WriteTransaction, Outcome], None]
 
 
 class Client:
@@ -52,7 +52,7 @@ class Client:
         self.machine = machine
         self.lost = lost
         self.wake = wake
-        self.watches: Callable[[Event], bool] | None = None
+        self.watches: Callable[[TreeEvent], bool] | None = None
         self.session = 0
         self.heard = 0  # the last session of which it knows: a reply to `open` came
         self.opened = 0  # how often it has asked for a session; only the last one counts
@@ -69,7 +69,7 @@ class Plane:
         self._faults = faults
         self._sessions = SessionTable(TICK_MS)
         self._clients: dict[int, Client] = {}
-        self._log: list[tuple[Transaction, int, int]] = []
+        self._log: list[tuple[WriteTransaction, int, int]] = []
         self._values: list[object] = []
         self._last_session = 0
         self._sweeping = False
@@ -162,10 +162,10 @@ class Plane:
 
         def served(go_on: Callable[[Any], None]) -> None:
             network, machine = self._network, client.machine
-            unheard = not self.up or machine in network.mute
-            result = None if unheard else serve()
+            unreported = not self.up or machine in network.mute
+            result = None if unreported else serve()
             back_s = HANG_UP_S
-            if unheard or machine in network.deaf or faults.strikes("reply lost"):
+            if unreported or machine in network.deaf or faults.strikes("reply lost"):
                 result = None
             else:
                 back_s = kernel.between(0.001, 0.006)
@@ -283,12 +283,12 @@ class Plane:
             # The tree wants a session for a write; the users' one is opened on the way.
             session = USERS
             if session not in self.tree.sessions:
-                self._commit(Transaction(session, (), OpenSession(SESSION_MS)))
+                self._commit(WriteTransaction(session, (), OpenSession(SESSION_MS)))
         elif session in self._sessions:
             self._sessions.touch(session, self._now_ms())
-        return self._commit(Transaction(session, (), operation))
+        return self._commit(WriteTransaction(session, (), operation))
 
-    def _commit(self, transaction: Transaction) -> Outcome:
+    def _commit(self, transaction: WriteTransaction) -> Outcome:
         zxid, now_ms = self.tree.last_zxid + 1, self._now_ms()
         self._log.append((transaction, zxid, now_ms))
         outcome = self.tree.apply(transaction, zxid, now_ms)
@@ -336,6 +336,6 @@ def refused_at(outcome: Outcome) -> int | None:
     if outcome.error != p.OK:
         return 0
     for index, result in enumerate(outcome.results):
-        if isinstance(result, Failed) and result.error != p.OK:
+        if isinstance(result, FailedOperation) and result.error != p.OK:
             return index
     return None

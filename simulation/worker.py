@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.agent.events import Ending, Force, Key
 from holdfast.train.members.effective import Record, extended
-from holdfast.train.members.hello import Epoch, Hello
+from holdfast.train.members.greeting import Epoch, Hello
 from holdfast.train.members.meeting import conclude
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
@@ -104,7 +104,8 @@ class Worker(Being):
 
     def _serve(self) -> None:
         """Answer, until somebody ends it or its own code fails."""
-        if self.world.faults.strikes("user error"):
+        faults = self.world.faults
+        if faults.strikes("user error") or faults.strikes_birth("replica error"):
             self.end(Ending(code=1, stderr_tail=f"ValueError: the model's own {self.name}"))
         else:
             self.after(ASK_AGAIN_S, self._serve)

@@ -9,11 +9,18 @@ from functools import partial
 from typing import Final
 
 from holdfast.agent.events import Key
-from holdfast.control.decide.facts import Intent, Job, Phase, Recovery, Setting, Status
+from holdfast.control.decide.facts import (
+    CheckpointRecovery,
+    Intent,
+    JobRecord,
+    Phase,
+    RecordedStatus,
+    Setting,
+)
 from holdfast.coordination.embedded.transactions import SetData
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.orders import View
-from simulation.agent import NODE_TURNS
+from simulation.agent_session import CONTACT, NODE_TURNS
 from simulation.arithmetic import start_of
 from simulation.blobs import Blobs, Manifest
 from simulation.checks import WHOLE, Checks
@@ -74,12 +81,13 @@ class World:
 
     def _submit(self) -> None:
         self.plane.make("/holdfast/draining", self.plane.keep(frozenset()))
+        self.plane.make(CONTACT)
         self.plane.make(NODE_TURNS)
         for host in self.settings.hosts:
             self.plane.make(f"{NODE_TURNS}/{host}")
         for name, training in self.settings.trainings.items():
-            status = Status(Phase.QUEUED, "it has just come", 0.0)
-            job = Job(spec=training.spec, submitted_s=0.0, status=status)
+            status = RecordedStatus(Phase.QUEUED, "it has just come", 0.0)
+            job = JobRecord(spec=training.spec, submitted_s=0.0, status=status)
             self.checks.jobs[name] = job
             self.plane.make(f"{JOBS}/{name}", self.plane.keep(job))
             self.plane.make(f"{JOBS}/{name}/checkpoints")
@@ -150,6 +158,9 @@ class World:
             rule, what = violation.rule, violation.what
         except (HoldfastError, AssertionError) as error:
             rule, what = BUG, f"{type(error).__name__}: {error}"
+        finally:
+            for host in self.hosts.values():
+                host.agent.loop.end()
         if rule:
             self.kernel.tell("CHECK", f"{rule}: {what}")
         return verdict_of(self.seed, self.kernel, self.faults, self.happened, (rule, what))
@@ -233,7 +244,7 @@ class World:
 
     def _all_over(self) -> bool:
         return not self.checks.unfinished and not any(
-            host.processes or host.births.shims for host in self.hosts.values()
+            host.processes or host.shims for host in self.hosts.values()
         )
 
     def _all_trained(self) -> bool:
@@ -277,7 +288,8 @@ class World:
         a tenth of the run."""
         self.kernel.forget()
         parts: list[object] = [*self.workers.values(), *self.coordinators]
-        parts += [part for host in self.hosts.values() for part in (host.births, host.agent, host)]
+        for host in self.hosts.values():
+            parts += (host.agent, host.folders, host)
         for part in (*parts, self.plane, self.network, self.checks, self.strikes, self):
             vars(part).clear()
 
@@ -286,6 +298,10 @@ class World:
     def pause(self, name: str) -> None:
         """Its user wants a job to pause."""
         self._change(name, lambda job: _wants(job, Intent.PAUSE))
+
+    def resume(self, name: str) -> None:
+        """... and to go on."""
+        self._change(name, lambda job: _wants(job, Intent.RUN))
 
     def stranded(self, name: str) -> None:
         """Its user is told that no checkpoint of a job can be read, and does something about it:
@@ -297,17 +313,17 @@ class World:
 
     def _recover(self, name: str, what: str) -> None:
         self.kernel.tell("user", what, name)
-        recovery = Recovery.AGAIN
+        recovery = CheckpointRecovery.AGAIN
         if what == "mends the store":
             self.blobs.lost.clear()
         elif what == "gives up":
-            recovery = Recovery.SCRATCH
+            recovery = CheckpointRecovery.SCRATCH
             self.checks.given_up.add(name)
         self._change(name, lambda job: replace(job, recovery=recovery))
 
-    def _change(self, name: str, change: Callable[[Job], Job]) -> None:
+    def _change(self, name: str, change: Callable[[JobRecord], JobRecord]) -> None:
         path = f"{JOBS}/{name}"
-        job: Job = self.plane.value(self.plane.tree.nodes[path].data)
+        job: JobRecord = self.plane.value(self.plane.tree.nodes[path].data)
         after = change(job)
         if after != job and not job.status.phase.final:
             self.plane.do(SetData(path, self.plane.keep(after), -1))
@@ -333,12 +349,12 @@ class World:
             self._change(wish.target, lambda job: replace(job, workers_wanted=wanted))
 
 
-def _with_setting(job: Job, at_step: int) -> Job:
+def _with_setting(job: JobRecord, at_step: int) -> JobRecord:
     setting = Setting("lr", str(len(job.settings)), at_step)
     return replace(job, settings=(*job.settings, setting))
 
 
-def _wants(job: Job, intent: Intent) -> Job:
+def _wants(job: JobRecord, intent: Intent) -> JobRecord:
     """What a user last asked; a stop is final."""
     return job if job.intent is Intent.STOP else replace(job, intent=intent)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests import minutes
+from tests import minutes, scratch, skips
 from tests.contract.planes import TICK_MS, EmbeddedPlane, EnsemblePlane, Plane, ZooKeeperPlane
-from tests.order import Scheduling, place_of
+from tests.order import Scheduling, is_large, place_of
 from tests.servers import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_missing
 from tests.servers.zookeeper import SESSION_MAX_MS
 
@@ -26,19 +28,39 @@ settings.load_profile("explore" if os.environ.get("HOLDFAST_EXPLORE") else "hold
 
 # Reports of a whole run: three a test.
 MINUTES_SHOWN_FROM = 500
+_begun_s = time.monotonic()
+
+scratch.choose()
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would whatever tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_large(item.nodeid):
+            item.add_marker(pytest.mark.engines)
     items.sort(key=lambda item: place_of(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: it is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skips.judge(report)
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -54,13 +76,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("minutes, of all workers together")
     for line in minutes.table((report.nodeid, report.duration) for report in reports):
         terminalreporter.write_line(line)
+    took_s = time.monotonic() - _begun_s
+    terminalreporter.write_line(
+        minutes.expectation(terminalreporter.config.option.markexpr, took_s)
+    )
 
 
 def require_service(missing: str) -> None:
     """Skip the test with the command that installs what is missing; fail it where none may be."""
     if not missing:
         return
-    if os.environ.get("HOLDFAST_REQUIRE_SERVICES") == "1":
+    if skips.strict():
         pytest.fail(f"HOLDFAST_REQUIRE_SERVICES=1, but {missing}")
     pytest.skip(missing)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.wire.job_certificates import equip
-from holdfast.wire.job_credentials import Credentials
+from holdfast.system.job_certificates import equip
+from holdfast.system.job_credentials import Credentials
 
 SECRET = "5e" * 32
 ANOTHER = "a7" * 32

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.process_identity import start_ticks
+from holdfast.system.process_identity import start_ticks
 from tests.proofs.chaos import disks, network
 from tests.proofs.chaos.plan import Plan
 

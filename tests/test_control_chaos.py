@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import require_zookeeper, seed_of
+from tests.conftest import require_service
+from tests.proofs import seed_of
 from tests.proofs.control import breakages, checks, events, specimen
 from tests.proofs.control.campaign import Campaign, Plan
 from tests.proofs.control.faults import KILLS, strikes
+from tests.servers import zookeeper_missing
 
 pytestmark = pytest.mark.engines
 
@@ -26,7 +28,7 @@ def test_jobs_end_with_the_right_answer_though_everything_is_killed(
     tmp_path: Path, plane: str, store: str
 ) -> None:
     if plane == "ensemble":
-        require_zookeeper()
+        require_service(zookeeper_missing())
     plan = Plan(seed_of(SEED), SHORT, plane, store, steps=150)
     print(plan.command)
     campaign = Campaign(plan, tmp_path, print)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.coordination.embedded import protocol as p
-from tests.proofs import require_zookeeper, wire
+from tests.conftest import require_service
+from tests.proofs import wire
 from tests.proofs.differential.pair import Pair, Side
 from tests.proofs.differential.run import (
     Start,
@@ -20,6 +21,7 @@ from tests.proofs.differential.run import (
     start_real,
 )
 from tests.proofs.linearizability.broken import Honest, Proxy, Seen
+from tests.servers import zookeeper_missing
 
 pytestmark = pytest.mark.engines
 
@@ -34,7 +36,7 @@ CLIENTS = 4
 def test_the_same_operations_get_the_same_answers_as_from_a_real_zookeeper(
     tmp_path: Path, right: Start, operations: int, seed: int
 ) -> None:
-    require_zookeeper()
+    require_service(zookeeper_missing())
     with fresh_pair(tmp_path, start_real, right) as pair:
         result = compare(pair, operations, seed, CLIENTS)
     print(f"seed {seed}: {result.operations} operations, {result.events} events")

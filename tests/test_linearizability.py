@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.proofs import require_zookeeper
+from tests.conftest import require_service
 from tests.proofs.linearizability import by_zxid, search
 from tests.proofs.linearizability.broken import BREAKAGES, Honest, Proxy
 from tests.proofs.linearizability.invent import FAULTS, invent
 from tests.proofs.linearizability.run import watch_registers
-from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperServer
+from tests.servers import EmbeddedServer, ServerProcess, ZooKeeperServer, zookeeper_missing
 
 pytestmark = pytest.mark.engines
 
@@ -62,7 +62,7 @@ def test_registers_of_the_embedded_server_are_linearizable_over_kills(tmp_path: 
 
 
 def test_registers_of_a_real_zookeeper_are_linearizable(tmp_path: Path) -> None:
-    require_zookeeper()
+    require_service(zookeeper_missing())
     with ZooKeeperServer(tmp_path) as server:
         check(server, kills=False, seconds=1)
 

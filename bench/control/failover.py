@@ -17,13 +17,13 @@ from pathlib import Path
 
 from bench.coordination.machine import load_average
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.store import filing
+from holdfast.control.store import layout
 from holdfast.control.store.ledger import Ledger
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session, connect
 from holdfast.wire.reports import ExitKind
 from tests.contract.field import Field, Process
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 SPEC = JobSpec("train", ("true",), lanes=4, workers_min=1, workers_max=3)
 
@@ -33,7 +33,7 @@ def failovers(folder: Path, timeout_s: float, rounds: int) -> None:
     took: list[tuple[float, float, float]] = []
     with connect(address) as session:
         control = ControlPlane(session)
-        election = Election(session, filing.LEADER)
+        election = Election(session, layout.LEADER)
         with Field(folder, control, ("a", "b"), steps=10**9) as field:
             control.submit(SPEC)
             processes = [Process(address, field, f"c{n}") for n in range(2)]
@@ -86,7 +86,7 @@ def reading(session: Session, jobs: int) -> None:
     control = ControlPlane(session)
     for number in range(jobs):
         control.submit(JobSpec(f"job-{number:05}", ("true",)))
-    leadership = Election(session, filing.LEADER).campaign()
+    leadership = Election(session, layout.LEADER).campaign()
     ledger = Ledger(session, leadership, threading.Event().set)
     began_s = time.monotonic()
     found = ledger.read()

@@ -21,8 +21,8 @@ import statistics
 import time
 from dataclasses import replace
 
-from holdfast.control.decide.facts import Job, Phase, Queue, Status
-from holdfast.control.decide.schedule import NodeRoom, Plan, applied, plan
+from holdfast.control.decide.facts import JobRecord, Phase, QueueQuota, RecordedStatus
+from holdfast.control.decide.schedule import NodeCapacity, SchedulePlan, applied, plan
 from holdfast.control.decide.spec import JobSpec, Resources
 
 SIZES = (100, 1_000, 10_000)
@@ -32,19 +32,19 @@ WORKERS_A_JOB = 10
 CPU_A_NODE = 10.0
 
 
-class Scene:
+class Workload:
     """A cluster of one size, and what is planned in it."""
 
     def __init__(self, workers: int) -> None:
         self.count = workers // WORKERS_A_JOB
         self.nodes = [
-            NodeRoom(f"node-{number:05}", Resources(CPU_A_NODE, 64 * 1024**3))
+            NodeCapacity(f"node-{number:05}", Resources(CPU_A_NODE, 64 * 1024**3))
             for number in range(self.count)
         ]
         share = Resources(CPU_A_NODE * self.count / 8)
-        self.queues = {f"q{number}": Queue(f"q{number}", share) for number in range(4)}
+        self.queues = {f"q{number}": QueueQuota(f"q{number}", share) for number in range(4)}
 
-    def job(self, number: int, least: int, most: int, priority: int) -> Job:
+    def job(self, number: int, least: int, most: int, priority: int) -> JobRecord:
         spec = JobSpec(
             f"job-{number:05}",
             ("python", "train.py"),
@@ -55,15 +55,15 @@ class Scene:
             workers_max=most,
             resources=NEED,
         )
-        return Job(spec, float(number), Status(Phase.QUEUED, "new", float(number)))
+        return JobRecord(spec, float(number), RecordedStatus(Phase.QUEUED, "new", float(number)))
 
-    def cold(self) -> list[Job]:
+    def cold(self) -> list[JobRecord]:
         return [self.job(n, 2, WORKERS_A_JOB, n % 5) for n in range(self.count)]
 
-    def idle(self) -> list[Job]:
+    def idle(self) -> list[JobRecord]:
         return self._settled(self.cold())
 
-    def busy(self) -> list[Job]:
+    def busy(self) -> list[JobRecord]:
         """Jobs that want twice what there is, and some that do not fit at all."""
         running = [self.job(n, 2, 2 * WORKERS_A_JOB, n % 5) for n in range(self.count)]
         waiting = [
@@ -72,13 +72,13 @@ class Scene:
         ]
         return self._settled(running + waiting)
 
-    def arrival(self) -> list[Job]:
+    def arrival(self) -> list[JobRecord]:
         return [*self.busy(), self.job(2 * self.count, WORKERS_A_JOB, WORKERS_A_JOB, 9)]
 
-    def plan(self, jobs: list[Job]) -> Plan:
+    def plan(self, jobs: list[JobRecord]) -> SchedulePlan:
         return plan(jobs, self.nodes, self.queues, 1e5)
 
-    def _settled(self, jobs: list[Job]) -> list[Job]:
+    def _settled(self, jobs: list[JobRecord]) -> list[JobRecord]:
         for _ in range(10):
             made = self.plan(jobs)
             if not made.changes:
@@ -87,13 +87,13 @@ class Scene:
         raise SystemExit("the planner does not come to rest: the figures would mean nothing")
 
 
-def _without_leavers(job: Job) -> Job:
+def _without_leavers(job: JobRecord) -> JobRecord:
     stays = tuple(placement for placement in job.placements if not placement.draining)
     phase = Phase.RUNNING if stays else Phase.QUEUED
-    return replace(job, placements=stays, status=Status(phase, "", job.status.since_s))
+    return replace(job, placements=stays, status=RecordedStatus(phase, "", job.status.since_s))
 
 
-def measure_ms(scene: Scene, jobs: list[Job], rounds: int) -> tuple[float, float]:
+def measure_ms(workload: Workload, jobs: list[JobRecord], rounds: int) -> tuple[float, float]:
     """Median processor time and longest time by the clock of a plan, in milliseconds.
 
     A plan waits for nothing, so its processor time is what it takes on a core of its own; the
@@ -103,7 +103,7 @@ def measure_ms(scene: Scene, jobs: list[Job], rounds: int) -> tuple[float, float
     for _ in range(rounds):
         gc.collect()
         started, started_cpu = time.perf_counter(), time.process_time()
-        scene.plan(jobs)
+        workload.plan(jobs)
         used.append((time.process_time() - started_cpu) * 1_000)
         took.append((time.perf_counter() - started) * 1_000)
     return statistics.median(used), max(took)
@@ -124,15 +124,15 @@ def main() -> None:
     print(ROW.format(*HEADER))
     before: dict[str, float] = {}
     for workers in options.sizes:
-        scene = Scene(workers)
+        workload = Workload(workers)
         for what in ("idle", "busy", "arrival", "cold"):
-            jobs = getattr(scene, what)()
-            changes = sum(len(of.add) + len(of.drain) for of in scene.plan(jobs).jobs.values())
-            median, longest = measure_ms(scene, jobs, options.rounds)
+            jobs = getattr(workload, what)()
+            changes = sum(len(of.add) + len(of.drain) for of in workload.plan(jobs).jobs.values())
+            median, longest = measure_ms(workload, jobs, options.rounds)
             growth = f"x{median / before[what]:.1f}" if what in before else ""
             verdict = "" if what == "cold" else ("reached" if median < GOAL_MS else "MISSED")
             figures = (f"{median:.2f}", f"{longest:.2f}", f"{changes:,}", growth, verdict)
-            sizes = (f"{workers:,}", f"{len(jobs):,}", f"{len(scene.nodes):,}")
+            sizes = (f"{workers:,}", f"{len(jobs):,}", f"{len(workload.nodes):,}")
             print(ROW.format(*sizes, what, *figures))
             before[what] = median
 

@@ -24,21 +24,21 @@ from dataclasses import replace
 
 from holdfast.control.decide.facts import (
     Attempt,
-    Desired,
+    DesiredState,
     Exit,
     ExitKind,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
-    Status,
+    RecordedStatus,
     View,
     WorkerFacts,
     WorkerPhase,
 )
 from holdfast.control.decide.incremental import Reconciler
-from holdfast.control.decide.plans import Plan
+from holdfast.control.decide.plans import SchedulePlan
 from holdfast.control.decide.reconcile import reconcile
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.decide.views import assign
@@ -48,9 +48,9 @@ NOW_S = 1_000.0
 WORKERS_A_NODE = 10
 
 
-def cluster(workers: int, workers_a_job: int) -> tuple[Desired, Observed]:
+def cluster(workers: int, workers_a_job: int) -> tuple[DesiredState, ObservedState]:
     """A cluster in which all is as wanted."""
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, JobRecord] = {}
     on_node: dict[str, list[WorkerFacts]] = {}
     for first in range(0, workers, workers_a_job):
         name = f"job-{first // workers_a_job}"
@@ -64,10 +64,10 @@ def cluster(workers: int, workers_a_job: int) -> tuple[Desired, Observed]:
             on_node.setdefault(node, []).append(facts)
         spec = JobSpec(name, ("train",), lanes=workers_a_job, workers_max=workers_a_job)
         running = "on 1 worker" if workers_a_job == 1 else f"on {workers_a_job} workers"
-        jobs[name] = Job(
+        jobs[name] = JobRecord(
             spec,
             submitted_s=NOW_S - 10.0,
-            status=Status(Phase.RUNNING, running, NOW_S - 5.0),
+            status=RecordedStatus(Phase.RUNNING, running, NOW_S - 5.0),
             next_worker=workers_a_job + 1,
             placements=tuple(placements),
             view=view,
@@ -75,10 +75,10 @@ def cluster(workers: int, workers_a_job: int) -> tuple[Desired, Observed]:
         )
     capacity = Resources(cpu=float(WORKERS_A_NODE))
     nodes = {node: NodeFacts(node, capacity, tuple(found)) for node, found in on_node.items()}
-    return Desired(jobs=jobs), Observed(nodes)
+    return DesiredState(jobs=jobs), ObservedState(nodes)
 
 
-def with_deaths(observed: Observed) -> Observed:
+def with_deaths(observed: ObservedState) -> ObservedState:
     """One worker in a hundred has been killed."""
     nodes = dict(observed.nodes)
     gone = Exit(ExitKind.SIGNAL)
@@ -86,10 +86,10 @@ def with_deaths(observed: Observed) -> Observed:
         first, *rest = facts.workers
         dead = replace(first, phase=WorkerPhase.GONE, exit=gone)
         nodes[node] = replace(facts, workers=(dead, *rest))
-    return Observed(nodes)
+    return ObservedState(nodes)
 
 
-def with_attempts(desired: Desired) -> Desired:
+def with_attempts(desired: DesiredState) -> DesiredState:
     """A checkpoint of every job is under way."""
     attempt = Attempt(1, 505, 3, NOW_S - 1.0)
     jobs = {name: replace(job, attempt=attempt) for name, job in desired.jobs.items()}
@@ -109,7 +109,7 @@ def measure_ms(act: Callable[[], object], times: int = 15) -> float:
 
 def row(workers: int, workers_a_job: int) -> dict[str, float | int]:
     desired, observed = cluster(workers, workers_a_job)
-    plan = Plan()
+    plan = SchedulePlan()
     quiet = reconcile(desired, observed, NOW_S, plan)
     assert not quiet, f"not as wanted: {quiet[0]}"
     dead, busy = with_deaths(observed), with_attempts(desired)
@@ -118,7 +118,7 @@ def row(workers: int, workers_a_job: int) -> dict[str, float | int]:
     def one_report() -> None:
         node = "node-0"
         nodes = {**observed.nodes, node: replace(observed.nodes[node])}
-        reconciler.reconcile(desired, Observed(nodes), NOW_S, plan)
+        reconciler.reconcile(desired, ObservedState(nodes), NOW_S, plan)
 
     return {
         "workers": workers,

@@ -18,21 +18,24 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from holdfast.agent.credential_store import CredentialStore, NodeCredentials
+from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.uplink import Uplink
-from holdfast.agent.wallet import Papers, Wallet
 from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Membership, Session, connect
+from holdfast.system.certificates import Authority, TlsIdentity, request_for
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Authority, Identity, request_for
 from tests.contract.rpc_world import MemoryAgent, decided, start
 
 CHANGES = 300
 
 
-def _wallet(authority: Authority, folder: Path, node: str) -> Wallet:
+def _credential_store(authority: Authority, folder: Path, node: str) -> CredentialStore:
     request, key = request_for(node)
-    identity = Identity(authority.sign(request, node), key, authority.trust_pem)
-    return Wallet(folder, Papers(identity, tokens.member_token(authority, node, 4e9)))
+    identity = TlsIdentity(authority.sign(request, node), key, authority.trust_pem)
+    return CredentialStore(
+        folder, NodeCredentials(identity, tokens.member_token(authority, node, 4e9))
+    )
 
 
 def _agents(folder: str, address: str, count: int, orders: Connection) -> None:
@@ -45,8 +48,8 @@ def _agents(folder: str, address: str, count: int, orders: Connection) -> None:
         for number in range(count):
             node = f"n{number}"
             agents[node] = MemoryAgent(node)
-            wallet = _wallet(authority, Path(folder), node)
-            uplink = Uplink(agents[node], node, wallet, lambda: "s")
+            credential_store = _credential_store(authority, Path(folder), node)
+            uplink = Uplink(agents[node], node, GrpcTransport(node, credential_store), lambda: "s")
             uplink.point_to(rpc.Contact(1, address))
             tasks.append(asyncio.create_task(uplink.run()))
         while (node := await asyncio.to_thread(orders.recv)) is not None:

@@ -1,7 +1,7 @@
 """`python -m bench.scale.meeting [--json]`: what a view of N members costs each of them.
 
-N processes, forked from one, on this machine: each has a door, meets all others in a view, and then
-exchanges with all of them, as a step's sum does: 4 MB in as many chunks as there are members.
+N processes, forked from one, on this machine: each has a listener, meets all others in a view, and
+then exchanges with all of them, as a step's sum does: 4 MB in as many chunks as there are members.
 Measured, for one member: processor time of a meeting and of an exchange (the mean over members),
 and the clock's time, in which all N shared the cores of this machine.
 
@@ -21,13 +21,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from holdfast.train.members.bell import Bell
-from holdfast.train.members.door import Door
-from holdfast.train.members.hello import Epoch, Hello
+from holdfast.system.job_credentials import Credentials
+from holdfast.train.members.greeting import Epoch, Hello
+from holdfast.train.members.listener import PeerListener
 from holdfast.train.members.meeting import Meeting
-from holdfast.train.members.mesh import Mesh
-from holdfast.train.members.wires import tune
-from holdfast.wire.job_credentials import Credentials
+from holdfast.train.members.mesh import Mesh, tune
+from holdfast.train.members.wakeup import Wakeup
 
 SIZES = (8, 16, 32, 64, 128)
 ROUNDS = 6
@@ -38,20 +37,20 @@ _CREDENTIALS = Credentials("bench", b"benchmarks keep no secret......!")
 
 
 def _member(worker: int, members: int, chunk_bytes: int, line: Connection) -> None:
-    bell = Bell()
-    door = Door(_CREDENTIALS, worker, "127.0.0.1", 0, bell)
-    line.send("{}:{}".format(*door.address))
+    wakeup = Wakeup()
+    listener = PeerListener(_CREDENTIALS, worker, "127.0.0.1", 0, wakeup)
+    line.send("{}:{}".format(*listener.address))
     addresses: dict[int, str] = line.recv()
     peers = [peer for peer in range(members) if peer != worker]
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     mine = Hello("meet", "bench", worker, -1, Epoch(1, 0), 0)
-    meeting = Meeting(door, bell, mine, addresses, peers)
+    meeting = Meeting(listener, wakeup, mine, addresses, peers)
     limit_s = begun_s + _PATIENCE_S
     if not meeting.run(lambda: time.monotonic() > limit_s, lambda _suspects: None):
         raise SystemExit(f"worker {worker} did not meet all others")
     sockets = {peer: tune(sock) for peer, sock in meeting.sockets.items()}
     mesh = Mesh(worker, 1, 0, sockets)
-    door.met(mesh.close)
+    listener.met(mesh.close)
     met = (time.monotonic() - begun_s, time.process_time() - begun_cpu_s)
     line.send(met)
     line.recv()
@@ -65,7 +64,7 @@ def _member(worker: int, members: int, chunk_bytes: int, line: Connection) -> No
     line.send((took_s / ROUNDS, used_s / ROUNDS))
     line.recv()
     mesh.close()
-    door.close()
+    listener.close()
 
 
 def _exchange(mesh: Mesh, peers: list[int], chunk: bytes, room: dict[int, bytearray]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from holdfast.control.decide.commands import Decision
 from holdfast.control.decide.facts import Placement
 from holdfast.control.decide.views import assign
-from holdfast.control.rpc.lines import Lines, Said
+from holdfast.control.rpc.connections import AgentConnections, AgentHello
 from holdfast.control.store import codec
 from holdfast.storage import manifests
 from holdfast.storage.manifests import Manifest
@@ -32,7 +32,7 @@ from holdfast.wire import rpc, values
 from holdfast.wire.orders import GiveView, View
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import NodeFacts, Part, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 SIZES = (10, 100, 1_000, 10_000)
 WORKERS_A_NODE = 10
@@ -84,12 +84,12 @@ def cpu_ms(act: Callable[[], object], times: int) -> float:
 def tell(view: View, count: int) -> int:
     """As a leader tells the first `count` members: through the lines of their agents, ten on each.
     The bytes that would go out."""
-    lines = Lines()
+    lines = AgentConnections()
     lines.begin(1)
     workers = list(view.lanes)[:count]
     nodes = [f"node-{number}" for number in range(-(-count // WORKERS_A_NODE))]
     lines.set_members(1, dict.fromkeys(nodes, 1))
-    open_lines = [lines.attach(Said(node, "s", "p", 1), _nothing, _nothing) for node in nodes]
+    open_lines = [lines.attach(AgentHello(node, "s", "p", 1), _nothing, _nothing) for node in nodes]
     for at, worker in enumerate(workers):
         order = GiveView(nodes[at // WORKERS_A_NODE], "job", worker, view)
         lines.order(1, Decision(order, "a new view"))

@@ -19,15 +19,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.control.rpc import _wallet
+from bench.control.rpc import _credential_store
 from bench.scale.records import WORKERS_A_NODE, report_of
-from holdfast.agent.events import Answer
+from holdfast.agent.events import OrderAnswer
+from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.uplink import Uplink
 from holdfast.control.rpc.agents import GrpcAgents
-from holdfast.control.rpc.lines import Lines
+from holdfast.control.rpc.connections import AgentConnections
 from holdfast.coordination import Membership, connect
+from holdfast.system.certificates import Authority
 from holdfast.wire import rpc
-from holdfast.wire.certificates import Authority
 from holdfast.wire.orders import Order
 from holdfast.wire.reports import NodeFacts
 
@@ -53,8 +54,8 @@ class Stepping:
         self.version = version + 1
         return self.version
 
-    async def deliver(self, term: int, order: Order) -> Answer:
-        return Answer(True)
+    async def deliver(self, term: int, order: Order) -> OrderAnswer:
+        return OrderAnswer(True, "taken")
 
 
 def _agents(folder: str, address: str, nodes: list[str], workers: int, told: Connection) -> None:
@@ -63,9 +64,8 @@ def _agents(folder: str, address: str, nodes: list[str], workers: int, told: Con
     async def run() -> None:
         tasks = []
         for node in nodes:
-            uplink = Uplink(
-                Stepping(node, workers), node, _wallet(authority, Path(folder), node), lambda: "s"
-            )
+            transport = GrpcTransport(node, _credential_store(authority, Path(folder), node))
+            uplink = Uplink(Stepping(node, workers), node, transport, lambda: "s")
             uplink.point_to(rpc.Contact(1, address))
             tasks.append(asyncio.create_task(uplink.run()))
         await asyncio.to_thread(told.recv)
@@ -86,14 +86,14 @@ def resident_kb() -> int:
 def measure(count: int, workers: int) -> dict[str, Any]:
     """In a process of its own: a coordinator's server and so many agents."""
     heard = 0
-    report = Lines.report
+    report = AgentConnections.report
 
-    def counted(self: Lines, *given: Any) -> None:
+    def counted(self: AgentConnections, *given: Any) -> None:
         nonlocal heard
         heard += 1
         report(self, *given)
 
-    Lines.report = counted  # type: ignore[method-assign]
+    AgentConnections.report = counted  # type: ignore[method-assign, assignment]
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as name,

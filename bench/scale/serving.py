@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,27 +29,27 @@ import numpy as np
 
 from bench.scale.sessions import cpu_s
 from bench.serving import work
+from bench.serving.cluster import ServingCluster, await_
+from bench.serving.connections import Address
 from bench.serving.contestants import MARK
-from bench.serving.house import House, await_
-from bench.serving.lines import Address
 from bench.serving.replies import Shot
 from bench.serving.wrk import wrk
-from holdfast.serve.conductor.polling import ask
+from holdfast.serve.controller.controller import ask
 from holdfast.serve.gateway.clusters import READY_PATH
 from holdfast.serve.gateway.resources import parts, resources
-from holdfast.serve.gateway.state import Front, Known, Seen, State
+from holdfast.serve.gateway.state import Front, GatewayState, KnownReplica, KnownService
 from holdfast.serve.predictions import line_of
-from holdfast.serve.protocol.values import Answer, Request
+from holdfast.serve.protocol.tensors import InferAnswer, InferRequest
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
-    Arm,
-    Course,
     Load,
     Loaded,
     Replica,
-    Service,
-    Stage,
-    course_path,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
+    plan_path,
 )
 from holdfast.wire import documents
 from tests.servers import free_port
@@ -68,7 +69,7 @@ SERVICES_AND_REPLICAS: Final = ((1, 16), (1, 256), (100, 16), (100, 160), (1_000
 
 
 def processes(folder: Path) -> dict[str, list[int]]:
-    """The processes of the house, by what they are."""
+    """The processes of the cluster, by what they are."""
     found: dict[str, list[int]] = {}
     mark = f"{MARK}={folder}".encode()
     for entry in Path("/proc").iterdir():
@@ -93,12 +94,12 @@ def used_s(pids: list[int]) -> float:
     return sum(cpu_s(pid) for pid in pids)
 
 
-def under_load(house: House, address: Address, shot: Shot) -> dict[str, float]:
-    pids = processes(house.folder)
+def under_load(cluster: ServingCluster, address: Address, shot: Shot) -> dict[str, float]:
+    pids = processes(cluster.folder)
     core = max(os.sched_getaffinity(0))
-    wrk(address, shot, 2, house.folder, core, CONNECTIONS)
+    wrk(address, shot, 2, cluster.folder, core, CONNECTIONS)
     before = {kind: used_s(each) for kind, each in pids.items()}
-    found = wrk(address, shot, SECONDS, house.folder, core, CONNECTIONS)
+    found = wrk(address, shot, SECONDS, cluster.folder, core, CONNECTIONS)
     if found.bad:
         raise SystemExit(f"{found.bad} answers were bad")
     spent = {kind: used_s(each) - before[kind] for kind, each in pids.items()}
@@ -109,30 +110,32 @@ def under_load(house: House, address: Address, shot: Shot) -> dict[str, float]:
 def requests() -> dict[str, Any]:
     shot = Shot(f"/v2/models/{MODEL}/infer", msgspec.json.encode(body()))
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-scale-") as name:
-        house = House(Path(name))
+        cluster = ServingCluster(Path(name))
         try:
-            house.start_all()
-            house.serve_work(MODEL, 2)
+            cluster.start_all()
+            cluster.serve_work(MODEL, 2)
             time.sleep(3.0)
-            replica, secret = house.replicas(MODEL)[0], house.as_gateway(MODEL)
+            replica, secret = cluster.replicas(MODEL)[0], cluster.as_gateway(MODEL)
             return {
-                "through the gateway": under_load(house, house.gateway, shot),
-                "one replica, directly": under_load(house, replica, replace(shot, headers=secret)),
-                "a replica's health": under_load(house, replica, Shot(READY_PATH, method="GET")),
-                "counts for the conductor": asked(house),
+                "through the gateway": under_load(cluster, cluster.gateway, shot),
+                "one replica, directly": under_load(
+                    cluster, replica, replace(shot, headers=secret)
+                ),
+                "a replica's health": under_load(cluster, replica, Shot(READY_PATH, method="GET")),
+                "counts for the controller": asked(cluster),
             }
         finally:
-            house.close()
+            cluster.close()
 
 
-def asked(house: House) -> dict[str, float]:
-    """What one question for a replica's counts costs the conductor."""
-    (replica, *_) = house.services.replicas(MODEL).values()
-    secret = house.services.service(MODEL).secret
+def asked(cluster: ServingCluster) -> dict[str, float]:
+    """What one question for a replica's counts costs the controller."""
+    (replica, *_) = cluster.services.replicas(MODEL).values()
+    secret = cluster.services.service(MODEL).secret
     begun_s = time.process_time()
     for _ in range(ASKED):
         ask(replica, secret)
-    return {"conductor_us": round(1e6 * (time.process_time() - begun_s) / ASKED, 1)}
+    return {"controller_us": round(1e6 * (time.process_time() - begun_s) / ASKED, 1)}
 
 
 def body() -> dict[str, Any]:
@@ -183,18 +186,18 @@ def healthy(count: int) -> Iterator[list[Address]]:
 
 def checks() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-scale-") as name:
-        house = House(Path(name))
+        cluster = ServingCluster(Path(name))
         try:
-            house.start_gateway()
-            envoys = await_("an Envoy", lambda: processes(house.folder).get("envoy"))
+            cluster.start_gateway()
+            envoys = await_("an Envoy", lambda: processes(cluster.folder).get("envoy"))
             time.sleep(2.0)
             bare_s = idle_s(envoys)
             with healthy(CHECKED) as addresses:
-                house.stand_in(MODEL, addresses)
+                cluster.stand_in(MODEL, addresses)
                 time.sleep(5.0)
                 busy_s = idle_s(envoys)
         finally:
-            house.close()
+            cluster.close()
     checked = CHECKED * 4 * CHECKED_S
     return {
         "replicas": CHECKED,
@@ -213,47 +216,53 @@ def idle_s(pids: list[int]) -> float:
 
 
 def taking() -> list[dict[str, float]]:
-    """With many services: from a new course of one of them until the gateway says that Envoy has
+    """With many services: from a new plan of one of them until the gateway says that Envoy has
     taken it."""
-    rows = []
+    rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-scale-") as name:
-        house = House(Path(name))
+        cluster = ServingCluster(Path(name))
+
+        def is_applied(name: str) -> bool:
+            return applied(cluster, name) == 1
+
         try:
-            house.start_gateway()
+            cluster.start_gateway()
             with healthy(2) as addresses:
                 for count in TAKEN:
                     there = rows[-1]["services"] if rows else 0
                     for number in range(int(there), count):
-                        house.stand_in(f"service-{number:04}", addresses)
+                        cluster.stand_in(f"service-{number:04}", addresses)
                     last = f"service-{count - 1:04}"
-                    await_("all are taken", lambda last=last: applied(house, last) == 1, 90.0)
+                    await_("all are taken", partial(is_applied, last), 90.0)
                     time.sleep(3.0)
-                    took = [changed_s(house, f"service-{n:04}") for n in range(TAKEN_CHANGES)]
+                    took = [changed_s(cluster, f"service-{n:04}") for n in range(TAKEN_CHANGES)]
                     median_ms = round(1e3 * statistics.median(took), 1)
                     rows.append({"services": count, "taken_ms": median_ms})
         finally:
-            house.close()
+            cluster.close()
     return rows
 
 
-def applied(house: House, service: str) -> int:
+def applied(cluster: ServingCluster, service: str) -> int:
     return max(
-        (one.applied.get(service, 0) for one in house.services.gateways().values()), default=0
+        (one.applied.get(service, 0) for one in cluster.services.gateways().values()), default=0
     )
 
 
-def changed_s(house: House, service: str) -> float:
-    path = course_path(service)
-    fact = house.facts.read(path, fresh=True)
+def changed_s(cluster: ServingCluster, service: str) -> float:
+    path = plan_path(service)
+    fact = cluster.facts.read(path, fresh=True)
     assert fact is not None
-    course = documents.from_bytes(path, Course, fact.data)
-    arms = (Arm(f"arm-{course.number}", 1, WEIGHT_TOTAL),)  # its name stands in the routes
-    after = replace(course, number=course.number + 1, arms=arms)
+    plan = documents.from_bytes(path, RolloutPlan, fact.data)
+    variants = (
+        Variant(f"variant-{plan.number}", 1, WEIGHT_TOTAL),
+    )  # its name stands in the routes
+    after = replace(plan, number=plan.number + 1, variants=variants)
     begun_s = time.monotonic()
-    transaction = house.facts.transaction(lambda: False)
+    transaction = cluster.facts.transaction(lambda: False)
     transaction.replace(path, documents.to_bytes(after), fact.version)
     transaction.commit()
-    while applied(house, service) < after.number:
+    while applied(cluster, service) < after.number:
         if time.monotonic() > begun_s + 60.0:
             raise SystemExit(f"{service}: a change was not taken within a minute")
         time.sleep(0.005)
@@ -263,16 +272,18 @@ def changed_s(house: House, service: str) -> float:
 # --- files, and lines of the prediction log ------------------------------------------------------
 
 
-def known(number: int, replicas: int) -> Known:
+def known(number: int, replicas: int) -> KnownService:
     name = f"service-{number:04}"
-    arms = (Arm("stable", 7, WEIGHT_TOTAL // 2), Arm("canary", 8, WEIGHT_TOTAL // 2))
+    variants = (Variant("stable", 7, WEIGHT_TOTAL // 2), Variant("canary", 8, WEIGHT_TOTAL // 2))
     held = {7: Loaded(Load.READY), 8: Loaded(Load.READY)}
     there = tuple(
-        Seen(Replica(name, n, f"10.1.{n >> 8}.{n & 255}", 9000, 9001, region="eu", versions=held))
+        KnownReplica(
+            Replica(name, n, f"10.1.{n >> 8}.{n & 255}", 9000, 9001, region="eu", versions=held)
+        )
         for n in range(replicas)
     )
-    course = Course(3, Stage.SHIFTING, hold=(7, 8), arms=arms, stable=7)
-    return Known(Service(name, "model", "prod"), course, there)
+    plan = RolloutPlan(3, RolloutStage.SHIFTING, hold=(7, 8), variants=variants, stable=7)
+    return KnownService(ServiceSpec(name, "model", "prod"), plan, there)
 
 
 def cpu_ms(act: Callable[[], object], times: int) -> float:
@@ -288,31 +299,38 @@ def cpu_ms(act: Callable[[], object], times: int) -> float:
 def files() -> list[dict[str, Any]]:
     rows = []
     for services, replicas in SERVICES_AND_REPLICAS:
-        state = State(
+        state = GatewayState(
             Front("10.0.0.1", 8080, "eu"), tuple(known(n, replicas) for n in range(services))
         )
         made = parts(state)
-        changed = State(state.front, (known(0, replicas - 1), *state.services[1:]))
+        changed = GatewayState(state.front, (known(0, replicas - 1), *state.services[1:]))
         found = resources(state, made)
+
+        def one_changed(changed: GatewayState = changed, made: Any = made) -> object:
+            return resources(changed, parts(changed, made))
+
         rows.append(
             {
                 "services": services,
                 "replicas_each": replicas,
                 "bytes": sum(len(msgspec.json.encode(one)) for one in found.values()),
-                "all_ms": round(cpu_ms(lambda s=state: resources(s), 3), 1),
-                "one_changed_ms": round(
-                    cpu_ms(lambda s=changed, m=made: resources(s, parts(s, m)), 5), 1
-                ),
+                "all_ms": round(cpu_ms(partial(resources, state), 3), 1),
+                "one_changed_ms": round(cpu_ms(one_changed, 5), 1),
             }
         )
     return rows
 
 
 def predictions() -> dict[str, float]:
-    request = Request(
-        "digits", 3, 32 * "a", {"x": np.ones((1, 16), np.float32) / 3}, arm="stable", region="eu"
+    request = InferRequest(
+        "digits",
+        3,
+        32 * "a",
+        {"x": np.ones((1, 16), np.float32) / 3},
+        variant="stable",
+        region="eu",
     )
-    answer = Answer("digits", 3, 32 * "a", {"y": np.ones((1, 10), np.float32) / 7})
+    answer = InferAnswer("digits", 3, 32 * "a", {"y": np.ones((1, 10), np.float32) / 7})
     line = line_of(1_700_000_000.123456, request, answer, 0.812)
     ms = cpu_ms(lambda: [line_of(1.7e9, request, answer, 0.8) for _ in range(2_000)], 5)
     return {"bytes": len(line), "line_us": round(1e3 * ms / 2_000, 1)}

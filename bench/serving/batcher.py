@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from holdfast.models.records import Kind, Signature, TensorSpec, Version
+from holdfast.models.records import ModelKind, Signature, TensorSpec, Version
 from holdfast.models.torch_kind import TorchServable
-from holdfast.serve.protocol.values import Request
-from holdfast.serve.records import Limits, Service
-from holdfast.serve.replica.batching import Pace
+from holdfast.serve.protocol.tensors import InferRequest
+from holdfast.serve.records import Limits, ServiceSpec
+from holdfast.serve.replica.batching import BatchPace
 from holdfast.serve.replica.engine import Engine
 
 GOAL: Final = 0.85
@@ -64,7 +64,7 @@ async def batched(engine: Engine, rows: Array, clients: int, seconds: float) -> 
         done = 0
         row = rows[number % len(rows)][None]
         while time.monotonic() < end_s:
-            await engine.infer(Request("m", 1, "", {"x": row}), held)
+            await engine.infer(InferRequest("m", 1, "", {"x": row}), held)
             done += 1
         return done
 
@@ -80,9 +80,9 @@ async def measure(given: argparse.Namespace) -> list[tuple[float, float]]:
     chance = np.random.default_rng(1)
     rows = chance.standard_normal((given.batch, given.width), dtype=np.float32)
     limits = Limits(queue_max=4 * given.clients, batch_max=given.batch, timeout_s=60.0)
-    engine = Engine(Service("s", "m", "1", limits=limits))
-    record = Version("m", 1, Kind.TORCH, signature(given.width), {}, "sha256:bench", 0.0)
-    engine.install(record, servable.predict, batches=True, pace=Pace.LONG)
+    engine = Engine(ServiceSpec("s", "m", "1", limits=limits))
+    record = Version("m", 1, ModelKind.TORCH, signature(given.width), {}, "sha256:bench", 0.0)
+    engine.install(record, servable.predict, batches=True, pace=BatchPace.LONG)
     found = []
     for number in range(given.rounds + 1):
         alone = await asyncio.to_thread(bare, servable, rows, given.seconds)

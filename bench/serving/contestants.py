@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 from bench.serving import work
 from bench.serving.checks import Right
-from bench.serving.lines import Address
+from bench.serving.connections import Address
 from bench.serving.replies import Check, Shot
 from bench.serving.steady import run
 

@@ -37,14 +37,14 @@ from safetensors.torch import save_file
 from bench.coordination.machine import BUSY_LOAD, load_average, stolen_s
 from bench.serving import work
 from bench.serving.checks import outputs
+from bench.serving.cluster import QUICK, SMALL_SHARE, ServingCluster
 from bench.serving.contestants import RESULTS, SCRIPTS, end_when_told
-from bench.serving.house import QUICK, SMALL_SHARE, House
 from bench.serving.replies import Reply, Shot, anything
 from bench.serving.rounds import Turns, described
 from bench.serving.scripts.experts import EXPERTS, INPUTS, Experts
 from bench.serving.steady import Result, Steady
-from holdfast.models.records import WEIGHTS, Kind
-from holdfast.serve.records import Service
+from holdfast.models.records import WEIGHTS, ModelKind
+from holdfast.serve.records import ServiceSpec
 
 NAME: Final = "experts"
 REPLICAS: Final = 2
@@ -90,9 +90,9 @@ def shots() -> list[Shot]:
     return found
 
 
-def publish(house: House, count: int) -> dict[str, work.Array]:
+def publish(cluster: ServingCluster, count: int) -> dict[str, work.Array]:
     """So many versions, each with weights of its own; what each gives for the rows."""
-    code = house.folder / "code"
+    code = cluster.folder / "code"
     code.mkdir()
     shutil.copy(SCRIPTS / "experts.py", code)
     found = {}
@@ -102,10 +102,10 @@ def publish(house: House, count: int) -> dict[str, work.Array]:
         with torch.no_grad():
             module.experts.normal_(0.0, 0.03)
             wanted: work.Array = module(torch.from_numpy(rows()))["y"].numpy()
-        weights = house.folder / f"weights-{number}"
+        weights = cluster.folder / f"weights-{number}"
         save_file(module.state_dict(), weights)
         files = {WEIGHTS: weights}
-        version = house.publish(NAME, code, "experts:Experts", rows(), {}, Kind.TORCH, files)
+        version = cluster.publish(NAME, code, "experts:Experts", rows(), {}, ModelKind.TORCH, files)
         weights.unlink()
         found[str(version.number)] = wanted
     return found
@@ -114,15 +114,15 @@ def publish(house: House, count: int) -> dict[str, work.Array]:
 class Trial:
     """The running service, its load, and the version that it serves."""
 
-    def __init__(self, house: House, load: Steady, given: argparse.Namespace) -> None:
-        self.house, self.load, self.given = house, load, given
+    def __init__(self, cluster: ServingCluster, load: Steady, given: argparse.Namespace) -> None:
+        self.cluster, self.load, self.given = cluster, load, given
         self.current = 1
 
     def move(self, version: int) -> float:
         """Roll the version out; how long it took until all requests were its own."""
         began_s = time.monotonic()
-        self.house.services.rollout(NAME, str(version))
-        self.house.await_stable(NAME, version, REPLICAS)
+        self.cluster.services.rollout(NAME, str(version))
+        self.cluster.await_stable(NAME, version, REPLICAS)
         self.current = version
         return time.monotonic() - began_s
 
@@ -145,10 +145,10 @@ class Trial:
         new, old = self.current, self.current - 1
         self.load.cut()
         began_s = time.monotonic()
-        self.house.services.rollback(NAME)
+        self.cluster.services.rollback(NAME)
         time.sleep(WATCH_S)
         seen = self.load.cut().versions
-        self.house.await_stable(NAME, old, REPLICAS)
+        self.cluster.await_stable(NAME, old, REPLICAS)
         self.current = old
         last, first = seen.get(str(new)), seen.get(str(old))
         if first is None or last is None:
@@ -159,17 +159,17 @@ class Trial:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    house = House(folder)
+    cluster = ServingCluster(folder)
     try:
-        house.start_all()
+        cluster.start_all()
         print("publishing versions of 109 MB ...", flush=True)
-        truth = Truth(publish(house, 2 + given.tries * given.loads))
-        house.serve(Service(NAME, NAME, "1", resources=SMALL_SHARE, policy=QUICK), REPLICAS)
+        truth = Truth(publish(cluster, 2 + given.tries * given.loads))
+        cluster.serve(ServiceSpec(NAME, NAME, "1", resources=SMALL_SHARE, policy=QUICK), REPLICAS)
         connections = max(16, int(given.rate / 10))
         with Steady(
-            house.gateway, shots(), given.rate, truth, connections=connections, core=given.core
+            cluster.gateway, shots(), given.rate, truth, connections=connections, core=given.core
         ) as load:
-            trial = Trial(house, load, given)
+            trial = Trial(cluster, load, given)
             time.sleep(WARM_S)
             trial.move(2)  # by then each replica has imported torch for its trials
             took: list[float] = []
@@ -195,7 +195,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             "reasons": dict(total.reasons),
         }
     finally:
-        house.close()
+        cluster.close()
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from bench.serving.cluster import ServingCluster
+from bench.serving.connections import Address
 from bench.serving.contestants import SCRIPTS, Contestant, free_port
-from bench.serving.house import House
-from bench.serving.lines import Address
 from bench.serving.replies import Shot
 
 
@@ -20,34 +20,34 @@ class OneReplica(Contestant):
     binary = True
     version = "1"
     replicas = 1
-    _house: House | None = None
+    _cluster: ServingCluster | None = None
 
     def start(self) -> None:
-        self._house = House(self.folder)
-        self._house.start_all()
-        self._house.serve_work(self.model, self.replicas)
-        self.address = self._address(self._house)
+        self._cluster = ServingCluster(self.folder)
+        self._cluster.start_all()
+        self._cluster.serve_work(self.model, self.replicas)
+        self.address = self._address(self._cluster)
 
-    def _address(self, house: House) -> Address:
-        return house.replicas(self.model)[0]
+    def _address(self, cluster: ServingCluster) -> Address:
+        return cluster.replicas(self.model)[0]
 
     def shot(self, binary: bool) -> Shot:
         shot = super().shot(binary)
-        if self._house is None:
+        if self._cluster is None:
             return shot
-        return replace(shot, headers={**shot.headers, **self._house.as_gateway(self.model)})
+        return replace(shot, headers={**shot.headers, **self._cluster.as_gateway(self.model)})
 
     def close(self) -> None:
-        if self._house is not None:
-            self._house.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
 
 class Gateway(OneReplica):
     name = "ours, gateway and two replicas"
     replicas = 2
 
-    def _address(self, house: House) -> Address:
-        return house.gateway
+    def _address(self, cluster: ServingCluster) -> Address:
+        return cluster.gateway
 
 
 class Fixed(Contestant):
@@ -65,18 +65,18 @@ class Fixed(Contestant):
 
 class FixedGateway(Fixed):
     name = "fixed bytes, gateway and two"
-    _house: House | None = None
+    _cluster: ServingCluster | None = None
 
     def start(self) -> None:
-        self._house = House(self.folder)
+        self._cluster = ServingCluster(self.folder)
         servers = [(self.address[0], free_port()) for _ in range(2)]
         for server in servers:
             self._serve(server)
-        self._house.start_gateway()
-        self._house.stand_in(self.model, servers)
-        self.address = self._house.gateway
+        self._cluster.start_gateway()
+        self._cluster.stand_in(self.model, servers)
+        self.address = self._cluster.gateway
 
     def close(self) -> None:
-        if self._house is not None:
-            self._house.close()
+        if self._cluster is not None:
+            self._cluster.close()
         super().close()

@@ -28,15 +28,15 @@ from typing import Any, Final
 import numpy as np
 
 from bench.coordination.machine import BUSY_LOAD, load_average
+from bench.serving.cluster import QUICK, SMALL_SHARE, ServingCluster
 from bench.serving.contestants import RESULTS, end_when_told
 from bench.serving.histogram import Histogram
-from bench.serving.house import QUICK, SMALL_SHARE, House
 from bench.serving.replies import Reply, Shot
 from bench.serving.steady import Result, Steady
-from holdfast.models.drafts import Draft
-from holdfast.models.records import Kind, Signature, TensorSpec
-from holdfast.serve.conductor.polling import ask
-from holdfast.serve.records import Limits, Service
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import ModelKind, Signature, TensorSpec
+from holdfast.serve.controller.controller import ask
+from holdfast.serve.records import Limits, ServiceSpec
 from holdfast.storage import bundles
 
 NAME: Final = "twenty"
@@ -65,36 +65,36 @@ def answered_or_refused(reply: Reply) -> str:
     return f"status {reply.status}: {reply.body[:120]!r}"
 
 
-def publish(house: House) -> int:
-    code = house.folder / "code"
+def publish(cluster: ServingCluster) -> int:
+    code = cluster.folder / "code"
     code.mkdir()
     (code / "twenty.py").write_text(_CODE)
     spec = (TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),)
     signature = Signature(*spec, batches=False)
-    bundle = bundles.push(house.cluster.blobs(), code).digest
-    draft = Draft(NAME, Kind.FUNCTION, signature, {}, bundle, "twenty:predict", {})
-    return house.registry.publish(draft).number
+    bundle = bundles.push(cluster.cluster.blobs(), code).digest
+    draft = VersionDraft(NAME, ModelKind.FUNCTION, signature, {}, bundle, "twenty:predict", {})
+    return cluster.registry.publish(draft).number
 
 
-def computed(house: House) -> int:
+def computed(cluster: ServingCluster) -> int:
     """What all replicas have computed so far."""
-    secret = house.services.service(NAME).secret
-    found = [ask(one, secret) for one in house.services.replicas(NAME).values()]
+    secret = cluster.services.service(NAME).secret
+    found = [ask(one, secret) for one in cluster.services.replicas(NAME).values()]
     return sum(counts.requests for one in found for counts in one.versions.values())
 
 
-def refused(house: House) -> int:
-    secret = house.services.service(NAME).secret
-    return sum(ask(one, secret).refused for one in house.services.replicas(NAME).values())
+def refused(cluster: ServingCluster) -> int:
+    secret = cluster.services.service(NAME).secret
+    return sum(ask(one, secret).refused for one in cluster.services.replicas(NAME).values())
 
 
-def measured(house: House, rate: float, seconds: float, core: int) -> dict[str, Any]:
+def measured(cluster: ServingCluster, rate: float, seconds: float, core: int) -> dict[str, Any]:
     """So many requests a second, for so long."""
     row = np.zeros((1, 4), dtype=np.float32)
     body = json.dumps({"x": row.tolist()}).encode()
-    before, refused_before = computed(house), refused(house)
+    before, refused_before = computed(cluster), refused(cluster)
     with Steady(
-        house.gateway,
+        cluster.gateway,
         [Shot(f"/predict/{NAME}", body)],
         rate,
         answered_or_refused,
@@ -105,7 +105,7 @@ def measured(house: House, rate: float, seconds: float, core: int) -> dict[str, 
         time.sleep(seconds)
         found: Result = load.stop()
     good = found.statuses[200]
-    asked = computed(house) - before + refused(house) - refused_before
+    asked = computed(cluster) - before + refused(cluster) - refused_before
     accepted: Histogram = found.by_status[200]
     return {
         "rate": rate,
@@ -124,23 +124,23 @@ def measured(house: House, rate: float, seconds: float, core: int) -> dict[str, 
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    house = House(folder)
+    cluster = ServingCluster(folder)
     try:
-        house.start_all()
-        number = publish(house)
+        cluster.start_all()
+        number = publish(cluster)
         limits = Limits(timeout_s=10.0, wait_s=given.wait)
-        service = Service(
+        service = ServiceSpec(
             NAME, NAME, str(number), resources=SMALL_SHARE, policy=QUICK, limits=limits
         )
-        house.serve(service, REPLICAS)
-        capacity = measured(house, 1.5 * BY_THE_CLOCK, given.seconds, given.core)
+        cluster.serve(service, REPLICAS)
+        capacity = measured(cluster, 1.5 * BY_THE_CLOCK, given.seconds, given.core)
         rows = [
-            measured(house, times * capacity["goodput"], given.seconds, given.core)
+            measured(cluster, times * capacity["goodput"], given.seconds, given.core)
             for times in given.times
         ]
         return {"capacity": capacity, "overload": dict(zip(given.times, rows, strict=True))}
     finally:
-        house.close()
+        cluster.close()
 
 
 def show(found: Mapping[str, Any], wait_s: float) -> bool:

@@ -25,8 +25,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Final
 
+from bench.serving.connections import Address, ConnectionBroken, KeepAliveConnection
 from bench.serving.histogram import Histogram
-from bench.serving.lines import Address, Broken, Line
 from bench.serving.replies import Check, Reply, Shot, anything
 
 CONNECTIONS: Final = 32
@@ -84,7 +84,7 @@ class Result:
             reason = "other reasons"
         self.reasons[reason] += 1
 
-    def saw(self, reply: Reply, line: Line, now_s: float) -> None:
+    def saw(self, reply: Reply, line: KeepAliveConnection, now_s: float) -> None:
         self.by_version[reply.version] += 1
         span = self.versions.get(reply.version)
         if span is None:
@@ -143,8 +143,8 @@ class Generator:
         self._raw = [shot.raw(f"{address[0]}:{address[1]}") for shot in shots]
         self._room, self._timeout_s = connections, timeout_s
         self._poller = select.epoll()
-        self._lines: dict[int, Line] = {}
-        self._idle: deque[Line] = deque()
+        self._lines: dict[int, KeepAliveConnection] = {}
+        self._idle: deque[KeepAliveConnection] = deque()
         self._number = 0  # of the next request
         self._last = count  # from this number on none is sent
         self._starved = False
@@ -212,23 +212,23 @@ class Generator:
         self._number += 1
         try:
             line = self._idle.popleft() if self._idle else self._connect()
-        except Broken as error:
+        except ConnectionBroken as error:
             self._failed(due_s, str(error))
             return
         try:
             line.send(self._raw[shot], shot, due_s, time.monotonic())
-        except Broken as error:
+        except ConnectionBroken as error:
             self._drop(line, str(error))
 
-    def _connect(self) -> Line:
-        line = Line.to(self._address, self._poller)
+    def _connect(self) -> KeepAliveConnection:
+        line = KeepAliveConnection.to(self._address, self._poller)
         self._lines[line.socket.fileno()] = line
         return line
 
-    def _on_event(self, line: Line, flags: int) -> None:
+    def _on_event(self, line: KeepAliveConnection, flags: int) -> None:
         try:
             reply = line.on_event(flags)
-        except Broken as error:
+        except ConnectionBroken as error:
             self._drop(line, str(error))
             return
         if reply is None:
@@ -249,7 +249,7 @@ class Generator:
         else:
             self._idle.append(line)
 
-    def _drop(self, line: Line, why: str) -> None:
+    def _drop(self, line: KeepAliveConnection, why: str) -> None:
         """Close it; what was under way on it has failed."""
         del self._lines[line.socket.fileno()]
         line.close()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.serving.connections import Address
 from bench.serving.contestants import Broken
-from bench.serving.lines import Address
 from bench.serving.replies import Shot
 
 CONNECTIONS: Final = 32

@@ -5,24 +5,27 @@
 - `state`       what the machine holds, and how the journal makes it; `record` of one worker
 - `slots`       which cores, devices and ports a worker gets
 - `exits`       why a process ended, from what is known of it; pure
-- `entries`     journal entries and JSON, in both directions
-- `journal`     the entries on disk: checksummed, fsynced, compacted
+- `ports`       what the shell needs of the world, as protocols; the simulator has its own
+- `agent`       the shell: takes events, decides, writes the journal, and only then acts
+- `journal`     the entries on disk, as JSON: checksummed, fsynced, compacted
 - `folders`     the names on disk
 - `processes`   who is who in the process table
 - `cgroups`     limits for a worker and all its children, where the agent may set them
-- `supervisor`  starts, finds again, signals and buries workers
-- `launching`   a worker's folder, environment and shim, cold or warm
-- `shim`        the small parent of each worker; outlives the agent; imports nothing of ours but
-- `footprint`   how much memory a worker and its children hold
+- `supervisor`  starts, finds again, signals and tidies up after workers
+- `uplink`      the stream to the leader: snapshots up, and when; orders down; over gRPC in
+                `grpc_transport`
+- `presence`    the agent's place in the coordination plane; `plane_session` its session there
+- `launching`   a worker's folder, environment and shim, cold or warm; what can be forked
+- `shim`        the small parent of each worker, which looks how much memory they hold; outlives
+                the agent; imports hardly anything
 - `disk_use`    how much disk a worker's folders hold
 - `environments` what jobs that name requirements run in; `requirements` what these mean, pure but
                 for the files that they name; `as_user` what runs pip
-- `nursery`     a process that has imported torch and forks shims with their workers
-- `keeper`      the agent's end of it; `programs` which commands it can run
+- `zygote`     a process that has imported torch and forks shims with their workers
+- `keeper`      the agent's end of it
 - `becoming`    what a fork does to be as if `python` had started it
 - `channel`     the socket between a worker and its agent
-- `agent`       ties these together behind `deliver` and `snapshot`
-- `main`        an agent as a process; `presence` its place in the coordination plane
+- `assembly`    an agent of the real parts; `main` as a process
 - `devices`     what the machine has; `holding` what no other agent of it may give away
 - `leftovers`   workers whose agent is gone: are there any, and ending them
 

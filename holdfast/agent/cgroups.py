@@ -2,7 +2,7 @@
 
 Only where the agent may write there: in a container or a systemd unit whose part of the tree is
 delegated to it (`Delegate=yes`). Otherwise `find` says why not; then each worker's shim looks how
-much memory its worker holds (`footprint`).
+much memory its worker holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.agent.events import Key
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 _NEEDED: Final = frozenset({"memory", "cpu"})
 

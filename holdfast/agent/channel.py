@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from holdfast.agent import users
 from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
-from holdfast.wire import logs, sharing, talk, values
+from holdfast.system import logs
+from holdfast.wire import sharing, values, worker_messages
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX, UNREADABLE_WHY_CHARACTERS_MAX
 from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare
@@ -100,7 +101,7 @@ class Channel:
             await self._heard(Connected(key))
             unknown: set[str] = set()
             while raw := await reader.readline():
-                kind, body = talk.parse(raw)
+                kind, body = worker_messages.parse(raw)
                 if kind == sharing.SHARED:
                     self._take_wants(key, raw, body)
                 elif (event := _event(key, raw, kind, body)) is not None:
@@ -122,7 +123,7 @@ class Channel:
         try:
             self._shares(key, body)
         except (KeyError, TypeError, ValueError) as error:
-            raise talk.not_understood(raw, error) from error
+            raise worker_messages.not_understood(raw, error) from error
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -132,9 +133,9 @@ def _listen(folder: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
-            os.unlink(talk.SOCKET_NAME, dir_fd=handle)
-        listener.bind(talk.socket_path(handle))
-        users.give_socket(folder, talk.socket_path(handle))
+            os.unlink(worker_messages.SOCKET_NAME, dir_fd=handle)
+        listener.bind(worker_messages.socket_path(handle))
+        users.give_socket(folder, worker_messages.socket_path(handle))
         listener.listen()
     finally:
         os.close(handle)

@@ -20,9 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from holdfast.agent.events import Key
-from holdfast.coordination import ABSENT, Follow, Held, Session, Versioned, shared
-from holdfast.wire import logs, sharing
-from holdfast.wire.clock import Clock, SystemClock
+from holdfast.coordination import ABSENT, AcquiredLock, Follow, Session, Versioned, shared
+from holdfast.system import logs
+from holdfast.system.clock import Clock, SystemClock
+from holdfast.system.tasks import ends_process, in_loop, owned
+from holdfast.wire import sharing
 from holdfast.wire.errors import (
     Cancelled,
     Fenced,
@@ -41,8 +43,7 @@ from holdfast.wire.limits import (
     SHARED_HELD_MAX,
     SHARED_WAITS_MAX,
 )
-from holdfast.wire.sharing import HELD, LOST, REFUSED, WAITING, Standing, Value, Want
-from holdfast.wire.tasks import ends_process, in_loop, owned
+from holdfast.wire.sharing import HELD, LOST, REFUSED, WAITING, SharedValue, Want, WantState
 
 # What all workers of an agent wait for at once: each is a thread of the agent.
 SHARED_AGENT_WAITS_MAX: Final = 256
@@ -68,14 +69,14 @@ class _Request:
         self.key = key
         self.queue = queue
         self.want = want
-        self.held: Held | None = None
-        self.standing = Standing(WAITING)
+        self.held: AcquiredLock | None = None
+        self.standing = WantState(WAITING)
         self.asked = False  # a thread sees to it
         self.over = threading.Event()  # nobody wants it any more
         self.call_off: Callable[[], None] = lambda: None
 
 
-class _Worker:
+class _SharingWorker:
     """What one worker wants."""
 
     def __init__(self, queue: str) -> None:
@@ -100,9 +101,9 @@ class Coordination:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
-        self._workers: dict[Key, _Worker] = {}
+        self._workers: dict[Key, _SharingWorker] = {}
         self._waits = 0
-        self._values: dict[tuple[str, str], Value] = {}
+        self._values: dict[tuple[str, str], SharedValue] = {}
         self._follows: dict[tuple[str, str], Follow[Versioned]] = {}
         self._closed = False
         self._asking = ThreadPoolExecutor(SHARED_AGENT_WAITS_MAX, "holdfast-shared")
@@ -147,24 +148,24 @@ class Coordination:
 
     # --- what workers say -------------------------------------------------------------------------
 
-    def heard(self, key: Key, queue: str, body: Any) -> None:
+    def receive(self, key: Key, queue: str, body: Any) -> None:
         """All that this worker wants now. Raises what `sharing.wants_from` raises."""
-        said = sharing.wants_from(body)
-        worker = self._workers.setdefault(key, _Worker(queue))
-        if said.serial <= worker.serial:
+        wanted = sharing.wants_from(body)
+        worker = self._workers.setdefault(key, _SharingWorker(queue))
+        if wanted.serial <= worker.serial:
             return  # of a former connection, read late
-        worker.serial = said.serial
-        for number in worker.requests.keys() - {want.id for want in said.wants}:
+        worker.serial = wanted.serial
+        for number in worker.requests.keys() - {want.id for want in wanted.wants}:
             self._give_back(worker.requests.pop(number))
-        for want in said.wants:
+        for want in wanted.wants:
             if want.id not in worker.requests:
                 request = worker.requests[want.id] = _Request(key, queue, want)
                 self._begin(worker, request)
         self._say(key)
-        gone = worker.follows - set(said.follows)
+        gone = worker.follows - set(wanted.follows)
         worker.follows -= gone
         self._unfollow({(queue, name) for name in gone})
-        for name in said.follows:
+        for name in wanted.follows:
             self._take_up(worker, key, name)
 
     def ended(self, key: Key) -> None:
@@ -176,15 +177,15 @@ class Coordination:
             self._give_back(request)
         self._unfollow({(worker.queue, name) for name in worker.follows})
 
-    def _begin(self, worker: _Worker, request: _Request) -> None:
+    def _begin(self, worker: _SharingWorker, request: _Request) -> None:
         others = [one for one in worker.requests.values() if one is not request]
         waiting = sum(1 for one in others if one.standing.state == WAITING)
         if request.want.token is not None:
-            request.standing = Standing(LOST, error=_ANOTHER_AGENT)
+            request.standing = WantState(LOST, error=_ANOTHER_AGENT)
         elif not worker.queue:
-            request.standing = Standing(REFUSED, error=_no_queue())
+            request.standing = WantState(REFUSED, error=_no_queue())
         elif len(others) >= SHARED_HELD_MAX + SHARED_WAITS_MAX or waiting >= SHARED_WAITS_MAX:
-            request.standing = Standing(REFUSED, error=_too_many(request.key))
+            request.standing = WantState(REFUSED, error=_too_many(request.key))
         else:
             self._see_to(request)
 
@@ -196,7 +197,7 @@ class Coordination:
         if session is None or request.asked or request.standing.state != WAITING or self._closed:
             return
         if self._waits >= SHARED_AGENT_WAITS_MAX:
-            request.standing = Standing(REFUSED, error=_full(self._node))
+            request.standing = WantState(REFUSED, error=_full(self._node))
             return
         request.asked = True
         want, holder = request.want, f"{request.key}@{self._node}"
@@ -218,7 +219,7 @@ class Coordination:
             log.exception("a request of a worker failed", worker=str(request.key))
         self._call(self._settled, request, held, error)
 
-    def _wait(self, session: Session, recipe: shared.Recipe, request: _Request) -> Held:
+    def _wait(self, session: Session, recipe: shared.Recipe, request: _Request) -> AcquiredLock:
         until_s = request.want.until_s
         while True:
             left_s = None if until_s is None else max(0.0, until_s - self._clock.now_s())
@@ -232,10 +233,12 @@ class Coordination:
                 if passed or session.over or request.over.wait(RECONNECT_DELAY_S_MAX):
                     raise
 
-    def _settled(self, request: _Request, held: Held | None, error: HoldfastError | None) -> None:
+    def _settled(
+        self, request: _Request, held: AcquiredLock | None, error: HoldfastError | None
+    ) -> None:
         self._waits -= 1
         if held is None:
-            request.standing = Standing(REFUSED, error=error)
+            request.standing = WantState(REFUSED, error=error)
         elif request.over.is_set() and not self._closed:
             request.held = held
             self._give_back(request)
@@ -246,8 +249,8 @@ class Coordination:
             held.on_lost(lambda: self._call(self._lost, request))
         self._say(request.key)
 
-    def _standing(self, held: Held) -> Standing:
-        return Standing(HELD, held.token, held.sure_until_s, held.over_at_s)
+    def _standing(self, held: AcquiredLock) -> WantState:
+        return WantState(HELD, held.token, held.sure_until_s, held.over_at_s)
 
     def _lost(self, request: _Request) -> None:
         """The session in which it was held is over."""
@@ -256,7 +259,7 @@ class Coordination:
         what = f"the {request.want.kind} {request.want.name!r} is lost"
         log.warning("a worker has lost what it held", worker=str(request.key), what=what)
         request.held = None
-        request.standing = Standing(
+        request.standing = WantState(
             LOST,
             error=SessionLost(
                 what,
@@ -278,19 +281,19 @@ class Coordination:
 
     # --- values -----------------------------------------------------------------------------------
 
-    def _take_up(self, worker: _Worker, key: Key, name: str) -> None:
+    def _take_up(self, worker: _SharingWorker, key: Key, name: str) -> None:
         """Follow the value for this worker, and tell what is known of it."""
         new = name not in worker.follows
         if new and (not worker.queue or len(worker.follows) >= SHARED_CONFIGS_MAX):
             error = _too_many(key) if worker.queue else _no_queue()
-            self._tell(key, sharing.value_line(Value(name, None, ABSENT, error)))
+            self._tell(key, sharing.value_line(SharedValue(name, None, ABSENT, error)))
             return
         worker.follows.add(name)
         if self._follow(worker.queue, name):
             self._say_value(key, (worker.queue, name))
         else:
             error = _full(self._node)
-            self._tell(key, sharing.value_line(Value(name, None, ABSENT, error)))
+            self._tell(key, sharing.value_line(SharedValue(name, None, ABSENT, error)))
 
     def _follow(self, queue: str, name: str) -> bool:
         """Follow it, once there is a session; False: that are too many."""
@@ -301,7 +304,7 @@ class Coordination:
             return False
 
         def tell(found: Versioned) -> None:
-            self._call(self._value, at, Value(name, found.value, found.version))
+            self._call(self._value, at, SharedValue(name, found.value, found.version))
 
         self._follows[at] = shared.config(session, queue, name).watch(tell)
         return True
@@ -316,7 +319,7 @@ class Coordination:
             if follow is not None:
                 owned(self._tidying.submit(follow.close), ends_process("the end of a follower"))
 
-    def _value(self, at: tuple[str, str], value: Value) -> None:
+    def _value(self, at: tuple[str, str], value: SharedValue) -> None:
         if at not in self._follows:
             return
         self._values[at] = value
@@ -335,7 +338,7 @@ class Coordination:
             if request.held is not None:
                 request.standing = self._standing(request.held)
         found = {number: one.standing for number, one in worker.requests.items()}
-        self._tell(key, sharing.standings_line(found))
+        self._tell(key, sharing.want_states_line(found))
 
     def _say_value(self, key: Key, at: tuple[str, str]) -> None:
         value = self._values.get(at)
@@ -347,7 +350,7 @@ class Coordination:
         in_loop(self._loop, work, *arguments)
 
 
-def _release(held: Held, session: Session, path: str) -> None:
+def _release(held: AcquiredLock, session: Session, path: str) -> None:
     try:
         held.release()
         shared.tidy(session, path)

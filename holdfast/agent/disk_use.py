@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agent.events import DiskUsed, Event, Key
-from holdfast.wire.tasks import Died, Tasks
+from holdfast.system.tasks import Died, Tasks
 
 # How often an agent looks how much disk a worker's folder holds. It is a walk over its files:
 # of a hundred thousand it takes some tenths of a second, and then is made the later again.

@@ -33,10 +33,10 @@ from typing import Any, Final
 
 from holdfast.agent import as_user, processes
 from holdfast.agent.events import Event, Key, Preparing
-from holdfast.agent.requirements import FAILED, CannotPrepare, Lock, Made, surplus
-from holdfast.wire import logs
+from holdfast.agent.requirements import FAILED, CannotPrepare, Made, RequirementsLock, surplus
+from holdfast.system import logs
+from holdfast.system.tasks import WAITED, Tasks
 from holdfast.wire.limits import KILL_AGAIN_S, STDERR_TAIL_BYTES
-from holdfast.wire.tasks import WAITED, Tasks
 
 # pip may take so long: some gigabytes over a slow line, or a build. It is not held to progress.
 ENVIRONMENT_MAKE_S: Final = 3_600.0
@@ -62,7 +62,7 @@ class Making:
     the machine, if that is not who the agent is (`as_user`); it is told the folder first."""
 
     key: Key
-    lock: Lock
+    lock: RequirementsLock
     environment: dict[str, str]
     code: Path | None
     log: Path
@@ -166,7 +166,7 @@ class Environments:
             folder = await asyncio.to_thread(self._finish, draft / "env", key)
         except TimeoutError:
             raise CannotPrepare(f"{FAILED} within {ENVIRONMENT_MAKE_S:g} s") from None
-        except (_Failed, OSError) as error:
+        except (_CreationFailed, OSError) as error:
             raise CannotPrepare(_told(error)) from None
         finally:
             await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
@@ -185,7 +185,7 @@ class Environments:
         python = str(env / "bin" / "python")
         try:
             await self._run(ours, draft, [python, "-c", _HAS_PIP], draft)
-        except _Failed:
+        except _CreationFailed:
             await self._run(ours, draft, [python, "-m", "ensurepip"], draft)
         line = [python, "-m", "pip", *_PIP, "-r", str(draft / "requirements.txt")]
         if making.lock.constraints:
@@ -204,7 +204,7 @@ class Environments:
         owner: Mapping[str, Any] = _AGENT,
     ) -> None:
         """Run a program to its end, with its output in the log. `owner`: as whom, if not as the
-        agent. `_Failed`, with its last lines, if it does not end well."""
+        agent. `_CreationFailed`, with its last lines, if it does not end well."""
         tmp = "/tmp" if owner else str(draft / "tmp")  # noqa: S108 - what such a one has there
         plan = {
             "command": line,
@@ -229,8 +229,10 @@ class Environments:
             os.close(held)
             file.unlink(missing_ok=True)  # it may hold a token for an index
         if child.returncode != 0:
-            said = await asyncio.to_thread(_tail, making.log, begun)
-            raise _Failed(said or f"{Path(line[0]).name} ended with status {child.returncode}")
+            tail = await asyncio.to_thread(_tail, making.log, begun)
+            raise _CreationFailed(
+                tail or f"{Path(line[0]).name} ended with status {child.returncode}"
+            )
 
     def _finish(self, env: Path, key: str) -> Path:
         """Give it its name. What pip wrote down of where it is goes along."""
@@ -263,16 +265,16 @@ def _started(plan: Path, logged: Path) -> tuple[subprocess.Popen[bytes], int]:
     return child, begun
 
 
-class _Failed(Exception):
+class _CreationFailed(Exception):
     """A program did not end well; its last lines."""
 
 
 def _told(error: Exception) -> str:
     """pip's last lines, then one that says what happened: it ends with pip's own word for it."""
-    said = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    errors = [line for line in said if line.lower().startswith("error")]
-    last = (errors or said or [type(error).__name__])[-1]
-    return "\n".join([*said[-_TAIL_LINES:], f"{FAILED}: pip install: {last}"])
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    last = (errors or lines or [type(error).__name__])[-1]
+    return "\n".join([*lines[-_TAIL_LINES:], f"{FAILED}: pip install: {last}"])
 
 
 def _begin(draft: Path, making: Making) -> Path:

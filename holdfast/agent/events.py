@@ -1,6 +1,6 @@
 """The agent's vocabulary, as values: events in, actions out, entries of the journal.
 
-`AgentMachine.handle(event, now_s)` gives a list of actions. `Journal` actions of a list must be
+`AgentMachine.handle(event, now_s)` gives a list of actions. `WriteEntry` actions of a list must be
 durable before any of its other actions is carried out; the rim may make several lists durable
 with one fsync. Times are of a clock that goes on over restarts of the agent (not of the machine).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from holdfast.wire import talk
+from holdfast.wire import worker_messages
 from holdfast.wire.limits import WORKER_PORTS
 from holdfast.wire.orders import (
     GiveSettings,
@@ -41,14 +41,14 @@ def key_of(order: Order) -> Key:
 
 def serves(order: StartWorker) -> bool:
     """Whether it is a replica of a service."""
-    return order.environment.get(talk.MODE_VARIABLE) == talk.SERVES
+    return order.environment.get(worker_messages.MODE_VARIABLE) == worker_messages.SERVES
 
 
 def settles(order: StartWorker) -> bool:
     """Whether it is taken for ready by having run for a moment: a program that serves, and that
     nobody asks. Our own replicas say themselves when they are."""
     asked = order.ready is not None or order.live is not None
-    return serves(order) and not asked and talk.REPLICA_MODULE not in order.command
+    return serves(order) and not asked and worker_messages.REPLICA_MODULE not in order.command
 
 
 def named_ports(order: StartWorker | None, slots: Slots) -> dict[str, int]:
@@ -178,7 +178,15 @@ class Forgotten:
     key: Key
 
 
-Entry = TermSeen | Accepted | Moved | Started | Held | Stopping | Exited | Forgotten
+@dataclass(frozen=True, slots=True)
+class GpuFaulty:
+    """So many workers that are forgotten were ended by a fault of this GPU."""
+
+    gpu: int
+    faults: int
+
+
+Entry = TermSeen | Accepted | Moved | Started | Held | Stopping | Exited | Forgotten | GpuFaulty
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -350,14 +358,14 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class WriteEntry:
     """Make this durable before anything else of the list is done."""
 
     entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OrderAnswer:
     """The reply to an order; exactly one for each. `reason` is for people."""
 
     accepted: bool
@@ -419,7 +427,7 @@ class WatchDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class CleanUp:
     """Remove what the worker left behind, except its logs."""
 
     key: Key
@@ -431,14 +439,14 @@ class Report:
 
 
 Action = (
-    Journal
-    | Answer
+    WriteEntry
+    | OrderAnswer
     | StartProcess
     | SignalProcess
     | Tell
     | Examine
     | BeginProbes
     | WatchDisk
-    | Bury
+    | CleanUp
     | Report
 )

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.agent.events import Ending
 from holdfast.wire.causes import TRACEBACK, comes_again
 from holdfast.wire.reports import Exit, ExitKind
-from holdfast.wire.talk import DONE, LEFT, REFUSED
+from holdfast.wire.worker_messages import DONE, LEFT, REFUSED
 
 # What people are shown of a worker's end. It is in the journal and in every snapshot.
 EXIT_DETAIL_CHARACTERS_MAX: Final = 8_000

@@ -3,7 +3,7 @@
 lock              held by the one agent that uses the folder; its process number is in it
 agent             who that agent is, for the shims that outlive it
 journal           (`journal`)
-nursery.*         the nursery's socket, its lock with who holds it, and what went wrong with it
+zygote.*         the zygote's socket, its lock with who holds it, and what went wrong with it
 workers/J.N/      the scratch folder of worker N of job J; made before the journal knows of the
                   worker, removed after the journal knows of its end
     launch.json   what its shim runs
@@ -12,11 +12,11 @@ workers/J.N/      the scratch folder of worker N of job J; made before the journ
     exit          how it ended; written when nothing of it is left
     agent.sock    where it talks to its agent
     secret        its job's, and what proves that it is of the job to workers of other machines:
-    *.pem         (`holdfast.wire.job_certificates`)
+    *.pem         (`holdfast.system.job_certificates`)
     shim.log      what went wrong with the shim
     tmp/  work/   its TMPDIR, and where it runs when it has no bundle; where it can be, it sees
     var-tmp/      these as /tmp and /var/tmp (`sandbox`)
-serving/          files of versions that replicas here hold (`holdfast.serve.replica.shelf`)
+serving/          files of versions that replicas here hold (`holdfast.serve.replica.model_cache`)
 environments/     what jobs that name requirements run in (`environments`)
 logs/J.N/         out.log, err.log and the ones before them; the newest are kept
 """
@@ -33,8 +33,8 @@ from typing import Any, Final
 
 from holdfast.agent.events import NOBODY, Ending, Identity, Key
 from holdfast.agent.processes import identify
-from holdfast.wire.disk import NO_ROOM, make_folder
-from holdfast.wire.durable import write_file
+from holdfast.system.disk import NO_ROOM, make_folder
+from holdfast.system.durable import write_file
 from holdfast.wire.errors import BugError, Full, Occupied
 from holdfast.wire.limits import STDERR_TAIL_BYTES
 from holdfast.wire.plain import known_fields
@@ -61,6 +61,9 @@ class Folders:
 
     def worker(self, key: Key) -> Path:
         return self.workers / str(key)
+
+    def is_there(self, key: Key) -> bool:
+        return self.worker(key).is_dir()
 
     def log(self, key: Key) -> Path:
         return self.logs / str(key)

@@ -1,35 +1,41 @@
 """Brings a worker into the world: its folder, its environment, its shim.
 
-Warm where it can be (the nursery forks it), cold otherwise (its shim is executed, and executes the
+Warm where it can be (the zygote forks it), cold otherwise (its shim is executed, and executes the
 command). Which of the two it was makes no difference to anybody afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.agent import cgroups, privacy, processes, shim, users
-from holdfast.agent.environments import Making
-from holdfast.agent.events import Identity, Key, Slots, named_ports, serves
+from holdfast.agent import cgroups, log_topic, privacy, processes, shim, users
+from holdfast.agent.environments import Environments, Making
+from holdfast.agent.events import Event, Identity, Key, Slots, named_ports, serves
 from holdfast.agent.folders import Folders
 from holdfast.agent.keeper import Cold, Keeper
+from holdfast.agent.ports import HeldProcess
 from holdfast.agent.privacy import Keep, Privacy
-from holdfast.agent.programs import program_of, wants_torch
+from holdfast.agent.processes import LinuxProcesses, PidHandle
 from holdfast.agent.requirements import lock_of
 from holdfast.coordination.address import with_secret_file
-from holdfast.wire import logs, talk
-from holdfast.wire.durable import write_file
-from holdfast.wire.errors import Refused
-from holdfast.wire.job_certificates import equip
+from holdfast.system import logs
+from holdfast.system.durable import write_file
+from holdfast.system.job_certificates import equip
+from holdfast.wire import worker_messages
+from holdfast.wire.errors import Refused, RetryError
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
     AGENT_AWAY_S,
@@ -37,15 +43,23 @@ from holdfast.wire.limits import (
     REPLICA_AWAY_S,
     WORKER_PORTS,
 )
+from holdfast.wire.names import SERVICE_JOB
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.places import SERVICE_JOB
 from holdfast.wire.probes import variable_of, with_ports
 
+# A bundle that cannot be fetched now is tried again so often, as long as its worker is wanted.
+BUNDLE_RETRY_S: Final = 2.0
 # A worker's log is rotated at this size; it and the one before it are kept.
 WORKER_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
+BundleFolder = Callable[[str], Path]
+"""Gives the folder of an unpacked bundle; may block. `RetryError`: it may work later."""
+
 ReplicaAccess = Callable[[str], bytes]
 """What a replica of a service shows to the coordination plane, as it is kept in a file."""
+
+TopicsEnvironment = Callable[[Path], dict[str, str]]
+"""What a worker with this folder is told of topics; its credentials are put into the folder."""
 
 # How often a shim looks how much memory its worker holds, where no control group limits it. A look
 # takes half a millisecond for twenty threads; between two of them a worker may touch a gigabyte.
@@ -67,8 +81,8 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What every worker of this agent is told of where it is. `warm`: the nursery is wanted from
+class WorkerContext:
+    """What every worker of this agent is told of where it is. `warm`: the zygote is wanted from
     the beginning, not only when a worker wants torch. `privacy`: how workers get a /tmp of their
     own."""
 
@@ -81,26 +95,37 @@ class Place:
     keep: tuple[str, ...] = ()  # folders that workers see though they lie in /tmp
     stores: tuple[str, ...] = ()  # those of them that all workers write to
     replica_access: ReplicaAccess | None = None
+    topics: TopicsEnvironment | None = None
 
 
-class Born(NamedTuple):
-    """A shim; `child` when it is our own to wait for."""
+class WorkerCode(NamedTuple):
+    """What a worker runs: its code, and the environment if it is not the agent's own."""
 
-    identity: Identity
-    child: subprocess.Popen[bytes] | None
+    bundle: Path | None = None
+    venv: Path | None = None
 
 
 class Launcher:
-    """Prepares and starts workers for a supervisor."""
+    """Prepares and starts workers for a supervisor. Used from its loop alone; events of what takes
+    long go to `tell`."""
 
     def __init__(
-        self, folders: Folders, groups: cgroups.Groups | None, bounds: Bounds, place: Place
+        self,
+        folders: Folders,
+        groups: cgroups.Groups | None,
+        bounds: Bounds,
+        place: WorkerContext,
+        bundle_folder: BundleFolder,
+        tell: Callable[[Event], None],
     ) -> None:
         self._folders = folders
         self._groups = groups
         self._bounds = bounds
         self._place = place
+        self._bundle_folder = bundle_folder
         self._keeper = Keeper(folders.home, bounds.away_s)
+        self._environments = Environments(folders.environments, tell, folders.environments_in_use)
+        self._processes = LinuxProcesses()
 
     @property
     def host(self) -> str:
@@ -114,18 +139,35 @@ class Launcher:
             self._keeper.go_on()
 
     async def close(self) -> None:
+        await self._environments.close()
         await self._keeper.close()
+
+    # --- what a worker needs ---------------------------------------------------------------------
+
+    async def gather(self, key: Key, order: StartWorker, slots: Slots) -> WorkerCode:
+        """Its code and its environment. `CannotPrepare`: there is none for it."""
+        bundle = await self._unpacked(order.bundle) if order.bundle else None
+        if bundle is not None and (order.user or order.resources.disk_bytes):
+            # What it writes beside its code is its own, and is counted.
+            bundle = await asyncio.to_thread(users.copy_code, bundle, self._folders.worker(key))
+        if not order.requirements:
+            return WorkerCode(bundle)
+        making = partial(self._making, key, order, slots, bundle)
+        return WorkerCode(bundle, await self._environments.get(await asyncio.to_thread(making)))
+
+    async def _unpacked(self, bundle: str) -> Path:
+        while True:
+            try:
+                return await asyncio.to_thread(self._bundle_folder, bundle)
+            except RetryError as error:
+                log.warning("a bundle cannot be fetched now", bundle=bundle, reason=str(error))
+                await asyncio.sleep(BUNDLE_RETRY_S)
 
     def taken(self, slots: Slots) -> tuple[int, ...]:
         """Those of the ports where the worker could not listen: a stranger does. May block."""
         return tuple(port for port in slots.ports if not _is_free(self._place.host, port))
 
-    def own_code(self, key: Key, bundle: Path) -> Path:
-        """A copy of the code for a worker alone: one that has a user of its own, or whose disk is
-        counted. May block."""
-        return users.copy_code(bundle, self._folders.worker(key))
-
-    def making(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> Making:
+    def _making(self, key: Key, order: StartWorker, slots: Slots, bundle: Path | None) -> Making:
         """How the environment of its job is made, if it is not there. May block."""
         _check_secrets(order)
         environment = self._environment(key, order, slots)
@@ -146,16 +188,16 @@ class Launcher:
 
         return Making(key, lock, environment, bundle, logged, owner)
 
-    def prepare(
-        self,
-        key: Key,
-        order: StartWorker,
-        slots: Slots,
-        bundle: Path | None,
-        venv: Path | None = None,
+    async def prepare(
+        self, key: Key, order: StartWorker, slots: Slots, gathered: WorkerCode
     ) -> bool:
-        """Make the worker's folder. `venv`: the environment that it runs in, if not in the agent's
-        own. Whether it can be warm."""
+        """Make the worker's folder; whether it is to be warm: the zygote is waited for, within its
+        bound."""
+        return self.lay_out(key, order, slots, gathered) and await self._is_warm(key)
+
+    def lay_out(self, key: Key, order: StartWorker, slots: Slots, gathered: WorkerCode) -> bool:
+        """Make the worker's folder; whether the zygote can start it."""
+        bundle, venv = gathered
         _check_secrets(order)
         command = with_ports(order.command, named_ports(order, slots))
         order = replace(order, command=command)
@@ -177,11 +219,16 @@ class Launcher:
             own = user.environment()  # unless the job itself says otherwise
             environment |= {name: own[name] for name in own.keys() - order.environment.keys()}
             plane = users.plane_for(plane, folder)
-        environment[talk.COORDINATION_VARIABLE] = plane
+        environment[worker_messages.COORDINATION_VARIABLE] = plane
+        if self._place.topics is not None:
+            found = self._place.topics(folder)  # unless the job itself says otherwise
+            environment |= {name: found[name] for name in found.keys() - order.environment.keys()}
+        if order.environment.get(worker_messages.LOG_TOPIC_VARIABLE):
+            (self._folders.log(key) / log_topic.MARK).touch()
         program = program_of(order.command, order.environment, environment["PATH"], cwd)
         launch = self._launch_file(key, order, slots, cwd)
         if venv is not None:
-            program = None  # the nursery has imported from elsewhere
+            program = None  # the zygote has imported from elsewhere
         launch |= {"environment": environment, "program": program and program.fields()}
         launch["venv"] = str(venv or "")
         if user is None:
@@ -197,15 +244,14 @@ class Launcher:
         finally:
             os.close(handle)
         if program is None or user is not None:
-            return False  # the nursery is root's: what it forks has its memory
+            return False  # the zygote is root's: what it forks has its memory
         if serves(order):
-            # It does not wait for the nursery. Whoever comes in its place will find it warm.
+            # It does not wait for the zygote. Whoever comes in its place will find it warm.
             self._keeper.begin()
             return self._keeper.is_ready
         return self._keeper.is_ready or wants_torch(program, order.environment, cwd)
 
-    async def warmth(self, key: Key) -> bool:
-        """Wait for the nursery, within its bound; whether it is there."""
+    async def _is_warm(self, key: Key) -> bool:
         try:
             await self._keeper.ready()
         except Cold as reason:
@@ -213,17 +259,36 @@ class Launcher:
             return False
         return True
 
-    async def start(self, key: Key, *, warm: bool) -> Born:
+    async def start(self, key: Key, *, warm: bool) -> tuple[Identity, HeldProcess | None]:
         """Start what was prepared. It may have been started before: its claim decides."""
         folder = self._folders.worker(key)
         if warm:
             try:
-                return Born(await self._keeper.fork(folder), None)
+                identity = await self._keeper.fork(folder)
+                return identity, self._processes.hold(identity)
             except Cold as reason:
                 log.warning("a worker is started cold", worker=str(key), reason=str(reason))
         child = _execute(folder)
         # A child that has ended stays in the process table until it is waited for.
-        return Born(processes.identify(child.pid) or Identity(child.pid, 0, ""), child)
+        identity = processes.identify(child.pid) or Identity(child.pid, 0, "")
+        return identity, PidHandle(identity, os.pidfd_open(child.pid), child)
+
+    # --- tidying up ------------------------------------------------------------------------------
+
+    async def remove(self, key: Key) -> None:
+        """Remove its control group and its folder."""
+        group = self._folders.launch(key).get("cgroup")
+        if group:
+            cgroups.remove(Path(group))
+        await asyncio.to_thread(self._folders.remove_worker, key)
+
+    async def tidy(self, gone: Key | None = None) -> None:
+        """Remove environments that nobody needs."""
+        if gone is not None:
+            self._environments.forget(gone)
+        await self._environments.tidy()
+
+    # --- private ---------------------------------------------------------------------------------
 
     def _launch_file(self, key: Key, order: StartWorker, slots: Slots, cwd: Path) -> dict[str, Any]:
         group = self._groups.make(key, order.resources) if self._groups else None
@@ -309,13 +374,13 @@ class Launcher:
             **order.secrets,
             **{variable_of(name): str(number) for name, number in named.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, sorted(set(slots.gpus)))),
-            talk.JOB_VARIABLE: key.job,
-            talk.WORKER_VARIABLE: str(key.worker),
-            talk.PORTS_VARIABLE: ",".join(map(str, slots.ports[:WORKER_PORTS])),
-            talk.HOST_VARIABLE: self._place.host,
-            talk.STORE_VARIABLE: self._place.store,
-            talk.REGION_VARIABLE: self._place.region,
-            talk.BUNDLE_VARIABLE: order.bundle,
+            worker_messages.JOB_VARIABLE: key.job,
+            worker_messages.WORKER_VARIABLE: str(key.worker),
+            worker_messages.PORTS_VARIABLE: ",".join(map(str, slots.ports[:WORKER_PORTS])),
+            worker_messages.HOST_VARIABLE: self._place.host,
+            worker_messages.STORE_VARIABLE: self._place.store,
+            worker_messages.REGION_VARIABLE: self._place.region,
+            worker_messages.BUNDLE_VARIABLE: order.bundle,
             "TMPDIR": str(folder / "tmp"),
             processes.MARK: str(folder),
         }
@@ -359,3 +424,90 @@ def _is_free(host: str, port: int) -> bool:
                 if error.errno == errno.EADDRINUSE:
                     return False
     return True
+
+
+# --- programs -------------------------------------------------------------------------------------
+# Which commands a zygote can run as `python` would: a script or a module, nothing unusual.
+#
+# Everything else, and whatever is in doubt, is executed: slower, and always right.
+
+
+# How much of a script is searched for its imports.
+SCRIPT_LOOK_BYTES: Final = 256 * 1024
+
+# What is read when Python, a library of torch or the C library is loaded: too late for a fork.
+_READ_AT_START: Final = re.compile(
+    r"PYTHON(?!PATH$).*|LD_.*|MALLOC_.*|GLIBC_.*|GCONV_PATH|LOCPATH|LANG|LC_.*"
+    r"|OMP_(?!NUM_THREADS$).*|GOMP_.*|KMP_.*|MKL_.*|OPENBLAS_.*|BLIS_.*|VECLIB_.*"
+    r"|TORCH.*|PYTORCH.*|NPY_.*|NUMPY_.*|ATEN_.*|DNNL_.*|ONEDNN_.*"
+)
+_IMPORTS_TORCH: Final = re.compile(rb"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`python SCRIPT ...` or `python -m MODULE ...`. One of `script` and `module` is empty."""
+
+    script: str  # its absolute path
+    module: str
+    arguments: tuple[str, ...]  # as `sys.argv` has them, the first one included
+
+    def fields(self) -> dict[str, Any]:
+        """For launch.json."""
+        arguments = list(self.arguments)
+        return {"script": self.script, "module": self.module, "arguments": arguments}
+
+
+def program_of(
+    command: Sequence[str], wanted: Mapping[str, str], path: str, cwd: Path
+) -> Program | None:
+    """The program that `command` runs with this interpreter, if it can be forked.
+
+    `wanted` is what the job wants in its environment, `path` the worker's PATH.
+    """
+    if wanted.get(worker_messages.WARM_VARIABLE) == "0" or any(
+        map(_READ_AT_START.fullmatch, wanted)
+    ):
+        return None
+    if not _is_ours(command[0], path, cwd):
+        return None
+    words = list(command[1:])
+    if words[:1] == ["-u"]:  # workers are never buffered
+        del words[0]
+    if not words:
+        return None
+    if words[0] == "-m" and len(words) > 1 and not words[1].startswith("-"):
+        return Program("", words[1], ("-m", *words[2:]))
+    script = cwd / words[0]
+    if words[0].startswith("-") or not script.is_file():
+        return None
+    return Program(os.path.normpath(script), "", tuple(words))
+
+
+def wants_torch(program: Program, wanted: Mapping[str, str], cwd: Path) -> bool:
+    """Whether it is worth to wait for a zygote: its own code imports torch, or the job says so."""
+    if wanted.get(worker_messages.WARM_VARIABLE) == "1":
+        return True
+    path = Path(program.script) if program.script else cwd / _file_of(program.module)
+    try:
+        with path.open("rb") as file:
+            return bool(_IMPORTS_TORCH.search(file.read(SCRIPT_LOOK_BYTES)))
+    except OSError:
+        return False
+
+
+def _file_of(module: str) -> Path:
+    return Path(*module.split(".")).with_suffix(".py")
+
+
+def _is_ours(name: str, path: str, cwd: Path) -> bool:
+    """Whether this command is the interpreter that runs the agent, and so the zygote."""
+    found = shutil.which(name, path=path) if os.sep not in name else str(cwd / name)
+    if found is None:
+        return False
+    # By its folder too: the interpreters of two virtual environments are one file.
+    ours = Path(sys.executable)
+    try:
+        return Path(found).absolute().parent.samefile(ours.parent) and ours.samefile(found)
+    except OSError:
+        return False

@@ -6,7 +6,6 @@ The next agent adopts them. This is for when there will be none: the cluster is 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Final
 from holdfast.agent import keeper, processes
 from holdfast.agent.events import Key
 from holdfast.agent.folders import Folders
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.readable import await_readable
 from holdfast.wire.limits import KILL_AGAIN_S
 
 _SWEEP_S: Final = 0.02
@@ -45,7 +45,7 @@ def end_workers(home: Path, notice_s: float) -> int:
         return 0
     lock = folders.take()
     try:
-        _end_nursery(home)
+        _end_zygote(home)
         for key in folders.present():
             folders.claim_void(key)  # a shim that comes late starts nothing any more
         held = _held(folders)
@@ -69,12 +69,12 @@ def end_workers(home: Path, notice_s: float) -> int:
         os.close(lock)
 
 
-def _end_nursery(home: Path) -> None:
+def _end_zygote(home: Path) -> None:
     """It holds nothing but memory, and nobody will ask it any more."""
-    handle = keeper.nursery_of(home)
+    handle = keeper.zygote_of(home)
     if handle is not None:
         processes.send(handle, signal.SIGKILL)
-        select.select([handle], [], [])
+        await_readable([handle])
         os.close(handle)
 
 
@@ -96,6 +96,6 @@ def _await(held: dict[Key, int], timeout_s: float) -> None:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             return
-        ready, _, _ = select.select(list(held.values()), [], [], left_s)
+        ready = await_readable(held.values(), left_s)
         for key in [key for key, handle in held.items() if handle in ready]:
             os.close(held.pop(key))

@@ -1,6 +1,6 @@
 """The other side of the service `Logs`: one agent's logs, as a stream of pieces.
 
-    reading = LogReading(address, node, papers, query)
+    reading = LogReading(address, node, credentials, query)
     async for piece in reading.pieces(follow=True): ...
 
 When the agent is away `pieces` ends with `Unavailable`; called again, it goes on where it was.
@@ -14,11 +14,11 @@ from typing import Any, Final, cast
 import grpc
 import grpc.aio
 
-from holdfast.agent.log_files import Piece, Place, Query, Source
+from holdfast.agent.credential_store import NodeCredentials
+from holdfast.agent.log_files import LogPosition, Piece, Query, Source
 from holdfast.agent.log_service import OUTPUTS, READ
-from holdfast.agent.wallet import Papers
+from holdfast.system.certificates import node_host
 from holdfast.wire import rpc
-from holdfast.wire.certificates import node_host
 from holdfast.wire.errors import HoldfastError, Refused, Unavailable
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.values import malformed
@@ -32,19 +32,19 @@ _OUTPUTS_BACK: Final = {int(number): output for output, number in OUTPUTS.items(
 class LogReading:
     """The logs of one job on one machine, and how far they were read."""
 
-    def __init__(self, address: str, node: str, papers: Papers, query: Query) -> None:
+    def __init__(self, address: str, node: str, credentials: NodeCredentials, query: Query) -> None:
         self.address = address
         self.node = node
-        self._papers = papers
+        self._credentials = credentials
         self._query = query
-        self._places: dict[Source, Place] = {}
+        self._places: dict[Source, LogPosition] = {}
 
     async def pieces(self, *, follow: bool) -> AsyncGenerator[Piece, None]:
         """What is there, and with `follow` what comes, until the caller has enough."""
         async with self._channel() as channel:
             call = cast("Any", channel).unary_stream(READ)(
                 self._request(follow).SerializeToString(),
-                metadata=((rpc.TOKEN_KEY, self._papers.token),),
+                metadata=((rpc.TOKEN_KEY, self._credentials.token),),
                 timeout=None if follow else LOG_READ_S,
             )
             try:
@@ -58,7 +58,7 @@ class LogReading:
                 call.cancel()
 
     def _channel(self) -> grpc.aio.Channel:
-        identity = self._papers.identity
+        identity = self._credentials.identity
         credentials = grpc.ssl_channel_credentials(
             identity.trust_pem, identity.key_pem, identity.certificate_pem
         )
@@ -89,7 +89,7 @@ class LogReading:
         )
 
 
-def _position(source: Source, place: Place) -> pb.LogsPosition:
+def _position(source: Source, place: LogPosition) -> pb.LogsPosition:
     return pb.LogsPosition(
         worker=source.worker, output=OUTPUTS[source.output], file=place.file, offset=place.offset
     )
@@ -100,4 +100,4 @@ def _piece(message: pb.LogsPiece) -> Piece:
     if position.output not in _OUTPUTS_BACK:
         raise malformed(f"output {position.output} in a piece of a log")
     source = Source(position.worker, _OUTPUTS_BACK[position.output])
-    return Piece(source, Place(position.file, position.offset), message.data, message.lost)
+    return Piece(source, LogPosition(position.file, position.offset), message.data, message.lost)

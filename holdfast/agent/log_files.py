@@ -28,14 +28,14 @@ class Source(NamedTuple):
     output: str
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Which file, and how many of its bytes were read. File 0: none yet."""
 
     file: int
     offset: int
 
 
-BEGINNING: Final = Place(0, 0)
+BEGINNING: Final = LogPosition(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Piece:
     """What was read of a source, and the place after it. `lost`: there was more before it."""
 
     source: Source
-    place: Place
+    place: LogPosition
     data: bytes
     lost: bool = False
 
@@ -64,7 +64,7 @@ class LogFiles:
     """Reads what a query asks for; `more` gives what is there now, and goes on from there."""
 
     def __init__(
-        self, folder: Path, query: Query, known: Mapping[Source, Place] | None = None
+        self, folder: Path, query: Query, known: Mapping[Source, LogPosition] | None = None
     ) -> None:
         self._folder = folder
         self._query = query
@@ -107,13 +107,13 @@ class LogFiles:
             if not reached:
                 continue
             offset = place.offset if number == place.file else 0
-            for piece in _pieces(path, source, Place(number, offset)):
+            for piece in _pieces(path, source, LogPosition(number, offset)):
                 place = piece.place
                 yield replace(piece, lost=lost)
                 lost = False
         self._places[source] = place
 
-    def _start(self, present: Path, former: Path) -> Place:
+    def _start(self, present: Path, former: Path) -> LogPosition:
         """The place so many lines before the end."""
         lines = self._query.lines
         if lines is None:
@@ -124,22 +124,22 @@ class LogFiles:
                 continue
             offset, found = _back(path, lines)
             if found >= lines or path is former:
-                return Place(number, offset)
+                return LogPosition(number, offset)
             if _number(former) is None:
-                return Place(number, 0)
+                return LogPosition(number, 0)
             lines -= found
         return BEGINNING
 
 
-def ends(folder: Path) -> dict[str, dict[Source, Place]]:
+def ends(folder: Path) -> dict[str, dict[Source, LogPosition]]:
     """Where the logs of each job end now: what a reader knows who wants only what comes."""
-    found: dict[str, dict[Source, Place]] = {}
+    found: dict[str, dict[Source, LogPosition]] = {}
     for path, job, worker in _logs_in(folder):
         for output in (OUT, ERR):
             present = path / f"{output}.log"
             last = _stat(present) or _stat(present.with_name(f"{present.name}.1"))
             if last is not None:
-                end = Place(last.st_ino, last.st_size)
+                end = LogPosition(last.st_ino, last.st_size)
                 found.setdefault(job, {})[Source(worker, output)] = end
     return found
 
@@ -164,7 +164,7 @@ def _number(path: Path) -> int | None:
     return None if found is None else found.st_ino
 
 
-def _pieces(path: Path, source: Source, place: Place) -> Iterator[Piece]:
+def _pieces(path: Path, source: Source, place: LogPosition) -> Iterator[Piece]:
     """From the place to the end of the file; nothing if it is not that file any more."""
     try:
         file = path.open("rb")
@@ -175,7 +175,7 @@ def _pieces(path: Path, source: Source, place: Place) -> Iterator[Piece]:
             return
         file.seek(place.offset)
         while data := file.read(LOG_PIECE_BYTES):
-            place = Place(place.file, place.offset + len(data))
+            place = LogPosition(place.file, place.offset + len(data))
             yield Piece(source, place, data)
 
 

@@ -1,6 +1,6 @@
-"""The agent's service `Logs`: what workers wrote, for whoever has papers of the cluster.
+"""The agent's service `Logs`: what workers wrote, for whoever has credentials of the cluster.
 
-    service = await LogService.start(folders.logs, wallet, host="10.0.0.7")
+    service = await LogService.start(folders.logs, credential_store, host="10.0.0.7")
     membership.join(node, {"address": service.address, ...})
     ...
     await service.close()
@@ -22,17 +22,18 @@ from typing import Any, Final, Self
 import grpc
 import grpc.aio
 
-from holdfast.agent.log_files import ERR, OUT, LogFiles, Piece, Place, Query, Source
-from holdfast.agent.wallet import Papers, Wallet
-from holdfast.wire import logs, rpc, tokens
-from holdfast.wire.certificates import Peer, Trust, peer_of
+from holdfast.agent.credential_store import CredentialStore, NodeCredentials
+from holdfast.agent.log_files import ERR, OUT, LogFiles, LogPosition, Piece, Query, Source
+from holdfast.system import logs
+from holdfast.system.certificates import Peer, Trust, peer_of
+from holdfast.system.retries import Retries
+from holdfast.system.tasks import Tasks, end, start_task
+from holdfast.wire import rpc, tokens
 from holdfast.wire.errors import Full, Occupied, Refused
 from holdfast.wire.limits import CERTIFICATE_S, RPC_STOP_S
 from holdfast.wire.proto import cluster_pb2 as pb
-from holdfast.wire.retries import Retries
 from holdfast.wire.rpc import Denied
-from holdfast.wire.tasks import Tasks, end, start_task
-from holdfast.wire.tokens import Kind
+from holdfast.wire.tokens import TokenKind
 from holdfast.wire.values import malformed
 
 # A reader of logs that follows is shown what is new so soon: as fast as a person reads on.
@@ -41,8 +42,8 @@ LOG_LOOK_S: Final = 0.2
 LOG_READERS_MAX: Final = 32
 # Positions that a reader hands back when it calls again: an output of each kept worker, and some.
 LOG_POSITIONS_MAX: Final = 1_000
-# An agent looks so often whether it has new papers to serve logs with.
-LOG_PAPERS_S: Final = 60.0
+# An agent looks so often whether it has new credentials to serve logs with.
+LOG_CREDENTIALS_S: Final = 60.0
 
 log = logs.get(__name__)
 
@@ -59,11 +60,11 @@ _PIECES_AT_ONCE: Final = 16
 class LogService:
     """Serves the logs under `folder`. Made by `start`, in the agent's loop."""
 
-    def __init__(self, folder: Path, wallet: Wallet, host: str) -> None:
+    def __init__(self, folder: Path, credential_store: CredentialStore, host: str) -> None:
         self._folder = folder
-        self._wallet = wallet
+        self._credential_store = credential_store
         self._host = host
-        self._papers: Papers = wallet.papers
+        self._credentials: NodeCredentials = credential_store.credentials
         self._server: grpc.aio.Server | None = None
         self._retiring = Tasks()
         self._renewing: asyncio.Task[None] | None = None
@@ -74,10 +75,10 @@ class LogService:
 
     @classmethod
     async def start(
-        cls, folder: Path, wallet: Wallet, host: str = "127.0.0.1", port: int = 0
+        cls, folder: Path, credential_store: CredentialStore, host: str = "127.0.0.1", port: int = 0
     ) -> Self:
         """Listen; `address` says where. `Occupied`: the port is in use."""
-        service = cls(folder, wallet, host)
+        service = cls(folder, credential_store, host)
         service._server = await service._listen(port)
         service._renewing = start_task(service._renew(), "certificate of logs")
         return service
@@ -92,7 +93,7 @@ class LogService:
         self._disk.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self, port: int) -> grpc.aio.Server:
-        identity = self._papers.identity
+        identity = self._credentials.identity
         pair = [(identity.key_pem, identity.certificate_pem)]
         credentials = grpc.ssl_server_credentials(
             pair, identity.trust_pem, require_client_auth=True
@@ -115,20 +116,20 @@ class LogService:
         return server
 
     async def _renew(self) -> None:
-        """A server with the new papers whenever there are some. One that cannot be had is tried
-        again as often as we look, while the certificate before it holds."""
-        most = max(1, round(CERTIFICATE_S / LOG_PAPERS_S))
+        """A server with the new credentials whenever there are some. One that cannot be had is
+        tried again as often as we look, while the certificate before it holds."""
+        most = max(1, round(CERTIFICATE_S / LOG_CREDENTIALS_S))
         retries = Retries("serving logs with the new certificate", most)
         while True:
-            await asyncio.sleep(LOG_PAPERS_S)
-            if self._wallet.papers == self._papers or self._server is None:
+            await asyncio.sleep(LOG_CREDENTIALS_S)
+            if self._credential_store.credentials == self._credentials or self._server is None:
                 continue
-            former, papers = self._server, self._papers
-            self._papers = self._wallet.papers
+            former, credentials = self._server, self._credentials
+            self._credentials = self._credential_store.credentials
             try:
                 self._server = await self._listen(int(self.address.rpartition(":")[2]))
             except Exception as error:  # whatever it is: the old certificate holds for a while
-                self._papers = papers
+                self._credentials = credentials
                 retries.failed(error)
                 continue
             self._retiring.start(former.stop(CERTIFICATE_S), "former server of logs")
@@ -167,18 +168,18 @@ class LogService:
 
     def _check_peer(self, context: Context) -> None:
         """`Denied` unless the caller has a certificate (checked by TLS) and a token of ours."""
-        trust = Trust(self._papers.identity.trust_pem)
+        trust = Trust(self._credentials.identity.trust_pem)
         shown = tuple(context.auth_context().get("x509_pem_cert", ()))
         peer: Peer | None = peer_of(shown[0]) if shown else None
         if peer is None or peer.node is None or peer.cluster != trust.cluster:
             stranger = Refused(
                 "this is not a member of the cluster",
                 why="its certificate is of something else",
-                fix="use the papers that `holdfast up` or `holdfast join` made",
+                fix="use the credentials that `holdfast up` or `holdfast join` made",
             )
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, stranger)
         try:
-            tokens.check(trust, rpc.token_in(context), Kind.MEMBER, peer.node)
+            tokens.check(trust, rpc.token_in(context), TokenKind.MEMBER, peer.node)
         except Refused as error:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, error) from error
 
@@ -205,12 +206,12 @@ def _query(request: pb.LogsRequest) -> Query:
     )
 
 
-def _positions(request: pb.LogsRequest) -> Mapping[Source, Place]:
+def _positions(request: pb.LogsRequest) -> Mapping[Source, LogPosition]:
     known = request.known
     if len(known) > LOG_POSITIONS_MAX:
         raise _bad(f"{len(known)} positions in a request for logs")
     return {
-        Source(each.worker, _output(each.output)): Place(each.file, max(0, each.offset))
+        Source(each.worker, _output(each.output)): LogPosition(each.file, max(0, each.offset))
         for each in known
     }
 

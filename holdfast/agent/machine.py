@@ -23,10 +23,9 @@ from typing import Final
 from holdfast.agent.events import (
     Accepted,
     Action,
-    Answer,
     Asked,
     BeginProbes,
-    Bury,
+    CleanUp,
     Connected,
     Disconnected,
     DiskUsed,
@@ -38,10 +37,10 @@ from holdfast.agent.events import (
     Force,
     Forgotten,
     Held,
-    Journal,
     Key,
     Moved,
     NeverStarted,
+    OrderAnswer,
     OrderReceived,
     PortsTaken,
     Preparing,
@@ -61,12 +60,13 @@ from holdfast.agent.events import (
     TermSeen,
     Timer,
     WatchDisk,
+    WriteEntry,
     key_of,
     named_ports,
     serves,
 )
 from holdfast.agent.exits import classify
-from holdfast.agent.record import Worker
+from holdfast.agent.record import WorkerRecord
 from holdfast.agent.state import AgentState
 from holdfast.wire.limits import AGENT_WORKERS_MAX, NAME_CHARACTERS_MAX
 from holdfast.wire.orders import (
@@ -102,7 +102,7 @@ class AgentMachine(AgentState):
     # --- events --------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """What follows from `event`. Journal actions come first in what is returned."""
+        """What follows from `event`. Entries of the journal come first in what is returned."""
         match event:
             case Said() | SaidParts() | Connected() | Disconnected():
                 worker = self._workers.get(event.key)
@@ -145,12 +145,12 @@ class AgentMachine(AgentState):
     def _ordered(self, term: int, order: Order, now_s: float) -> list[Action]:
         if term < self.term:
             reason = f"term {term} is over: this agent has seen term {self.term}"
-            return [Answer(False, reason, fenced=True)]
+            return [OrderAnswer(False, reason, fenced=True)]
         actions: list[Action] = []
         if term > self.term:
             actions.append(self._keep(TermSeen(term), now_s))
         if order.node != self.node:
-            return [*actions, Answer(False, f"this is {self.node}, not {order.node}")]
+            return [*actions, OrderAnswer(False, f"this is {self.node}, not {order.node}")]
         match order:
             case StartWorker():
                 return actions + self._start(order, now_s)
@@ -164,16 +164,17 @@ class AgentMachine(AgentState):
     def _start(self, order: StartWorker, now_s: float) -> list[Action]:
         key = key_of(order)
         if key in self._forgotten:
-            return [Answer(True, "it was started, has ended and is forgotten")]
+            return [OrderAnswer(True, "it was started, has ended and is forgotten")]
         if key in self._workers:
-            return [Answer(True, "it was accepted before")]
+            return [OrderAnswer(True, "it was accepted before")]
         refusal = self._refusal(order)
-        slots = None if refusal else self._room.slots_for(order, self._living_slots())
+        living = self._living_slots()
+        slots = None if refusal else self._room.slots_for(order, living, self._drained())
         if slots is None:
-            return [Answer(False, refusal or "its devices or ports are still in use")]
+            return [OrderAnswer(False, refusal or "its devices or ports are still in use")]
         return [
             self._keep(Accepted(order, slots), now_s),
-            Answer(True, "it is being started"),
+            OrderAnswer(True, "it is being started"),
             StartProcess(order, slots),
             Report(),
         ]
@@ -185,25 +186,30 @@ class AgentMachine(AgentState):
             return "a worker has a number from 1 and a command"
         if len(self._workers) >= AGENT_WORKERS_MAX:
             return f"this agent knows {AGENT_WORKERS_MAX} workers already"
-        return self._room.refusal(order.resources, self._living_resources())
+        capacity = self._room.capacity(self._living_slots(), self._drained())
+        return self._room.refusal(order.resources, self._living_resources(), capacity)
 
     def _stop(self, order: StopWorker, now_s: float) -> list[Action]:
         key = key_of(order)
         worker = self._workers.get(key)
         if key in self._forgotten or (worker is not None and worker.gone):
-            return [Answer(True, "it has ended")]
+            return [OrderAnswer(True, "it has ended")]
         if worker is None:
             if len(self._workers) >= AGENT_WORKERS_MAX or not _NAME.fullmatch(order.job):
-                return [Answer(False, "it is not known here")]
+                return [OrderAnswer(False, "it is not known here")]
             # It may have overtaken the order that starts it: that one must not start it any more.
-            return [self._keep(Exited(key, _BEFORE), now_s), Answer(True, _BEFORE.detail), Report()]
+            return [
+                self._keep(Exited(key, _BEFORE), now_s),
+                OrderAnswer(True, _BEFORE.detail),
+                Report(),
+            ]
         kill_at_s = now_s + min(max(order.notice_s, 0.0), NOTICE_S_MAX)
         if worker.kill_at_s is not None and worker.kill_at_s <= kill_at_s:
-            return [Answer(True, "it is stopping already")]
+            return [OrderAnswer(True, "it is stopping already")]
         first = worker.kill_at_s is None
         stopping = Stopping(key, kill_at_s, *worker.ended_for)
         actions: list[Action] = [self._keep(stopping, now_s)]
-        actions.append(Answer(True, "it is asked to stop"))
+        actions.append(OrderAnswer(True, "it is asked to stop"))
         if first:
             actions += [Tell(key, order), SignalProcess(key, Force.ASK)]
         return actions
@@ -211,43 +217,43 @@ class AgentMachine(AgentState):
     def _forget(self, key: Key, now_s: float) -> list[Action]:
         worker = self._workers.get(key)
         if worker is None:
-            return [Answer(True, "it is not known here")]
+            return [OrderAnswer(True, "it is not known here")]
         if not worker.gone:
-            return [Answer(False, "it has not ended")]
-        return [self._keep(Forgotten(key), now_s), Answer(True, "it is forgotten"), Report()]
+            return [OrderAnswer(False, "it has not ended")]
+        return [self._keep(Forgotten(key), now_s), OrderAnswer(True, "it is forgotten"), Report()]
 
     def _give(self, order: GiveView | GiveSettings | TakeShare, now_s: float) -> list[Action]:
         """Pass on what a worker should know. Not journalled: it is said again until it is seen."""
         key = key_of(order)
         worker = self._workers.get(key)
         if worker is None or worker.gone:
-            return [Answer(False, "it has ended" if worker else "it is not known here")]
+            return [OrderAnswer(False, "it has ended" if worker else "it is not known here")]
         match order:
             case GiveView():
                 known = worker.view_given.view.number if worker.view_given else 0
                 if order.view.number <= max(known, worker.view):
-                    return [Answer(True, "it was told")]
+                    return [OrderAnswer(True, "it was told")]
                 worker.view_given = order
                 worker.progress_s = now_s
             case GiveSettings():
                 # Settings are only added to, so a shorter list is an older one.
                 known = len(worker.settings_given.settings) if worker.settings_given else -1
                 if len(order.settings) <= known:
-                    return [Answer(True, "it was told")]
+                    return [OrderAnswer(True, "it was told")]
                 worker.settings_given = order
-                return [Answer(True, "it is told"), Tell(key, order), Report()]
+                return [OrderAnswer(True, "it is told"), Tell(key, order), Report()]
             case TakeShare():
                 number = order.attempt.number
                 given = worker.share_given.attempt.number if worker.share_given else 0
                 if number <= given or number in worker.parts or number in worker.missed:
-                    return [Answer(True, "it was told")]
+                    return [OrderAnswer(True, "it was told")]
                 worker.share_given = order
-        return [Answer(True, "it is told"), Tell(key, order)]
+        return [OrderAnswer(True, "it is told"), Tell(key, order)]
 
     # --- workers -------------------------------------------------------------------------------
 
     def _heard(
-        self, worker: Worker, event: Said | SaidParts | Connected | Disconnected, now_s: float
+        self, worker: WorkerRecord, event: Said | SaidParts | Connected | Disconnected, now_s: float
     ) -> list[Action]:
         match event:
             case Connected():
@@ -265,7 +271,7 @@ class AgentMachine(AgentState):
                 worker.lives(now_s, event.beats)
                 return self._said(worker, event, now_s)
 
-    def _said(self, worker: Worker, event: Said, now_s: float) -> list[Action]:
+    def _said(self, worker: WorkerRecord, event: Said, now_s: float) -> list[Action]:
         if event.view < worker.view:
             return []  # what it said before it adopted the view that is in the journal
         before = (worker.ready, worker.view)
@@ -279,7 +285,7 @@ class AgentMachine(AgentState):
             actions.append(Report())
         return actions
 
-    def _linked(self, worker: Worker, now_s: float) -> list[Action]:
+    def _linked(self, worker: WorkerRecord, now_s: float) -> list[Action]:
         """It has spoken, so it says itself when it is ready; that it had run for a moment was taken
         for it too early."""
         before, worker.linked = worker.linked, True
@@ -289,7 +295,7 @@ class AgentMachine(AgentState):
         worker.progress_s = now_s
         return [self._keep(unready, now_s), Report()]
 
-    def _probed(self, worker: Worker, event: Probed, now_s: float) -> list[Action]:
+    def _probed(self, worker: WorkerRecord, event: Probed, now_s: float) -> list[Action]:
         """Count what its probes say, and act when one has changed its mind."""
         asked, before = event.asked, dict(worker.troubles)
         probe = worker.probe(asked)
@@ -313,18 +319,18 @@ class AgentMachine(AgentState):
                     actions.append(self._is_ready(worker, ready=False, now_s=now_s))
         return [*actions, Report()] if actions or worker.troubles != before else []
 
-    def _is_ready(self, worker: Worker, *, ready: bool, now_s: float) -> Action:
+    def _is_ready(self, worker: WorkerRecord, *, ready: bool, now_s: float) -> Action:
         how = (worker.view, worker.step, ready, worker.linked)
         return self._keep(Held(worker.key, *how), now_s)
 
-    def _unwell(self, worker: Worker, event: Probed, now_s: float) -> list[Action]:
+    def _unwell(self, worker: WorkerRecord, event: Probed, now_s: float) -> list[Action]:
         times = worker.failed[event.asked]
         often = "once" if times == 1 else f"{times} times in a row"
         why = f"its `live` probe failed {often}: {event.said}"
         stopping = self._keep(Stopping(worker.key, now_s + LIVE_NOTICE_S, unwell=why), now_s)
         return [stopping, SignalProcess(worker.key, Force.ASK), Report()]
 
-    def _over_disk(self, worker: Worker, event: DiskUsed, now_s: float) -> list[Action]:
+    def _over_disk(self, worker: WorkerRecord, event: DiskUsed, now_s: float) -> list[Action]:
         """End it at once, as at its memory limit: who fills a disk takes everybody along."""
         if not 0 < worker.disk_bytes_max < event.held_bytes:
             return []
@@ -383,9 +389,9 @@ class AgentMachine(AgentState):
                 end = _end(worker, Ending(fault=_taken(worker.order, event.ports)))
             case ProcessExited():
                 end = _end(worker, event.ending)
-        return [self._keep(Exited(key, end), now_s), Bury(key), Report()]
+        return [self._keep(Exited(key, end), now_s), CleanUp(key), Report()]
 
-    def _move(self, worker: Worker, taken: PortsTaken, now_s: float) -> list[Action] | None:
+    def _move(self, worker: WorkerRecord, taken: PortsTaken, now_s: float) -> list[Action] | None:
         """Try it with other ports; None: that was done often enough, or there are none."""
         worker.moves += 1
         if worker.order is None:
@@ -396,15 +402,15 @@ class AgentMachine(AgentState):
         moved = self._keep(Moved(worker.key, slots), now_s)
         return [moved, StartProcess(worker.order, slots), Report()]
 
-    def _kill(self, worker: Worker, now_s: float) -> Action:
+    def _kill(self, worker: WorkerRecord, now_s: float) -> Action:
         worker.killed_s = now_s
         return SignalProcess(worker.key, Force.KILL)
 
     def _timer(self, now_s: float) -> list[Action]:
         actions = [each for one in self._workers.values() for each in self._overdue(one, now_s)]
-        return sorted(actions, key=lambda action: not isinstance(action, Journal))
+        return sorted(actions, key=lambda action: not isinstance(action, WriteEntry))
 
-    def _overdue(self, worker: Worker, now_s: float) -> list[Action]:
+    def _overdue(self, worker: WorkerRecord, now_s: float) -> list[Action]:
         if worker.due_s is None or worker.due_s > now_s:
             return []
         if worker.kill_at_s is not None:
@@ -422,7 +428,7 @@ class AgentMachine(AgentState):
         return []
 
 
-def _end(worker: Worker, ending: Ending) -> Exit:
+def _end(worker: WorkerRecord, ending: Ending) -> Exit:
     return classify(
         ending,
         stopping=worker.kill_at_s is not None,

@@ -20,24 +20,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agent import devices, privacy, wallet
-from holdfast.agent.agent import Agent
+from holdfast.agent import credential_store, devices, privacy
+from holdfast.agent.assembly import LocalAgent
+from holdfast.agent.folders import Folders
+from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.holding import Holding
-from holdfast.agent.launching import Bounds, ReplicaAccess
+from holdfast.agent.launching import Bounds, BundleFolder, ReplicaAccess
 from holdfast.agent.log_service import LogService
+from holdfast.agent.log_topic import LogTopic
+from holdfast.agent.plane_session import opener
 from holdfast.agent.presence import Presence
 from holdfast.agent.slots import Machine
-from holdfast.agent.supervisor import BundleFolder
+from holdfast.agent.topics import WorkerTopics
 from holdfast.agent.uplink import Uplink
 from holdfast.cluster import Cluster, Registration, opened, register, ties
-from holdfast.coordination import access, tls
+from holdfast.coordination import Session, access, tls
 from holdfast.coordination.address import parse as parse_coordination
 from holdfast.coordination.address import with_secret_file
 from holdfast.storage import bundles
 from holdfast.storage.address import FolderAddress, parse
-from holdfast.wire import logs
-from holdfast.wire.certificates import Authority, checked_name
-from holdfast.wire.disk import make_folder
+from holdfast.system import logs
+from holdfast.system.certificates import Authority
+from holdfast.system.disk import make_folder
+from holdfast.system.tasks import until_one_ends
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import (
     AGENT_AWAY_NOTICE_S,
@@ -48,8 +53,8 @@ from holdfast.wire.limits import (
     TIED_END_S,
     UP_LOOK_S,
 )
-from holdfast.wire.room import Resources
-from holdfast.wire.tasks import until_one_ends
+from holdfast.wire.names import checked_name
+from holdfast.wire.resources import Resources
 
 # Workers that may share one GPU: each needs a context of some hundred megabytes there.
 GPU_SHARE_MAX: Final = 64
@@ -121,7 +126,7 @@ def parsed(arguments: Sequence[str]) -> Options:
 def serve(options: Options) -> int:
     """Run an agent until it is told to stop. 0 if all is well.
 
-    Raises what keeps it from starting: the folder has an agent, no papers, GPUs are taken.
+    Raises what keeps it from starting: the folder has an agent, no credentials, GPUs are taken.
     """
     cluster = opened(options.cluster)
     with register(cluster, "agent", options.node, kept=not options.tied) as registration:
@@ -145,11 +150,12 @@ class _Main:
         self._listen_to_signals()
         options, cluster = self._options, self._cluster
         async with AsyncExitStack() as stack:
-            papers = await asyncio.to_thread(_papers, cluster, options.node)
+            credentials = await asyncio.to_thread(_credentials, cluster, options.node)
             holding = Holding(self._home)
             stack.callback(holding.close)
             machine = await asyncio.to_thread(self._machine, holding)
-            agent = await Agent.start(
+            topics = WorkerTopics(cluster)
+            agent = await LocalAgent.start(
                 self._home,
                 options.node,
                 machine,
@@ -163,15 +169,24 @@ class _Main:
                 keep=(str(cluster.folder), *_stores(cluster)),
                 stores=_stores(cluster),
                 replica_access=await asyncio.to_thread(_replica_access, cluster),
+                topics=topics.environment,
             )
             stack.push_async_callback(agent.close)
-            service = await LogService.start(self._home / "logs", papers, self._host)
+            service = await LogService.start(self._home / "logs", credentials, self._host)
             stack.push_async_callback(service.close)
             data = self._data(machine.capacity, service.address)
             self._registration.note(**data)
             sharing = agent.coordination
-            presence = Presence(cluster.session, options.node, data, sharing.attach)
-            uplink = Uplink(agent, options.node, papers, presence.session_id)
+
+            def attach(session: Session) -> None:
+                sharing.attach(session)
+                topics.attach(session)
+
+            stack.callback(topics.close)
+            stack.enter_context(LogTopic(Folders(self._home), options.node, topics.connect))
+            presence = Presence(opener(cluster.session, attach), options.node, data)
+            transport = GrpcTransport(options.node, credentials)
+            uplink = Uplink(agent, options.node, transport, presence.session_id)
             await until_one_ends(
                 self._stop.wait(),
                 presence.run(uplink.point_to),
@@ -306,18 +321,18 @@ def _replica_access(cluster: Cluster) -> ReplicaAccess | None:
     return lambda service: tls.for_workers(ours, plane, service).document()
 
 
-def _papers(cluster: Cluster, node: str) -> wallet.Wallet:
-    """The node's papers. Where the cluster was made, new ones are made when they are due."""
-    folder = cluster.wallet_folder(node)
+def _credentials(cluster: Cluster, node: str) -> credential_store.CredentialStore:
+    """The node's credentials. Where the cluster was made, new ones are made when they are due."""
+    folder = cluster.node_credentials_folder(node)
     if not cluster.is_home:
-        return wallet.Wallet.open(folder)
+        return credential_store.CredentialStore.open(folder)
     authority = Authority.open(cluster.authority_folder)
     try:
-        found = wallet.Wallet.open(folder)
+        found = credential_store.CredentialStore.open(folder)
     except Missing:
-        return wallet.made_by(authority, folder, node)
+        return credential_store.made_by(authority, folder, node)
     if authority.now_s() >= found.renewal_s:
-        return wallet.made_by(authority, folder, node)
+        return credential_store.made_by(authority, folder, node)
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agent import sandbox
-from holdfast.wire import logs
+from holdfast.system import logs
 
 # Trying whether a worker can have a /tmp of its own: a small process, on a busy machine.
 SANDBOX_TRY_S: Final = 10.0

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from holdfast.agent import processes
 from holdfast.agent.events import Asked, BeginProbes, Event, Key, Probed, key_of
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.tasks import Died, Tasks
 from holdfast.wire.limits import KILL_AGAIN_S
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
-from holdfast.wire.tasks import Died, Tasks
 
 # Until a probe has passed once it is asked so often at least: people wait for the first answer.
 PROBE_FIRST_S: Final = 0.25
@@ -44,7 +44,7 @@ _PASSING: Final = range(200, 400)
 log = logs.get(__name__)
 
 
-class _Failed(Exception):
+class _ProbeFailed(Exception):
     """It does not pass; the words say why."""
 
 
@@ -97,9 +97,9 @@ class Prober:
         while True:
             try:
                 await self._ask(key, probe, ports)
-            except _Failed as failed:
-                said = f"{asked.value}: {failed}"[:PROBE_DETAIL_CHARACTERS_MAX]
-                self._tell(Probed(key, asked, passed=False, said=said))
+            except _ProbeFailed as failed:
+                detail = f"{asked.value}: {failed}"[:PROBE_DETAIL_CHARACTERS_MAX]
+                self._tell(Probed(key, asked, passed=False, said=detail))
             else:
                 pause_s = probe.every_s
                 self._tell(Probed(key, asked, passed=True))
@@ -119,12 +119,12 @@ class Prober:
             async with asyncio.timeout(probe.timeout_s):
                 await self._connect(probe, port)
         except TimeoutError:
-            raise _Failed(f"{where}: no answer within {probe.timeout_s:g} s") from None
+            raise _ProbeFailed(f"{where}: no answer within {probe.timeout_s:g} s") from None
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise _Failed(f"{where}: {why}") from None
-        except _Failed as failed:
-            raise _Failed(f"{where}: {failed}") from None
+            raise _ProbeFailed(f"{where}: {why}") from None
+        except _ProbeFailed as failed:
+            raise _ProbeFailed(f"{where}: {failed}") from None
 
     async def _connect(self, probe: Probe, port: int) -> None:
         reader, writer = await asyncio.open_connection(self._host, port, limit=PROBE_LINE_BYTES_MAX)
@@ -142,21 +142,21 @@ class Prober:
         launch = self._launch(key)
         line = with_ports(probe.command, ports)
         if not launch:
-            raise _Failed("the worker's folder is not there")
+            raise _ProbeFailed("the worker's folder is not there")
         try:
             child = _Child(line, launch)
         except OSError as error:
-            raise _Failed(f"{line[0]}: {os.strerror(error.errno or 0)}") from None
+            raise _ProbeFailed(f"{line[0]}: {os.strerror(error.errno or 0)}") from None
         try:
             async with asyncio.timeout(probe.timeout_s):
                 await child.ended()
         except TimeoutError:
-            raise _Failed(f"{line[0]} took more than {probe.timeout_s:g} s") from None
+            raise _ProbeFailed(f"{line[0]} took more than {probe.timeout_s:g} s") from None
         finally:
-            status, said = await child.bury()
+            status, lines = await child.bury()
         if status:
-            last = f": {said[-1]}" if said else ""
-            raise _Failed(f"{line[0]} ended with status {status}{last}")
+            last = f": {lines[-1]}" if lines else ""
+            raise _ProbeFailed(f"{line[0]} ended with status {status}{last}")
 
 
 class _Child:
@@ -218,13 +218,13 @@ async def _first_line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readline()
     except ValueError:
-        raise _Failed("its first line is too long") from None
+        raise _ProbeFailed("its first line is too long") from None
 
 
 def _judge(line: bytes) -> None:
     version, _, rest = line.decode("latin-1").partition(" ")
     code = rest[:3]
     if not version.startswith("HTTP/") or not (code.isascii() and code.isdecimal()):
-        raise _Failed("it hung up" if not line else f"that is not HTTP: {line[:60]!r}")
+        raise _ProbeFailed("it hung up" if not line else f"that is not HTTP: {line[:60]!r}")
     if int(code) not in _PASSING:
-        raise _Failed(f"status {code}")
+        raise _ProbeFailed(f"status {code}")

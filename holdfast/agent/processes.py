@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.agent.events import Identity
-from holdfast.wire import process_identity, talk
+from holdfast.system import logs, process_identity
+from holdfast.wire import worker_messages
+from holdfast.wire.limits import KILL_AGAIN_S
 
 # In the environment of a worker and so of all that it starts: the path of its folder.
-MARK: Final = talk.FOLDER_VARIABLE
+MARK: Final = worker_messages.FOLDER_VARIABLE
+
+_SWEEP_S: Final = 0.02
+
+log = logs.get(__name__)
 
 
 def identify(pid: int) -> Identity | None:
@@ -94,3 +102,70 @@ async def readable(handle: int) -> None:
         await ended
     finally:
         loop.remove_reader(handle)
+
+
+# --- as the supervisor sees them (`ports`) --------------------------------------------------------
+
+
+class PidHandle:
+    """A process held by its pidfd; `child` if it is our own to wait for."""
+
+    def __init__(
+        self, identity: Identity, handle: int, child: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self._identity = identity
+        self._handle = handle
+        self._child = child
+        self._watched = False
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    def send(self, number: signal.Signals) -> None:
+        send(self._handle, number)
+
+    def on_end(self, ended: Callable[[], None]) -> None:
+        def reap() -> None:
+            if self._child is not None:
+                self._child.wait()
+            self.close()
+            ended()
+
+        self._watched = True
+        asyncio.get_running_loop().add_reader(self._handle, reap)
+
+    async def wait(self) -> None:
+        await readable(self._handle)
+
+    def close(self) -> None:
+        if self._watched:
+            asyncio.get_running_loop().remove_reader(self._handle)
+        os.close(self._handle)
+
+
+class LinuxProcesses:
+    """The process table of this machine."""
+
+    def hold(self, identity: Identity) -> PidHandle | None:
+        handle = hold(identity)
+        return None if handle is None else PidHandle(identity, handle)
+
+    def kill_all(self, folder: Path) -> None:
+        kill_marked(folder)
+
+    async def sweep(self, folder: Path) -> None:
+        await asyncio.to_thread(_sweep, folder)
+
+    def is_paused_below(self, identity: Identity) -> bool:
+        return paused_below(identity.pid)
+
+
+def _sweep(folder: Path) -> None:
+    """Return when nothing runs for this folder any more."""
+    warn_at = time.monotonic() + KILL_AGAIN_S
+    while kill_marked(folder):
+        if time.monotonic() > warn_at:
+            log.warning("processes of a worker do not die", worker=folder.name)
+            warn_at = time.monotonic() + KILL_AGAIN_S
+        time.sleep(_SWEEP_S)

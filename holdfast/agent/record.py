@@ -43,7 +43,7 @@ _NO_SLOTS: Final = Slots()
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerRecord:
     """A worker that was accepted, until it is forgotten. `order` None: stopped before it came."""
 
     key: Key

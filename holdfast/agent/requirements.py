@@ -50,7 +50,7 @@ class CannotPrepare(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class RequirementsLock:
     """What is to be installed: the lines for pip, and those that only bound versions. `local`: some
     of it lies in the job's own folder. `key`: the name of its environment."""
 
@@ -67,7 +67,7 @@ class Lock:
         return f"preparing the environment: pip install {short}"
 
 
-def lock_of(order: StartWorker, bundle: Path | None) -> Lock:
+def lock_of(order: StartWorker, bundle: Path | None) -> RequirementsLock:
     """The lock of this worker's job. `CannotPrepare`: a file that it names is not in its bundle.
     Reads files; may block."""
     reading = _Reading(bundle)
@@ -79,7 +79,7 @@ def lock_of(order: StartWorker, bundle: Path | None) -> Lock:
     parts = [*lines, "", *constraints, "", *pip, order.user, order.bundle if local else ""]
     parts += [sys.version, sysconfig.get_platform(), sys.prefix]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_KEY_CHARACTERS]
-    return Lock(lines, constraints, local, key)
+    return RequirementsLock(lines, constraints, local, key)
 
 
 def normalised(lines: Iterable[str]) -> list[str]:

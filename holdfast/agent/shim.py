@@ -2,8 +2,8 @@
 
     python -I -S shim.py FOLDER        FOLDER/launch.json says what to run
 
-Or it is forked by the nursery, and forks the worker in turn, which then need not import what the
-nursery has imported. It imports four small modules of Holdfast and little of Python: there is one
+Or it is forked by the zygote, and forks the worker in turn, which then need not import what the
+zygote has imported. It imports four small modules of Holdfast and little of Python: there is one
 for each worker, it starts in milliseconds and stays small. It
 
 - claims the worker: the file `claim` appears once, whole, before the worker's process can exist.
@@ -20,7 +20,7 @@ for each worker, it starts in milliseconds and stays small. It
 """
 
 # pathlib is a third of what this program would load.
-# ruff: noqa: PTH100, PTH104, PTH116, PTH123
+# ruff: noqa: PTH100, PTH104, PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import ctypes
@@ -37,9 +37,9 @@ from typing import Any
 if __name__ == "__main__":  # executed by its path, with nothing to import from but Python's own
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from holdfast.agent import footprint, sandbox
-from holdfast.wire.durable import write_file
-from holdfast.wire.process_identity import boot, start_ticks
+from holdfast.agent import sandbox
+from holdfast.system.durable import write_file
+from holdfast.system.process_identity import boot, start_ticks
 
 RACE_LOST = 75
 _SET_PDEATHSIG = 1
@@ -65,10 +65,10 @@ class Log:
 
     def write(self, data: bytes) -> None:
         """Append. A full disk loses output; it never holds up the worker."""
-        told = b"[holdfast: %d bytes of output were lost: no room]\n" % self._lost
+        notice = b"[holdfast: %d bytes of output were lost: no room]\n" % self._lost
         try:
-            while self._lost and told:
-                told = told[self._append(told) :]
+            while self._lost and notice:
+                notice = notice[self._append(notice) :]
             self._lost = 0
             while data:
                 data = data[self._append(data) :]
@@ -128,7 +128,7 @@ class Shim:
         self._memory_bytes_max = 0 if self._launch["cgroup"] else self._launch["memory_bytes_max"]
         self._look_at = 0.0  # when its memory is to be looked at
         self._over_bytes = 0  # what it held when that was too much
-        self._short_before = footprint.counted("/proc/vmstat", "oom_kill")
+        self._short_before = counter_of("/proc/vmstat", "oom_kill")
 
     def run(self) -> int | None:
         """Everything; the status to end with. None: this is the process of a warm worker."""
@@ -251,7 +251,7 @@ class Shim:
     def _look_at_memory(self) -> None:
         """End everything if it holds more than it may."""
         since = time.monotonic()
-        held = footprint.bytes_of(footprint.below(os.getpid()), self._memory_bytes_max)
+        held = bytes_of(pids_below(os.getpid()), self._memory_bytes_max)
         if held > self._memory_bytes_max:
             self._over_bytes, self._memory_bytes_max = held, 0
             self._kill_all()
@@ -330,7 +330,7 @@ class Shim:
         if self._status is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker, signal.SIGKILL)
-        for pid in footprint.below(os.getpid()):
+        for pid in pids_below(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -347,10 +347,10 @@ class Shim:
             word = file.read(16)
         limit, events = self._launch["memory_bytes_max"], f"{self._launch['cgroup']}/memory.events"
         # The second alone says that something was killed for want of memory, not at whose limit.
-        at_limit = all(footprint.counted(events, name) for name in ("oom", "oom_kill"))
+        at_limit = all(counter_of(events, name) for name in ("oom", "oom_kill"))
         # There it held all that it might; how much more it wanted, nobody knows.
         held = limit if self._launch["cgroup"] and at_limit else self._over_bytes
-        short = footprint.counted("/proc/vmstat", "oom_kill") > self._short_before
+        short = counter_of("/proc/vmstat", "oom_kill") > self._short_before
         return {
             "code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
@@ -361,6 +361,87 @@ class Shim:
             "machine_short": short,
             "abandoned": self._abandoned,
         }
+
+
+# --- footprint ------------------------------------------------------------------------------------
+# How much memory a process and all that it has started hold, as the system tells it.
+#
+# What counts is what was touched and no file could give back, not what was reserved: stacks of
+# threads and arenas are reserved by the gigabyte and hardly used.
+
+
+def pids_below(top: int) -> list[int]:
+    """All whose parent is this process, or one of them."""
+    found, todo = [], [top]
+    while todo:
+        children = _children(todo.pop())
+        if children is None:
+            return _below_by_table(top)
+        found += children
+        todo += children
+    return found
+
+
+def bytes_of(pids: list[int], enough_bytes: int = 0) -> int:
+    """How much these hold together. A page that several share counts in parts for each.
+
+    Unless it is more than `enough_bytes` it may be told too high, which is much quicker: pages that
+    are shared then count in full."""
+    held = sum(map(_held_bytes, pids))
+    return held if held <= enough_bytes else sum(map(_share_bytes, pids))
+
+
+def counter_of(path: str, *names: str) -> int:
+    """The sum of these counters of a file of the system, one a line; without a file: 0."""
+    found = 0
+    with suppress(OSError), open(path) as file:
+        for line in file:
+            words = line.split()
+            if words[0] in names:
+                found += int(words[1])
+    return found
+
+
+def _held_bytes(pid: int) -> int:
+    return 1024 * counter_of(f"/proc/{pid}/status", "RssAnon:", "RssShmem:")
+
+
+def _share_bytes(pid: int) -> int:
+    share = 1024 * counter_of(f"/proc/{pid}/smaps_rollup", "Pss_Anon:", "Pss_Shmem:")
+    return share or _held_bytes(pid)  # an older system, or a process that lets nobody look
+
+
+def _children(pid: int) -> list[int] | None:
+    """Those of each of its threads; None: this system does not tell them."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []  # it has ended
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            if os.path.exists(f"/proc/{pid}/task/{thread}/stat"):  # noqa: PTH110
+                return None
+    return found
+
+
+def _below_by_table(top: int) -> list[int]:
+    """The same from the whole process table, which takes longer."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(name))
+    found, todo = [], [top]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
 
 
 if __name__ == "__main__":

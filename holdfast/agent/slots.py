@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from holdfast.agent.events import Slots
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import WORKER_PORT_FIRST, WORKER_PORT_LAST, WORKER_PORTS
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,18 @@ class Room:
         self.machine = machine
         self._next_port = machine.port_first
 
-    def refusal(self, wanted: Resources, living: Sequence[Resources]) -> str | None:
+    def capacity(self, living: Sequence[Slots], drained: Set[int]) -> Resources:
+        """What there is to give away: of GPUs that are drained, only what living workers have."""
+        used = Counter(gpu for slots in living for gpu in slots.gpus)
+        lost = sum(self.machine.gpu_share - used[gpu] for gpu in drained & {*self.machine.gpus})
+        return self.machine.capacity - Resources(gpu=lost)
+
+    def refusal(
+        self, wanted: Resources, living: Sequence[Resources], capacity: Resources
+    ) -> str | None:
         """Why `wanted` does not fit beside those that have not gone; None: it does."""
         taken = sum(living, Resources())
-        free = self.machine.capacity - taken
+        free = capacity - taken
         if wanted.fits(free):
             return None
         return (
@@ -48,11 +56,14 @@ class Room:
             f"{len(living)} workers have not gone"
         )
 
-    def slots_for(self, order: StartWorker, living: Sequence[Slots]) -> Slots | None:
+    def slots_for(
+        self, order: StartWorker, living: Sequence[Slots], drained: Set[int] = frozenset()
+    ) -> Slots | None:
         """Devices and ports that no living worker has (a shared device: that not too many have);
-        None: there are not enough."""
+        None: there are not enough. No device that is drained."""
         used_ports = {port for slots in living for port in slots.ports}
-        gpus, ports = self._gpus(order.resources.gpu, living), self._ports(order, used_ports)
+        gpus = self._gpus(order.resources.gpu, living, drained)
+        ports = self._ports(order, used_ports)
         if order.resources.gpu > len(gpus) or ports is None:
             return None
         return Slots(self._cpus(order.resources.cpu, living), gpus, ports)
@@ -95,13 +106,14 @@ class Room:
                 return found
         return None
 
-    def _gpus(self, wanted: int, living: Sequence[Slots]) -> tuple[int, ...]:
+    def _gpus(self, wanted: int, living: Sequence[Slots], drained: Set[int]) -> tuple[int, ...]:
         """So many shares of devices, as far as there are: of different ones, and those that the
         fewest have."""
         used = Counter(gpu for slots in living for gpu in slots.gpus)
         mine: Counter[int] = Counter()
+        share, usable = self.machine.gpu_share, [*sorted({*self.machine.gpus} - drained)]
         for _ in range(wanted):
-            there = [gpu for gpu in self.machine.gpus if used[gpu] < self.machine.gpu_share]
+            there = [gpu for gpu in usable if used[gpu] < share]
             if not there:
                 break
             chosen = min(there, key=lambda gpu: (mine[gpu], used[gpu], gpu))

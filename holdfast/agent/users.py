@@ -22,13 +22,22 @@ from holdfast.agent.privacy import Privacy
 from holdfast.coordination import launch
 from holdfast.coordination.access import NAME as ACCESS_NAME
 from holdfast.coordination.address import EmbeddedAddress, ZooKeeperAddress, parse, with_secret_file
-from holdfast.wire import talk
+from holdfast.topics import hosting
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Refused
 
 CODE_NAME: Final = "code"
 # What a worker writes, and what it is given to read.
 _WRITES: Final = ("tmp", "var-tmp", "work", CODE_NAME)
-_READS: Final = (talk.SECRET_NAME, talk.IDENTITY_NAME, talk.TRUST_NAME, ACCESS_NAME)
+_READS: Final = (
+    worker_messages.SECRET_NAME,
+    worker_messages.IDENTITY_NAME,
+    worker_messages.TRUST_NAME,
+    worker_messages.TOPICS_NAME,
+    hosting.PASSWORD_NAME,
+    hosting.TRUST_NAME,
+    ACCESS_NAME,
+)
 
 
 class Account(NamedTuple):
@@ -124,8 +133,8 @@ def hand_over(folder: Path, user: Account) -> None:
         # Once: what is the user's already may hold whatever the user has put there.
         if (folder / name).is_dir() and (folder / name).stat().st_uid != user.uid:
             give_all(folder / name, user)
-    (folder / talk.WORD_NAME).touch(mode=0o600)
-    for name in (*_READS, talk.WORD_NAME, talk.SOCKET_NAME):
+    (folder / worker_messages.WORD_NAME).touch(mode=0o600)
+    for name in (*_READS, worker_messages.WORD_NAME, worker_messages.SOCKET_NAME):
         with suppress(FileNotFoundError):
             os.chown(folder / name, user.uid, user.gid, follow_symlinks=False)
     os.chown(folder, 0, user.gid)

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from rich.markup import escape
 from rich.text import Text
 
-from holdfast.cli import listing, output
+from holdfast.cli import output
 from holdfast.client.absence import (
-    CONDUCTOR,
     COORDINATOR,
+    ROLLOUT_CONTROLLER,
     Absence,
     Progress,
-    Waiting,
+    WaitReporter,
     absent,
     since,
     warnings,
@@ -25,16 +27,17 @@ from holdfast.wire.limits import WAIT_SAYS_S
 
 if TYPE_CHECKING:
     from holdfast.cluster import Cluster
-    from holdfast.launch.health import Missing
+    from holdfast.launch.health import MissingProcess
 
 __all__ = [
-    "CONDUCTOR",
     "COORDINATOR",
+    "ROLLOUT_CONTROLLER",
     "Absence",
-    "Lines",
     "Progress",
-    "Waiting",
+    "ProgressLines",
+    "WaitReporter",
     "absent",
+    "progress",
     "sentences",
     "since",
     "warn",
@@ -43,7 +46,7 @@ __all__ = [
 _SAY_AGAIN_S: Final = 5.0
 
 
-def sentences(cluster: Cluster, found: Sequence[Missing] | None = None) -> list[str]:
+def sentences(cluster: Cluster, found: Sequence[MissingProcess] | None = None) -> list[str]:
     """What should run on this machine and does not, each in a sentence."""
     from holdfast.launch.health import missing
 
@@ -55,10 +58,10 @@ def sentences(cluster: Cluster, found: Sequence[Missing] | None = None) -> list[
 def warn(lines: Sequence[str]) -> None:
     """Beside the result, on stderr."""
     for line in lines:
-        listing.say(output.err(), line, style="yellow")
+        output.say(output.err(), line, style="yellow")
 
 
-class Lines:
+class ProgressLines:
     """What is waited for as lines on stderr: after a moment, and when it changes. On a terminal
     nothing: whoever waits shows it himself."""
 
@@ -75,3 +78,16 @@ class Lines:
         if not self._said or now_s >= self._said_s + _SAY_AGAIN_S:
             self._said, self._said_s = told, now_s
             output.err().print(Text(f"waiting: {told}", style="dim"))
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Progress]:
+    """A line that is written again, on a terminal; elsewhere lines, of what lasts."""
+    lines = ProgressLines()
+    with output.err().status(name) as shown:
+
+        def say(what: str) -> None:
+            shown.update(escape(f"{name}: {what}"))
+            lines(what)
+
+        yield say

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import listing, output
-from holdfast.cli.opening import ClusterOption, JsonOption, opened
+from holdfast.cli import output
+from holdfast.cli.options import ClusterOption, JsonOption, opened
 from holdfast.client import texts
 
 EXAMPLES = """[bold]Examples[/]
@@ -73,7 +73,7 @@ def push(
         f"{name}@{version.number} {what} current: {count}, {texts.size(bundle.size_bytes)}",
         markup=False,
     )
-    listing.note(f"next: holdfast submit job.yaml --bundle {name}")
+    output.note(f"next: holdfast submit job.yaml --bundle {name}")
 
 
 @app.command("list", epilog=EXAMPLES)
@@ -99,9 +99,9 @@ def list_(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         output.show_json({"bundles": rows})
         return
     if not rows:
-        listing.note("no bundles. Push one: holdfast bundle push NAME DIR")
+        output.note("no bundles. Push one: holdfast bundle push NAME DIR")
         return
-    listing.show(
+    output.show_table(
         ["bundle", "current", "newest", "size", "pushed", "digest"],
         [
             (
@@ -145,7 +145,7 @@ def versions(
     if as_json:
         output.show_json({"name": name, "versions": rows})
         return
-    listing.show(
+    output.show_table(
         ["version", "", "size", "pushed", "digest", "jobs"],
         [
             (
@@ -176,4 +176,4 @@ def rollback(
     with opened(cluster) as found:
         after = BundlesInPlane(found.session).roll_back(name, version)
     output.out().print(f"{name}@{after.current} is current", markup=False)
-    listing.note("running jobs keep the version that they were submitted with")
+    output.note("running jobs keep the version that they were submitted with")

@@ -81,9 +81,9 @@ def serve(
     machines reach it, it speaks TLS with certificates that the secret makes.
     """
     from holdfast.coordination.address import checked_network
-    from holdfast.coordination.embedded.main import Options
+    from holdfast.coordination.embedded.main import ServerOptions
     from holdfast.coordination.embedded.main import serve as run_server
-    from holdfast.wire import logs
+    from holdfast.system import logs
     from holdfast.wire.limits import TICK_MS
 
     logs.set_up(context.obj or "info")  # a server tells more than a listing
@@ -92,7 +92,7 @@ def serve(
         f"[dim]next, from another terminal:[/] holdfast coord status embedded:{folder}\n"
         f'[dim]           and from Python:[/] holdfast.coordination.connect("embedded:{folder}")'
     )
-    options = Options(
+    options = ServerOptions(
         data=folder,
         listen=listen,
         linger_s=linger,
@@ -119,14 +119,14 @@ def status(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from holdfast.cli import servers, words
+    from holdfast.cli import servers
     from holdfast.wire.errors import Unavailable
 
     places = servers.places(address)
     with ThreadPoolExecutor(len(places)) as pool:
         asked = [
             pool.submit(
-                words.status, place.host, place.port, timeout_s=STATUS_TIMEOUT_S, tls=place.tls
+                servers.status, place.host, place.port, timeout_s=STATUS_TIMEOUT_S, tls=place.tls
             )
             for place in places
         ]
@@ -145,9 +145,9 @@ def status(
 
 
 def _status_rows(one: object) -> list[tuple[str, object]]:
-    from holdfast.cli.words import Status
+    from holdfast.cli.servers import ServerStatus
 
-    assert isinstance(one, Status)
+    assert isinstance(one, ServerStatus)
     if not one.answers:
         return [("state", "does not answer")]
     latency = "" if one.latency_ms_avg is None else f"{one.latency_ms_avg:g} ms on average"
@@ -193,14 +193,14 @@ def tree(
 
 def _show_below(path: str, address: str, *, depth: int, as_json: bool) -> None:
     from holdfast.cli import servers
-    from holdfast.coordination import connect, look
+    from holdfast.coordination import connect, inspection
 
-    path = look.checked(path)
+    path = inspection.checked(path)
     address = servers.with_scheme(address)
     if address.startswith("embedded:"):
         servers.places(address)  # looking must not start a server
     with connect(address) as session:
-        found, cut = look.below(session, path, depth=depth)
+        found, cut = inspection.below(session, path, depth=depth)
     if depth == 1:
         found = found[1:]
     if as_json:
@@ -231,9 +231,8 @@ def check(
 
     Ends with 1 when something is damaged.
     """
-    from holdfast.cli import folders
 
-    raise typer.Exit(folders.check(folder, as_json=as_json))
+    raise typer.Exit(check_folder(folder, as_json=as_json))
 
 
 @app.command()
@@ -243,6 +242,67 @@ def salvage(
     as_json: JsonOption = False,
 ) -> None:
     """Write what is provably good of a damaged folder to a new one, and say what is lost."""
-    from holdfast.cli import folders
 
-    folders.salvage(folder, target, as_json=as_json)
+    salvage_folder(folder, target, as_json=as_json)
+
+
+def check_folder(folder: Path, *, as_json: bool) -> int:
+    """Show the state of every file; the exit code: 1 if something is damaged."""
+    from holdfast.coordination.embedded import salvage as disk
+
+    report = disk.check(folder)
+    code = 0 if report.is_good else 1
+    if as_json:
+        found = {"good": report.is_good, "last_zxid": report.last_zxid, **asdict(report)}
+        output.show_json(found)
+        return code
+    rows = [
+        (
+            "BAD" if one.problem else "good",
+            one.name,
+            one.bytes,
+            one.entries,
+            f"{one.first_zxid:#x}",
+            f"{one.last_zxid:#x}",
+            one.problem or one.note,
+        )
+        for one in report.files
+    ]
+    columns = ["", "file", "bytes", "entries", "first zxid", "last zxid", ""]
+    console = output.out()
+    console.print(output.table(columns, rows))
+    for problem in report.problems:
+        console.print("BAD ", problem, markup=False)
+    if report.in_use:
+        console.print("[dim]a server is using this folder now[/]")
+    if report.is_good:
+        console.print(f"[green]all good[/] up to zxid {report.last_zxid:#x}")
+    else:
+        console.print(
+            f"[red]damaged[/]: restore a backup, or: holdfast coord salvage {folder} NEWDIR"
+        )
+    return code
+
+
+def salvage_folder(folder: Path, target: Path, *, as_json: bool) -> None:
+    """Save what is provably good, and show what is lost."""
+    from holdfast.coordination.embedded import salvage as disk
+
+    report = disk.salvage(folder, target)
+    if as_json:
+        output.show_json({"loses": report.loses, **asdict(report)})
+        return
+    rows = [
+        ("kept", f"{report.nodes} nodes, up to zxid {report.kept_zxid:#x}"),
+        ("from", f"{report.snapshot or 'no snapshot'} and {report.records} records"),
+        ("into", report.target),
+    ]
+    rows += [("damage", one) for one in report.damage]
+    if report.new_secret:
+        rows.append(("sessions", "end: the folder's secret was lost, clients get new ones"))
+    if report.loses:
+        rows.append(("LOST", f"zxid {report.lost_first:#x} to {report.lost_last:#x}"))
+    else:
+        rows.append(("lost", "nothing"))
+    output.out().print(output.table([], rows))
+    output.out().print(f"[dim]next:[/] holdfast coord serve --data {report.target}")

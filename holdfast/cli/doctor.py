@@ -6,11 +6,14 @@ prints no secret: addresses are shown without their user and password.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import queue
 import shutil
+import socket
 import statistics
 import sys
 import tempfile
@@ -21,11 +24,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from holdfast.agent import privacy
-from holdfast.cli import machine, output
-from holdfast.cli.throwaway import RoundTrip, round_trip_here, round_trip_to
-from holdfast.cli.words import ask
+from holdfast.cli import output, servers
+from holdfast.cli.servers import ask
+from holdfast.client.private_server import server_over
+from holdfast.system.tasks import start_thread
 from holdfast.wire.errors import HoldfastError, Unavailable
-from holdfast.wire.tasks import start_thread
 
 # All checks together, so that the command ends within three seconds: longer, and nobody runs it
 # before asking for help.
@@ -52,10 +55,13 @@ PYTHON_MIN = (3, 11)
 GIB = 1024**3
 
 Result = TypeVar("Result")
+TRIPS = 5
+_TIME_ERROR: Final = 5  # adjtimex: the kernel's clock is not synchronised
+_TIMEX_BYTES: Final = 512  # struct timex has 208 on Linux; zeros mean "only tell"
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One finding. `fix` is a command or a sentence, empty when there is nothing to mend."""
 
     name: str
@@ -65,8 +71,8 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
-    checks: tuple[Check, ...]
+class DoctorReport:
+    checks: tuple[DoctorCheck, ...]
     took_ms: int
 
     @property
@@ -74,7 +80,7 @@ class Report:
         return all(check.state != FAIL for check in self.checks)
 
 
-def examine(data: Path, address: str | None = None) -> Report:
+def examine(data: Path, address: str | None = None) -> DoctorReport:
     """Every check, in a bounded time altogether."""
     started = time.monotonic()
     folder = _nearest_existing(data)
@@ -82,10 +88,10 @@ def examine(data: Path, address: str | None = None) -> Report:
     left_s = DOCTOR_S - (time.monotonic() - started)
     checks.insert(2, coordination(address, left_s))
     checks.append(tmp())
-    return Report(tuple(checks), round((time.monotonic() - started) * 1_000))
+    return DoctorReport(tuple(checks), round((time.monotonic() - started) * 1_000))
 
 
-def show(report: Report, *, as_json: bool) -> None:
+def show(report: DoctorReport, *, as_json: bool) -> None:
     """The report, for a person or for a program."""
     if as_json:
         found = [asdict(check) for check in report.checks]
@@ -105,31 +111,31 @@ def show(report: Report, *, as_json: bool) -> None:
     console.print(f"[dim]{verdict} · {report.took_ms / 1_000:.1f} s[/]")
 
 
-def python() -> Check:
+def python() -> DoctorCheck:
     found = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info[:2] < PYTHON_MIN:
-        return Check("python", FAIL, found, "install Python 3.11 or newer")
-    return Check("python", PASS, found)
+        return DoctorCheck("python", FAIL, found, "install Python 3.11 or newer")
+    return DoctorCheck("python", PASS, found)
 
 
-def torch() -> Check:
+def torch() -> DoctorCheck:
     """Only whether it is there: importing it would take longer than all other checks together."""
     if importlib.util.find_spec("torch") is None:
         seen = "not installed; training and serving need it, coordination does not"
-        return Check("torch", WARN, seen, "pip install 'holdfast[train]'")
-    return Check("torch", PASS, importlib.metadata.version("torch"))
+        return DoctorCheck("torch", WARN, seen, "pip install 'holdfast[train]'")
+    return DoctorCheck("torch", PASS, importlib.metadata.version("torch"))
 
 
-def tmp() -> Check:
+def tmp() -> DoctorCheck:
     """Whether a worker can have a /tmp of its own."""
     found = privacy.found(DOCTOR_TMP_S)
     if found.kind:
-        return Check("tmp", PASS, "each worker has a /tmp of its own")
+        return DoctorCheck("tmp", PASS, "each worker has a /tmp of its own")
     seen = f"workers share /tmp with all that runs here: {found.reason}"
-    return Check("tmp", WARN, seen, privacy.FIX)
+    return DoctorCheck("tmp", WARN, seen, privacy.FIX)
 
 
-def coordination(address: str | None, limit_s: float) -> Check:
+def coordination(address: str | None, limit_s: float) -> DoctorCheck:
     """A real client against a real server: the given one, or one of ours made for the purpose."""
     # The work bounds itself, and tidies up; the limit around it is for what cannot be bounded.
     work_s = 0.8 * limit_s
@@ -141,13 +147,13 @@ def coordination(address: str | None, limit_s: float) -> Check:
         found = _within(limit_s, trip)
     except HoldfastError as error:
         reason = f"{error.what} ({error.why})" if error.why else error.what
-        return Check("coordination", FAIL, reason, error.fix)
+        return DoctorCheck("coordination", FAIL, reason, error.fix)
     where = found.address if address else "a throwaway server"
     seen = f"{found.median_ms:.1f} ms round trip to {where}, version {found.version}"
-    return Check("coordination", PASS, seen)
+    return DoctorCheck("coordination", PASS, seen)
 
 
-def fsync(folder: Path) -> Check:
+def fsync(folder: Path) -> DoctorCheck:
     """The median time until a small write is on the disk; every acknowledged write waits for it."""
     block = b"holdfast" * 64
     samples: list[float] = []
@@ -157,66 +163,66 @@ def fsync(folder: Path) -> Check:
             while len(samples) < DOCTOR_FSYNC_SAMPLES_MAX and time.monotonic() < deadline:
                 file.write(block)
                 before = time.perf_counter()
-                machine.sync(file.fileno())
+                sync_file(file.fileno())
                 samples.append((time.perf_counter() - before) * 1_000)
     except OSError as error:
         fix = f"make it writable: chmod u+rwx {folder}, or choose another with --data"
-        return Check("fsync", FAIL, f"cannot write in {folder}: {error.strerror}", fix)
+        return DoctorCheck("fsync", FAIL, f"cannot write in {folder}: {error.strerror}", fix)
     median_ms = statistics.median(samples)
     seen = f"{median_ms:.2f} ms median of {len(samples)} in {folder}"
     if median_ms > FSYNC_MS_WARN:
-        return Check("fsync", WARN, seen, "put the data folder on a local SSD: --data DIR")
-    return Check("fsync", PASS, seen)
+        return DoctorCheck("fsync", WARN, seen, "put the data folder on a local SSD: --data DIR")
+    return DoctorCheck("fsync", PASS, seen)
 
 
-def disk(folder: Path) -> Check:
+def disk(folder: Path) -> DoctorCheck:
     usage = shutil.disk_usage(folder)
     seen = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f} at {folder}"
     fix = "free some room, or choose another folder with --data"
     if usage.free < DISK_FREE_BYTES_MIN:
-        return Check("disk", FAIL, seen, fix)
+        return DoctorCheck("disk", FAIL, seen, fix)
     if usage.free < DISK_FREE_BYTES_WARN:
-        return Check("disk", WARN, seen, fix)
-    return Check("disk", PASS, seen)
+        return DoctorCheck("disk", WARN, seen, fix)
+    return DoctorCheck("disk", PASS, seen)
 
 
-def port(number: int = DEFAULT_PORT) -> Check:
+def port(number: int = DEFAULT_PORT) -> DoctorCheck:
     """Whether the default port is free, or held by a server of the right kind."""
     where = f"127.0.0.1:{number}"
-    if not machine.listening(number):
-        return Check("port", PASS, f"{where} is free")
+    if not is_listening(number):
+        return DoctorCheck("port", PASS, f"{where} is free")
     answer = ask("127.0.0.1", number, "srvr", timeout_s=0.3)
     if answer.startswith("Zookeeper version"):
-        return Check("port", PASS, f"a coordination server listens on {where}")
+        return DoctorCheck("port", PASS, f"a coordination server listens on {where}")
     fix = "choose another: holdfast coord serve --listen 127.0.0.1:2182"
-    return Check("port", WARN, f"another program listens on {where}", fix)
+    return DoctorCheck("port", WARN, f"another program listens on {where}", fix)
 
 
-def clock() -> Check:
+def clock() -> DoctorCheck:
     """Leases are measured on the monotonic clock; the wall clock only dates records."""
-    skew_ms = machine.skew_ms()
+    skew_ms = measure_skew_ms()
     year = time.gmtime().tm_year
     if year < 2024:
         fix = "set the date: timedatectl set-ntp true"
-        return Check("clock", FAIL, f"the wall clock says {year}", fix)
+        return DoctorCheck("clock", FAIL, f"the wall clock says {year}", fix)
     if abs(skew_ms) > CLOCK_SKEW_MS_WARN:
         seen = f"the wall clock moved {skew_ms:+.0f} ms against the monotonic one"
-        return Check(
+        return DoctorCheck(
             "clock", WARN, seen, "something is setting the clock: look at the time service"
         )
-    synchronised = machine.synchronised()
+    synchronised = is_synchronised()
     if synchronised is False:
         seen = "steady, but not synchronised with others"
-        return Check("clock", WARN, seen, "timedatectl set-ntp true")
-    return Check("clock", PASS, "steady, synchronised" if synchronised else "steady")
+        return DoctorCheck("clock", WARN, seen, "timedatectl set-ntp true")
+    return DoctorCheck("clock", PASS, "steady, synchronised" if synchronised else "steady")
 
 
-def open_files() -> Check:
-    soft, hard = machine.open_files()
+def open_files() -> DoctorCheck:
+    soft, hard = open_file_limits()
     seen = f"{soft} of at most {hard}"
     if soft < OPEN_FILES_WARN:
-        return Check("open files", WARN, seen, f"ulimit -n {min(hard, 65_536)}")
-    return Check("open files", PASS, seen)
+        return DoctorCheck("open files", WARN, seen, f"ulimit -n {min(hard, 65_536)}")
+    return DoctorCheck("open files", PASS, seen)
 
 
 def _within(limit_s: float, work: Callable[[], Result]) -> Result:
@@ -246,3 +252,78 @@ def _nearest_existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """What was seen. `address` has no secret in it."""
+
+    address: str
+    version: str
+    median_ms: float
+
+
+def round_trip_to(address: str, limit_s: float) -> RoundTrip:
+    """Ask the plane at `address`. Reads only: nothing is written there."""
+    from holdfast.coordination import connect, inspection
+
+    address = servers.with_scheme(address)
+    place = servers.places(address)[0]
+    took_ms = []
+    with connect(address, timeout_s=limit_s, operation_timeout_s=limit_s) as session:
+        for _ in range(TRIPS):
+            took_ms.append(inspection.round_trip_s(session) * 1_000)
+        shown = session.address
+    status = servers.status(place.host, place.port, timeout_s=1.0, tls=place.tls)
+    return RoundTrip(shown, status.version or "not told", statistics.median(took_ms))
+
+
+def round_trip_here(limit_s: float) -> RoundTrip:
+    """Start a server over a temporary folder, ask it, and end it."""
+    deadline = time.monotonic() + limit_s
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
+        data = Path(folder) / "coord"
+        with server_over(data, deadline) as address:
+            left_s = max(deadline - time.monotonic(), 0.1)
+            return round_trip_to(f"zk://{address}?secret_file={data}/access", left_s)
+
+
+def sync_file(descriptor: int) -> None:
+    """Until the bytes are on the disk, the way our log does it."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def is_listening(port: int) -> bool:
+    """Whether something on this machine accepts connections on the port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=0.3).close()
+    except OSError:
+        return False
+    return True
+
+
+def measure_skew_ms(window_s: float = 0.05) -> float:
+    """How far the wall clock ran ahead of the monotonic one in a short window."""
+    wall, steady = time.time(), time.monotonic()
+    time.sleep(window_s)
+    return ((time.time() - wall) - (time.monotonic() - steady)) * 1_000
+
+
+def is_synchronised() -> bool | None:
+    """Whether the kernel says that a time service steers the clock; None when it does not tell."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        state: int = ctypes.CDLL(None, use_errno=True).adjtimex(
+            ctypes.create_string_buffer(_TIMEX_BYTES)
+        )
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def open_file_limits() -> tuple[int, int]:
+    """How many files this process may open, and how far that may be raised."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import sys
 import traceback
 from _thread import interrupt_main
-from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from holdfast import __version__
-from holdfast.cli import cluster, coord, output, verbs
+from holdfast.cli import bundle, coord, output, queues, secrets, sharing, subscribe
+from holdfast.cli.cluster import commands as cluster
+from holdfast.cli.cluster import nodes
+from holdfast.cli.jobs import actions, checkpoints, listing, logs, submit, why
 from holdfast.cli.models import commands as models
 from holdfast.cli.run import command as running
-from holdfast.wire import tasks
+from holdfast.cli.serve import command as serve
+from holdfast.cli.serve import services
+from holdfast.cli.topics import commands as topics
+from holdfast.system import tasks
 from holdfast.wire.errors import BugError, HoldfastError, TerminalError, Usage
 
 EXAMPLES = """[bold]Examples[/]
@@ -26,6 +32,8 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast up[/]                           a cluster on this machine
 
   [cyan]holdfast submit job.yaml[/]              a job for it; then: jobs, why, logs, set, scale
+
+  [cyan]holdfast topics create clicks[/]         a topic; then: produce, tail, groups
 
   [cyan]holdfast coord serve --data ./coord[/]   a coordination server here
 
@@ -54,10 +62,64 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_Command = tuple[Callable[..., None], str, str]  # the function, its name, its examples
+
+_JOBS: Final[Sequence[_Command]] = (
+    (submit.submit, "submit", submit.EXAMPLES),
+    (submit.update, "update", submit.UPDATE_EXAMPLES),
+    (subscribe.subscribe, "subscribe", subscribe.EXAMPLES),
+    (listing.jobs, "jobs", listing.JOBS_EXAMPLES),
+    (why.why, "why", why.EXAMPLES),
+    (logs.logs, "logs", logs.EXAMPLES),
+    (actions.scale, "scale", actions.SCALE_EXAMPLES),
+    (actions.set_, "set", actions.SET_EXAMPLES),
+    (actions.checkpoint, "checkpoint", actions.CHECKPOINT_EXAMPLES),
+    (checkpoints.checkpoints, "checkpoints", checkpoints.EXAMPLES),
+    (actions.pause, "pause", actions.PAUSE_EXAMPLES),
+    (actions.resume, "resume", actions.RESUME_EXAMPLES),
+    (actions.stop, "stop", actions.STOP_EXAMPLES),
+    (actions.remove, "remove", actions.STOP_EXAMPLES),
+)
+_SERVING: Final[Sequence[_Command]] = (
+    (serve.serve, "serve", serve.EXAMPLES),
+    (services.services, "services", services.SERVICES_EXAMPLES),
+    (services.rollout, "rollout", services.ROLLOUT_EXAMPLES),
+    (services.rollback, "rollback", services.ROLLBACK_EXAMPLES),
+    (services.split, "split", services.SPLIT_EXAMPLES),
+    (services.predict, "predict", services.PREDICT_EXAMPLES),
+    (services.unserve, "unserve", services.UNSERVE_EXAMPLES),
+)
+_MACHINES: Final[Sequence[_Command]] = (
+    (nodes.nodes, "nodes", nodes.NODES_EXAMPLES),
+    (nodes.drain, "drain", nodes.DRAIN_EXAMPLES),
+    (nodes.undrain, "undrain", nodes.DRAIN_EXAMPLES),
+    (queues.queues, "queues", queues.QUEUES_EXAMPLES),
+    (secrets.secrets, "secrets", secrets.EXAMPLES),
+    (sharing.locks, "locks", sharing.LOCKS_EXAMPLES),
+)
+_GROUPS: Final = ((queues.app, "queue"), (secrets.app, "secret"), (sharing.app, "config"))
+
+
+def _register() -> None:
+    for panel, listed, groups in (
+        ("Jobs", _JOBS, ((bundle.app, "bundle"),)),
+        ("Serving", _SERVING, ((services.keys, "key"),)),
+        ("Machines and queues", _MACHINES, _GROUPS),
+    ):
+        for command, name, examples in listed:
+            app.command(name, epilog=examples, rich_help_panel=panel)(command)
+        for group, name in groups:
+            app.add_typer(group, name=name, rich_help_panel=panel)
+    # Another way to say `jobs JOB`.
+    app.command("job", epilog=listing.JOBS_EXAMPLES, hidden=True)(listing.job)
+
+
 cluster.register(app)
-verbs.register(app)
+_register()
 app.add_typer(models.app, name="models", rich_help_panel="Models and services")
 app.add_typer(coord.app, name="coord")
+app.add_typer(topics.app, name="topics")
 app.command(
     epilog=running.EXAMPLES,
     # What is not an option of ours is the script's.
@@ -65,7 +127,7 @@ app.command(
 )(running.run)
 
 
-def _told_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         output.out().print(f"holdfast {__version__}")
         raise typer.Exit
@@ -79,7 +141,7 @@ def root(
         typer.Option(
             "--version",
             help="Say which version this is; `holdfast version` says more.",
-            callback=_told_version,
+            callback=_show_version,
             is_eager=True,
         ),
     ] = False,
@@ -92,7 +154,7 @@ def root(
     ] = None,
 ) -> None:
     _ = debug, tell_version  # `run` has taken it out, or it is told; they stand here for `--help`
-    from holdfast.wire import logs
+    from holdfast.system import logs
 
     context.obj = log_level
     logs.set_up(log_level or "warning")

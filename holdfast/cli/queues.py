@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from holdfast.cli import completing, listing, output
-from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
+from holdfast.cli import completion, output
+from holdfast.cli.options import ClusterOption, JsonOption, missing, opened
 from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.control.decide.facts import Job, Queue
-    from holdfast.wire.room import Resources
+    from holdfast.control.decide.facts import JobRecord, QueueQuota
+    from holdfast.wire.resources import Resources
 
 T = TypeVar("T", int, float)
 QUEUES_EXAMPLES = """[bold]Examples[/]
@@ -52,7 +52,7 @@ app = typer.Typer(
 _NO_LIMIT = "0: none at all, 'none': no limit"
 
 QueueArgument = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completing.queues)
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
 ]
 
 
@@ -81,7 +81,7 @@ def queues(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         )
         for row in rows
     ]
-    listing.show(columns, shown, right=("running", "waiting"))
+    output.show_table(columns, shown, right=("running", "waiting"))
 
 
 @app.command("set", epilog=QUEUE_EXAMPLES)
@@ -102,7 +102,7 @@ def set_(
     cluster: ClusterOption = None,
 ) -> None:
     """Make a queue, or change it. Shares that are not named are 0, or without a limit."""
-    from holdfast.control.decide.facts import Queue
+    from holdfast.control.decide.facts import QueueQuota
     from holdfast.control.decide.spec import Resources
 
     guaranteed = Resources(cpu, _bytes(memory), gpu, _bytes(disk, "--disk"))
@@ -116,11 +116,11 @@ def set_(
     with opened(cluster) as found:
         before = found.plane.queues().get(name)
         whom = _user(user) if user is not None else before.user if before else ""
-        found.plane.put_queue(Queue(name, guaranteed, limit, whom))
+        found.plane.put_queue(QueueQuota(name, guaranteed, limit, whom))
     runs = f"; its workers run as {whom}" if whom else ""
     shares = f"{_plain(guaranteed)} guaranteed, {_most(limit)}"
     output.out().print(f"queue {name}: {shares}{runs}", markup=False)
-    listing.note(f"next: a job takes it by the line `queue: {name}` in its file; holdfast queues")
+    output.note(f"next: a job takes it by the line `queue: {name}` in its file; holdfast queues")
 
 
 @app.command("remove", epilog=QUEUE_EXAMPLES)
@@ -192,12 +192,12 @@ def _user(name: str) -> str:
     return name
 
 
-def _names(known: dict[str, Queue], jobs: list[Job]) -> set[str]:
+def _names(known: dict[str, QueueQuota], jobs: list[JobRecord]) -> set[str]:
     living = {job.spec.queue for job in jobs if not job.status.phase.final}
     return {*known, *living, "default"}
 
 
-def _row(name: str, queue: Queue | None, jobs: list[Job]) -> dict[str, Any]:
+def _row(name: str, queue: QueueQuota | None, jobs: list[JobRecord]) -> dict[str, Any]:
     from holdfast.control.decide.spec import Resources
 
     mine = [job for job in jobs if job.spec.queue == name and not job.status.phase.final]
@@ -238,8 +238,8 @@ def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) 
 
 def _most(limit: Resources | None) -> str:
     """`0 gpu at most`, or that there is no limit."""
-    told = _amount(_document(limit), zeros=True) if limit is not None else ""
-    return f"{told} at most" if told else "no limit"
+    text = _amount(_document(limit), zeros=True) if limit is not None else ""
+    return f"{text} at most" if text else "no limit"
 
 
 def _plain(room: Resources) -> str:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import listing, output
-from holdfast.cli.opening import ClusterOption, JsonOption, opened
+from holdfast.cli import output
+from holdfast.cli.options import ClusterOption, JsonOption, opened
 from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
@@ -53,7 +53,7 @@ def secrets(cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
         output.show_json({"secrets": [{"name": name, "jobs": users[name]} for name in names]})
         return
     rows = [(name, ", ".join(users[name]) or "-") for name in names]
-    listing.show(["secret", "jobs"], rows)
+    output.show_table(["secret", "jobs"], rows)
 
 
 @app.command("set", epilog=EXAMPLES)
@@ -76,7 +76,7 @@ def set_(
         SecretStore(found.session).put(name, value)
     output.out().print(f"secret {name} is kept", markup=False)
     line = f"secrets: {{VARIABLE: {name}}}"
-    listing.note(f"next: a job gets it by the line `{line}` in its file; holdfast secrets")
+    output.note(f"next: a job gets it by the line `{line}` in its file; holdfast secrets")
 
 
 @app.command("remove", epilog=EXAMPLES)
@@ -93,7 +93,7 @@ def remove(name: NameArgument, cluster: ClusterOption = None) -> None:
         ]
     output.out().print(f"secret {name} is removed", markup=False)
     if jobs:
-        listing.note(f"{texts.many(len(jobs), 'job')} cannot start new workers: {', '.join(jobs)}")
+        output.note(f"{texts.many(len(jobs), 'job')} cannot start new workers: {', '.join(jobs)}")
 
 
 def _value(name: str, source: str | None, file: Path | None) -> str:

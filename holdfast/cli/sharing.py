@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, output
-from holdfast.cli.opening import ClusterOption, JsonOption, missing, opened
+from holdfast.cli import completion, output
+from holdfast.cli.options import ClusterOption, JsonOption, missing, opened
 from holdfast.client import texts
 
 if TYPE_CHECKING:
-    from holdfast.coordination.line import Contender
-    from holdfast.coordination.shared import Holding
+    from holdfast.coordination.contenders import Contender
+    from holdfast.coordination.shared import LockUse
 
 LOCKS_EXAMPLES = """[bold]Examples[/]
 
@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 
 QueueArgument = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completing.queues)
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The value's name.")]
 
@@ -64,10 +64,10 @@ def locks(
         output.show_json({"locks": [_document(one) for one in known]})
         return
     if not known:
-        listing.note("nobody holds a lock, and nobody waits for one")
+        output.note("nobody holds a lock, and nobody waits for one")
         return
     columns = ["queue", "name", "kind", "who", "state", "token", "since"]
-    listing.show(columns, [row for one in known for row in _rows(one)], right=("token",))
+    output.show_table(columns, [row for one in known for row in _rows(one)], right=("token",))
 
 
 @app.command("get", epilog=CONFIG_EXAMPLES)
@@ -121,10 +121,10 @@ def list_(queue: QueueArgument, cluster: ClusterOption = None, as_json: JsonOpti
         output.show_json({"queue": queue, "values": rows})
         return
     if not known:
-        listing.note(f"queue {queue} has no values; next: holdfast config set {queue} NAME VALUE")
+        output.note(f"queue {queue} has no values; next: holdfast config set {queue} NAME VALUE")
         return
     shown = [(name, one.version, json.dumps(one.value)) for name, one in known.items()]
-    listing.show(["name", "version", "value"], shown, right=("version",))
+    output.show_table(["name", "version", "value"], shown, right=("version",))
 
 
 @app.command("remove", epilog=CONFIG_EXAMPLES)
@@ -148,7 +148,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _document(one: Holding) -> dict[str, Any]:
+def _document(one: LockUse) -> dict[str, Any]:
     return {
         "queue": one.queue,
         "kind": one.kind,
@@ -164,7 +164,7 @@ def _who(one: Contender) -> dict[str, Any]:
     return {"worker": worker, "node": node, "token": one.token, "since_ms": one.since_ms}
 
 
-def _rows(one: Holding) -> list[tuple[object, ...]]:
+def _rows(one: LockUse) -> list[tuple[object, ...]]:
     kind = one.kind if one.kind == "lock" else f"{one.kind} of {one.count}"
     now_s = time.time()
     return [

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.client.jobs import Job
     from holdfast.client.logs import LogLine
     from holdfast.client.predicting import Answer
+    from holdfast.client.service_status import ServiceStatus
     from holdfast.client.services import Service
-    from holdfast.client.sight import ServiceStatus
     from holdfast.wire.errors import JobFailed
 
 __all__ = [
@@ -52,7 +52,7 @@ _HOMES: Final = {
     "LogLine": "holdfast.client.logs",
     "PublishedModel": "holdfast.client.client",
     "Service": "holdfast.client.services",
-    "ServiceStatus": "holdfast.client.sight",
+    "ServiceStatus": "holdfast.client.service_status",
 }
 
 

@@ -25,10 +25,10 @@ from holdfast.client.futures import closed
 from holdfast.client.job_status import JobStatus, status_of
 from holdfast.client.jobs import Job
 from holdfast.client.predicting import Answer
+from holdfast.client.service_status import ServiceStatus
+from holdfast.client.service_status import status_of as service_status_of
 from holdfast.client.services import Service
-from holdfast.client.sight import ServiceStatus
-from holdfast.client.sight import status_of as service_status_of
-from holdfast.client.waiting import Wait
+from holdfast.client.waiting import Poll
 from holdfast.wire.limits import (
     JOB_ACT_WAIT_S,
     JOB_UPDATE_WAIT_S,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.client.logs import LogLine
     from holdfast.client.opening import Note
     from holdfast.client.submitting import Source
-    from holdfast.control.store.codec import Entry
+    from holdfast.wire.history import HistoryEntry
 
 T = TypeVar("T")
 
@@ -98,6 +98,17 @@ class AsyncClient:
         job = await run(client, client.update, source, name=name, bundle=bundle)
         return AsyncJob(client, job)
 
+    async def subscribe(self, topic: str, handler: str, *, group: str, **more: Any) -> AsyncJob:
+        """See `Client.subscribe`, which says what `more` may be."""
+        client = await self.connected()
+        job = await run(client, client.subscribe, topic, handler, group=group, **more)
+        return AsyncJob(client, job)
+
+    async def publish(self, name: str, source: str | os.PathLike[str], **more: Any) -> int:
+        """See `Client.publish`, which says what `more` may be."""
+        client = await self.connected()
+        return await run(client, client.publish, name, source, **more)
+
     async def job(self, name: str) -> AsyncJob:
         """See `Client.job`."""
         client = await self.connected()
@@ -136,7 +147,7 @@ async def run(client: Client, call: Callable[..., T], *arguments: Any, **keyword
     return await asyncio.wrap_future(client.threads.submit(call, *arguments, **keywords))
 
 
-async def waited(client: Client, wait: Wait[T]) -> T:
+async def waited(client: Client, wait: Poll[T]) -> T:
     """Wait for it: a look at a time on a thread of the client, none between two looks."""
     return await wait.awaited(partial(run, client))
 
@@ -156,7 +167,7 @@ class AsyncJob:
         """How it is now."""
         return await run(self._client, self._job.status)
 
-    async def history(self) -> list[Entry]:
+    async def history(self) -> list[HistoryEntry]:
         """What was asked and decided, each with its reason; oldest first."""
         return await run(self._client, self._job.history)
 
@@ -164,7 +175,7 @@ class AsyncJob:
         """Its status now, and each time that it changes, until it has ended."""
         changes = self._job.changes(steps=steps)
         while True:
-            if (status := await run(self._client, changes.look)) is not None:
+            if (status := await run(self._client, changes.poll)) is not None:
                 yield status
             if changes.over:
                 return
@@ -269,7 +280,7 @@ class AsyncService:
         """How it is now."""
         return await run(self._client, self._service.status)
 
-    async def history(self) -> list[Entry]:
+    async def history(self) -> list[HistoryEntry]:
         """What was asked and decided, each with its reason; oldest first."""
         return await run(self._client, self._service.history)
 
@@ -277,7 +288,7 @@ class AsyncService:
         """Its status now, and each time that it changes."""
         changes = service_waits.ServiceChanges(self._client.found, self.name)
         while True:
-            if (status := await run(self._client, changes.look)) is not None:
+            if (status := await run(self._client, changes.poll)) is not None:
                 yield status
             await asyncio.sleep(changes.every_s)
 

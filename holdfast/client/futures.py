@@ -9,19 +9,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.client.waiting import Wait
+from holdfast.client.waiting import Poll
+from holdfast.system.tasks import OwnedThread, start_thread, unexpected
 from holdfast.wire.errors import Cancelled, HoldfastError
 from holdfast.wire.limits import JOB_LOOK_S, THREAD_END_S
-from holdfast.wire.tasks import OwnedThread, start_thread, unexpected
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @dataclass
-class _Pending:
+class _PendingFuture:
     future: Future[Any]
-    look: Callable[[], Any]  # the result, or None: not yet
+    check: Callable[[], Any]  # the result, or None: not yet
     every_s: float
     due_s: float = 0.0
 
@@ -31,22 +31,22 @@ class Futures:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._pending: list[_Pending] = []
+        self._pending: list[_PendingFuture] = []
         self._thread: OwnedThread | None = None
         self._closed = False
 
-    def add(self, wait: Wait[T], then: Callable[[T], R]) -> Future[R]:
+    def add(self, wait: Poll[T], then: Callable[[T], R]) -> Future[R]:
         """What `then` makes of what is waited for, or the error of either."""
         future: Future[R] = Future()
 
-        def look() -> R | None:
-            found = wait.look()
+        def check() -> R | None:
+            found = wait.check()
             return None if found is None else then(found)
 
         with self._changed:
             if self._closed:
                 raise closed()
-            self._pending.append(_Pending(future, look, wait.every_s))
+            self._pending.append(_PendingFuture(future, check, wait.every_s))
             if self._thread is None:
                 self._thread = start_thread(self._run, "holdfast-client-futures", self._died)
             self._changed.notify()
@@ -100,11 +100,11 @@ def _over(future: Future[Any]) -> bool:
     return future.done()
 
 
-def _look(one: _Pending) -> None:
+def _look(one: _PendingFuture) -> None:
     """Whatever comes of it is the future's: the thread goes on for the others."""
     one.due_s = time.monotonic() + max(one.every_s, JOB_LOOK_S)
     try:
-        found = one.look()
+        found = one.check()
     except BaseException as error:
         if one.future.set_running_or_notify_cancel():
             one.future.set_exception(error)

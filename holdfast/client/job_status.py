@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.control.decide.facts import Job
+    from holdfast.control.decide.facts import JobRecord
     from holdfast.control.rpc.observing import NodeSeen
     from holdfast.wire.reports import WorkerFacts
 
@@ -40,7 +40,7 @@ class JobStatus:
         return self.phase == "succeeded"
 
 
-def status_of(job: Job, working: Working) -> JobStatus:
+def status_of(job: JobRecord, working: Working) -> JobStatus:
     """The job in short."""
     return JobStatus(
         job.name,
@@ -66,7 +66,7 @@ def workers_in(seen: Sequence[NodeSeen], name: str) -> dict[int, tuple[str, Work
     }
 
 
-def step_of(wanted: Job, working: Working) -> int | None:
+def step_of(wanted: JobRecord, working: Working) -> int | None:
     """The most advanced step that is known: of a worker, or committed."""
     steps = [facts.step for _, facts in working.values() if facts.step is not None]
     if wanted.checkpoints:
@@ -74,8 +74,8 @@ def step_of(wanted: Job, working: Working) -> int | None:
     return max(steps, default=None)
 
 
-def wants(wanted: Job) -> int:
+def wants(wanted: JobRecord) -> int:
     """How many workers it would have if there were room."""
-    if wanted.status.phase.final or not wanted.wants_workers:
+    if wanted.status.phase.final or not wanted.wants_workers or wanted.spec.on is not None:
         return 0
     return wanted.workers_wanted or wanted.spec.workers_max

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.client import texts
-from holdfast.client.absence import COORDINATOR, Progress, Waiting
+from holdfast.client.absence import COORDINATOR, Progress, WaitReporter
 from holdfast.client.job_status import JobStatus, Working, status_of, workers_in
-from holdfast.client.waiting import Wait, deadline_of
+from holdfast.client.waiting import Poll, deadline_of
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import JobFailed, Refused, TimedOut
 from holdfast.wire.limits import JOB_LOOK_S
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
-    from holdfast.control.decide.facts import Job
+    from holdfast.control.decide.facts import JobRecord
 from typing import Final
 
 # Steps are asked of the leader more rarely than phases of the coordination plane.
@@ -26,16 +26,16 @@ JOB_STEPS_S: Final = 1.0
 def until(
     found: Opened,
     name: str,
-    ready: Callable[[Job], bool],
+    ready: Callable[[JobRecord], bool],
     what: str,
     timeout_s: float | None,
     progress: Progress | None = None,
-) -> Wait[Job]:
+) -> Poll[JobRecord]:
     """The job, once it is as wanted. `TimedOut` says what it is instead."""
     deadline_s = deadline_of(timeout_s)
-    waiting = Waiting(found, COORDINATOR, progress=progress)
+    waiting = WaitReporter(found, COORDINATOR, progress=progress)
 
-    def look() -> Job | None:
+    def check() -> JobRecord | None:
         job = found.job(name)
         if ready(job):
             return job
@@ -45,24 +45,24 @@ def until(
                 why=f"{name} is {job.status.phase.value}: {job.status.reason}",
                 fix=f"holdfast why {name}",
             )
-        waiting.look(f"{what}; {name} is {job.status.phase.value}: {job.status.reason}")
+        waiting.report(f"{what}; {name} is {job.status.phase.value}: {job.status.reason}")
         return None
 
-    return Wait(look, JOB_LOOK_S)
+    return Poll(check, JOB_LOOK_S)
 
 
 def until_ended(
     found: Opened, name: str, timeout_s: float | None, progress: Progress | None = None
-) -> Wait[Job]:
+) -> Poll[JobRecord]:
     """It has ended, however that may be."""
 
-    def final(job: Job) -> bool:
+    def final(job: JobRecord) -> bool:
         return job.status.phase.final
 
     return until(found, name, final, f"{name} ends", timeout_s, progress)
 
 
-def ended(job: Job) -> JobStatus:
+def ended(job: JobRecord) -> JobStatus:
     """How it has ended; `JobFailed`, with the cause, if it has not succeeded."""
     status = status_of(job, {})
     if status.succeeded:
@@ -79,10 +79,10 @@ def ended(job: Job) -> JobStatus:
 
 def until_phase(
     found: Opened, name: str, phase: str, timeout_s: float, progress: Progress | None = None
-) -> Wait[Job]:
+) -> Poll[JobRecord]:
     """It is in this phase, and has no workers any more. `Refused`: it has ended otherwise."""
 
-    def reached(job: Job) -> bool:
+    def reached(job: JobRecord) -> bool:
         status = job.status
         if status.phase.final and status.phase.value != phase:
             raise Refused(
@@ -96,12 +96,12 @@ def until_phase(
 
 
 def until_committed(
-    found: Opened, before: Job, timeout_s: float, progress: Progress | None = None
-) -> Wait[Job]:
+    found: Opened, before: JobRecord, timeout_s: float, progress: Progress | None = None
+) -> Poll[JobRecord]:
     """The checkpoint that was asked for of `before` is committed."""
     name = before.name
 
-    def committed(job: Job) -> bool:
+    def committed(job: JobRecord) -> bool:
         if job.status.phase.final and job.committed_step <= before.committed_step:
             raise Refused(
                 f"{name} {job.status.phase.value} before it was made",
@@ -115,10 +115,10 @@ def until_committed(
 
 def until_ready(
     found: Opened, name: str, timeout_s: float | None, progress: Progress | None = None
-) -> Wait[Job]:
+) -> Poll[JobRecord]:
     """Of a job that serves: all of its replicas are ready."""
 
-    def ready(job: Job) -> bool:
+    def ready(job: JobRecord) -> bool:
         if job.status.phase.final:
             raise Refused(
                 f"{job.name} has {job.status.phase.value}", fix=f"holdfast why {job.name}"
@@ -130,10 +130,10 @@ def until_ready(
 
 def until_updated(
     found: Opened, name: str, timeout_s: float | None, progress: Progress | None = None
-) -> Wait[Job]:
+) -> Poll[JobRecord]:
     """Every replica is of the new revision; `Refused` if the update was stopped."""
 
-    def updated(job: Job) -> bool:
+    def updated(job: JobRecord) -> bool:
         if job.halted is not None and job.is_halted:
             raise Refused(
                 f"the update of {job.name} was stopped; the replicas before it go on",
@@ -160,15 +160,15 @@ class JobChanges:
         self._asked_s = float("-inf")
         self._working: Working = {}
         self._last: JobStatus | None = None
-        self._waiting = Waiting(found, COORDINATOR, progress=progress)
+        self._waiting = WaitReporter(found, COORDINATOR, progress=progress)
 
-    def look(self) -> JobStatus | None:
+    def poll(self) -> JobStatus | None:
         """The status, if it has changed since the last look."""
         job = self._found.job(self._name)
         if job.status.phase.final:
             self.over, self._working = True, {}
         else:
-            self._waiting.look(f"{self._name} is {job.status.phase.value}")
+            self._waiting.report(f"{self._name} is {job.status.phase.value}")
             self._ask(job)
         status = status_of(job, self._working)
         if status == self._last:
@@ -176,7 +176,7 @@ class JobChanges:
         self._last = status
         return status
 
-    def _ask(self, job: Job) -> None:
+    def _ask(self, job: JobRecord) -> None:
         """How far its workers are; what is not told now stays as it was told last."""
         now_s = time.monotonic()
         if not job.placements:

@@ -14,19 +14,19 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client import acting, job_waits
+from holdfast.client import job_actions, job_waits
 from holdfast.client.absence import Progress
 from holdfast.client.job_status import JobStatus, status_of, workers_in
 from holdfast.wire.limits import JOB_ACT_WAIT_S, JOB_UPDATE_WAIT_S
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
+    from holdfast.client.connection import ClusterConnection
     from holdfast.client.job_waits import JobChanges
     from holdfast.client.logs import LogLine, LogStream
     from holdfast.client.opening import Opened
     from holdfast.client.submitting import Submission
-    from holdfast.control.decide.facts import Job as JobFacts
-    from holdfast.control.store.codec import Entry
+    from holdfast.control.decide.facts import JobRecord as JobFacts
+    from holdfast.wire.history import HistoryEntry
 
 
 class Job:
@@ -34,11 +34,11 @@ class Job:
     thread; `Missing` names the nearest job, if there is none of this name."""
 
     def __init__(
-        self, client: Client, facts: JobFacts, submission: Submission | None = None
+        self, connection: ClusterConnection, facts: JobFacts, submission: Submission | None = None
     ) -> None:
         self.name = facts.name
         self.submission = submission
-        self._client = client
+        self._connection = connection
         self._handle = (facts.name, facts.submitted_s)
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class Job:
     @property
     def found(self) -> Opened:
         """The cluster, for this very job: `Missing`, if another one has its name by now."""
-        return replace(self._client.found, handle=self._handle)
+        return replace(self._connection.found, handle=self._handle)
 
     # --- how it is ------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class Job:
         seen = [] if job.status.phase.final else self.found.seen()[0]
         return status_of(job, workers_in(seen, self.name))
 
-    def history(self) -> list[Entry]:
+    def history(self) -> list[HistoryEntry]:
         """What was asked and decided, each with its reason; oldest first."""
         self.facts()
         return self.found.plane.history(self.name)
@@ -71,7 +71,7 @@ class Job:
         leader is not asked how far it is."""
         changes = self.changes(steps=steps, progress=progress)
         while True:
-            if (status := changes.look()) is not None:
+            if (status := changes.poll()) is not None:
                 yield status
             if changes.over:
                 return
@@ -101,9 +101,9 @@ class Job:
         """For whoever drives it himself; `wanted`: see `client.logs.query_of`."""
         from holdfast.client.logs import LogStream, query_of
 
-        job, client = self.facts(), self._client
+        job = self.facts()
         first = self.found.plane.first_worker(self.name)
-        return LogStream(self.found, job, query_of(job, **wanted), client.note, first)
+        return LogStream(self.found, job, query_of(job, **wanted), self._connection.note, first)
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Job:
     def future(self) -> Future[JobStatus]:
         """What `result` gives, as a future. Cancelling it leaves the job alone."""
         wait = job_waits.until_ended(self.found, self.name, None)
-        return self._client.futures.add(wait, job_waits.ended)
+        return self._connection.futures.add(wait, job_waits.ended)
 
     def wait_ready(
         self, timeout_s: float | None = JOB_UPDATE_WAIT_S, *, progress: Progress | None = None
@@ -145,14 +145,14 @@ class Job:
     def scale(self, workers: int | None) -> None:
         """Have so many workers at most; None: as many as its file allows. Those above it leave at a
         step boundary; none restarts."""
-        acting.scale(self.found, self.name, workers)
+        job_actions.scale(self.found, self.name, workers)
 
     def set(
         self, settings: Mapping[str, Any] | None = None, *, at_step: int = 0, **more: Any
     ) -> None:
         """Change settings while it runs: every worker takes them at the same step, `at_step` or
         the next possible one."""
-        acting.change_settings(self.found, self.name, {**(settings or {}), **more}, at_step)
+        job_actions.change_settings(self.found, self.name, {**(settings or {}), **more}, at_step)
 
     def checkpoint(
         self,
@@ -162,7 +162,7 @@ class Job:
         progress: Progress | None = None,
     ) -> JobFacts:
         """Ask for a checkpoint as soon as can be; with `wait`, return when it is committed."""
-        before = acting.ask_checkpoint(self.found, self.name)
+        before = job_actions.ask_checkpoint(self.found, self.name)
         if not wait:
             return before
         return job_waits.until_committed(self.found, before, timeout_s, progress).here()
@@ -177,7 +177,7 @@ class Job:
         """Save a checkpoint and end its workers, until `resume`. `wait`: the job, once it is."""
         from holdfast.control.decide.facts import Intent
 
-        acting.intend(self.found, self.name, Intent.PAUSE)
+        job_actions.intend(self.found, self.name, Intent.PAUSE)
         return self._phase("paused", timeout_s, progress) if wait else None
 
     def resume(self, *, from_scratch: bool = False) -> None:
@@ -186,9 +186,9 @@ class Job:
         from holdfast.control.decide.facts import Intent
 
         if from_scratch:
-            acting.begin_from_scratch(self.found, self.name)
+            job_actions.begin_from_scratch(self.found, self.name)
         else:
-            acting.intend(self.found, self.name, Intent.RUN)
+            job_actions.intend(self.found, self.name, Intent.RUN)
 
     def cancel(
         self,
@@ -202,12 +202,12 @@ class Job:
         it is stopped."""
         from holdfast.control.decide.facts import Intent
 
-        acting.intend(self.found, self.name, Intent.STOP_NOW if now else Intent.STOP)
+        job_actions.intend(self.found, self.name, Intent.STOP_NOW if now else Intent.STOP)
         return self._phase("stopped", timeout_s, progress) if wait else None
 
     def remove(self) -> None:
         """Forget it, once it has ended: its history, its checkpoints. Its name is free again."""
-        acting.remove(self.found, self.name)
+        job_actions.remove(self.found, self.name)
 
     def _phase(self, phase: str, timeout_s: float, progress: Progress | None) -> JobFacts:
         found = self.found

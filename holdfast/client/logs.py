@@ -12,15 +12,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from holdfast.agent.credential_store import NodeCredentials
 from holdfast.agent.log_client import LogReading
 from holdfast.agent.log_files import ERR, OUT, LogFiles, Piece, Query, Source
-from holdfast.agent.wallet import Papers
 from holdfast.client import texts
 from holdfast.client.opening import Note, Opened
-from holdfast.control.decide.facts import Job
-from holdfast.wire import calls
+from holdfast.control.decide.facts import JobRecord
+from holdfast.system import calls
+from holdfast.system.tasks import WAITED, end, start_task
 from holdfast.wire.errors import HoldfastError
-from holdfast.wire.tasks import WAITED, end, start_task
 
 # Lines of logs that wait to be taken; then the machines that send them wait.
 CLIENT_LOG_PIECES_MAX: Final = 64
@@ -72,7 +72,7 @@ def _line(source: Source, line: bytes) -> LogLine:
 
 
 def query_of(
-    job: Job, *, worker: int | None, lines: int | None, stdout: bool, stderr: bool
+    job: JobRecord, *, worker: int | None, lines: int | None, stdout: bool, stderr: bool
 ) -> Query:
     """Those logs of this very job. `lines`: the last so many of each worker; None: all."""
     outputs = tuple(name for name, wanted in ((OUT, stdout), (ERR, stderr)) if wanted)
@@ -121,7 +121,7 @@ class LogStream:
     """The readings of all machines. `batches` is to be driven in the loop of calls."""
 
     def __init__(
-        self, found: Opened, job: Job, query: Query, note: Note, first_worker: int = 1
+        self, found: Opened, job: JobRecord, query: Query, note: Note, first_worker: int = 1
     ) -> None:
         self._found = found
         self._job = job
@@ -153,10 +153,10 @@ class LogStream:
                 yield piece
 
     async def _told(self, *, follow: bool) -> AsyncGenerator[Piece, None]:
-        papers: Papers = await asyncio.to_thread(self._found.papers)
-        readings = await asyncio.to_thread(self._readings, papers)
+        credentials: NodeCredentials = await asyncio.to_thread(self._found.credentials)
+        readings = await asyncio.to_thread(self._readings, credentials)
         if follow:
-            async with aclosing(self._followed(readings, papers)) as source:
+            async with aclosing(self._followed(readings, credentials)) as source:
                 async for piece in source:
                     yield piece
         for reading in list(readings.values()):  # of a follower: what was written last
@@ -164,14 +164,14 @@ class LogStream:
                 async for piece in source:
                     yield piece
 
-    def _readings(self, papers: Papers) -> dict[str, LogReading]:
+    def _readings(self, credentials: NodeCredentials) -> dict[str, LogReading]:
         """One for each machine that is here; those that hold workers and are not, are named."""
         found = {}
         members = self._found.members()
         for node, member in members.items():
             address = member.data.get("address") if isinstance(member.data, dict) else None
             if address:
-                found[node] = LogReading(address, node, papers, self._query)
+                found[node] = LogReading(address, node, credentials, self._query)
         for node in sorted({each.node for each in self._job.placements} - set(members)):
             self._say_away(node, "its agent is not here")
         return found
@@ -186,11 +186,11 @@ class LogStream:
             self._say_away(reading.node, error.why or error.what)
 
     async def _followed(
-        self, readings: dict[str, LogReading], papers: Papers
+        self, readings: dict[str, LogReading], credentials: NodeCredentials
     ) -> AsyncGenerator[Piece, None]:
         """Of every machine, also of those that come later, until the job has ended."""
         queue: asyncio.Queue[Piece] = asyncio.Queue(CLIENT_LOG_PIECES_MAX)
-        machines = start_task(self._machines(readings, papers, queue.put), "machines", WAITED)
+        machines = start_task(self._machines(readings, credentials, queue.put), "machines", WAITED)
         try:
             while True:
                 coming = start_task(queue.get(), "coming", WAITED)
@@ -214,7 +214,7 @@ class LogStream:
     async def _machines(
         self,
         readings: dict[str, LogReading],
-        papers: Papers,
+        credentials: NodeCredentials,
         put: Callable[[Piece], Coroutine[Any, Any, None]],
     ) -> None:
         """One task for each machine, until the job has ended."""
@@ -231,7 +231,7 @@ class LogStream:
                 for task in tasks.values():
                     if task.done():
                         task.result()
-                for node, fresh in (await asyncio.to_thread(self._readings, papers)).items():
+                for node, fresh in (await asyncio.to_thread(self._readings, credentials)).items():
                     if node in readings:
                         readings[node].address = fresh.address
                     else:

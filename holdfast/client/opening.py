@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import fcntl
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,15 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.client import texts
 from holdfast.wire.errors import Missing, Unavailable
+from holdfast.wire.limits import CONNECT_TIMEOUT_S, SERVER_START_S
 
 if TYPE_CHECKING:
-    from holdfast.agent.wallet import Papers
-    from holdfast.control.decide.facts import Job
+    from holdfast.agent.credential_store import NodeCredentials
+    from holdfast.control.decide.facts import JobRecord
     from holdfast.control.rpc.observing import NodeSeen
     from holdfast.control.store.plane import ControlPlane
     from holdfast.coordination import MemberInfo, Session
     from holdfast.launch.cluster import Cluster
-    from holdfast.serve.records import Service
+    from holdfast.serve.records import ServiceSpec
     from holdfast.serve.services import Services
 
 # What runs is asked of the leader; nobody waits for one longer than a person would.
@@ -30,6 +35,9 @@ Note = Callable[[str], None]
 # A server that was killed is there again within a second, unless the machine is busy.
 _SERVER_S: Final = 5.0
 _SERVER_LOOK_S: Final = 0.05
+# What belongs to a server that lives, or to whoever starts one.
+_NOT_STATE: Final = ("ended", "lock", "server.json", "server.log", "starting", "trimming")
+_LOG: Final = "log-*"
 
 
 @dataclass(frozen=True)
@@ -44,13 +52,13 @@ class Opened:
     down: bool = False
     handle: tuple[str, float] | None = None
 
-    def papers(self) -> Papers:
+    def credentials(self) -> NodeCredentials:
         """Who we are to coordinators and agents."""
-        from holdfast.client.papers import papers_of
+        from holdfast.client.credentials import credentials_of
 
-        return papers_of(self.cluster)
+        return credentials_of(self.cluster)
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> JobRecord:
         """The job; `Missing` names the nearest one."""
         try:
             found = self.plane.job(name)
@@ -69,7 +77,7 @@ class Opened:
 
         return Services(self.session)
 
-    def service(self, name: str) -> Service:
+    def service(self, name: str) -> ServiceSpec:
         """The service; `Missing` names the nearest one."""
         services = self.services()
         try:
@@ -86,13 +94,13 @@ class Opened:
 
     def seen(self) -> tuple[list[NodeSeen], str]:
         """Every machine and what it runs now, as the leader knows; or nothing, and why."""
-        from holdfast.control.rpc.watching import nodes
+        from holdfast.control.rpc.observer import nodes
         from holdfast.wire.errors import HoldfastError
 
         if self.down:
             return [], "the cluster is down"
         try:
-            return nodes(self.session, self.papers(), LEADER_ASK_S), ""
+            return nodes(self.session, self.credentials(), LEADER_ASK_S), ""
         except HoldfastError as error:
             return [], f"{error.what}: {error.why}" if error.why else error.what
 
@@ -118,14 +126,13 @@ def opened(
         with found.session(**waits) as session:
             yield Opened(found, session, ControlPlane(session))
         return
-    from holdfast.client import left_behind
 
-    left_s = left_behind.left_s(embedded) if reads else None
-    if left_s is None:
+    written_s = _last_written_s(embedded) if reads else None
+    if written_s is None:
         raise _not_up(found)
     try:
-        with left_behind.session_over(embedded, found.run_folder) as session:
-            when = f"{texts.clock(left_s)}, {texts.ago(left_s)} ago"
+        with _session_with_copy(embedded, found.run_folder) as session:
+            when = f"{texts.clock(written_s)}, {texts.ago(written_s)} ago"
             note(f"the cluster in {found.folder} is down; as it was left at {when}")
             yield Opened(found, session, ControlPlane(session), down=True)
     except BlockingIOError:
@@ -182,3 +189,44 @@ def missing(what: str, name: str, known: Iterable[str], listing: str) -> Missing
         return Missing(f"there is no {what} {name}", fix=f"did you mean {near[0]}?")
     why = "" if names else "there is none at all"
     return Missing(f"there is no {what} {name}", why=why, fix=listing)
+
+
+def _last_written_s(folder: Path) -> float | None:
+    """When the server over this folder last wrote; None: there never was one."""
+    written = [path.stat().st_mtime for path in folder.glob(_LOG)]
+    return max(written, default=None)
+
+
+@contextmanager
+def _session_with_copy(folder: Path, scratch: Path) -> Iterator[Session]:
+    """A session with a private server over a copy of `folder`, which is made in `scratch`.
+    `BlockingIOError`: a server has taken the folder meanwhile.
+
+    So nothing of the cluster is changed or started, and whoever starts it meanwhile does not
+    notice. If this process is killed, the server ends by itself.
+    """
+    from holdfast.client.private_server import server_over
+    from holdfast.coordination import connect
+
+    with tempfile.TemporaryDirectory(prefix="look-", dir=scratch) as private:
+        data = Path(private) / "coordination"
+        _copy(folder, data)
+        deadline_s = time.monotonic() + SERVER_START_S
+        with (
+            server_over(data, deadline_s) as address,
+            connect(
+                f"zk://{address}?secret_file={data}/access", timeout_s=CONNECT_TIMEOUT_S
+            ) as session,
+        ):
+            yield session
+
+
+def _copy(folder: Path, data: Path) -> None:
+    """With the folder's lock shared: while it is, no server begins to write there."""
+    handle = os.open(folder / "lock", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        shutil.copytree(folder, data, ignore=shutil.ignore_patterns(*_NOT_STATE))
+        data.chmod(0o700)
+    finally:
+        os.close(handle)

@@ -40,14 +40,19 @@ _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPip
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service answered. `outputs` by name, as lists; `version`, `arm` and `replica`: who
+    """What a service answered. `outputs` by name, as lists; `version`, `variant` and `replica`: who
     gave it, if they said so; `text`: the JSON as it came."""
 
     outputs: dict[str, Any]
     version: int | None
-    arm: str
+    variant: str
     replica: str
     text: str
+
+    @property
+    def arm(self) -> str:
+        """What `variant` was called, for one release."""
+        return self.variant
 
 
 def body_of(inputs: Any) -> bytes:
@@ -193,12 +198,14 @@ class Gateways:
 
 
 def _answer(said: str, answer: http.client.HTTPResponse) -> Answer:
-    marks = {word: answer.getheader(f"x-holdfast-{word}") for word in ("version", "arm", "replica")}
+    marks = {
+        word: answer.getheader(f"x-holdfast-{word}") for word in ("version", "variant", "replica")
+    }
     version = marks["version"] or ""
     return Answer(
         json.loads(said),
         int(version) if version.isdecimal() else None,
-        marks["arm"] or "",
+        marks["variant"] or "",
         marks["replica"] or "",
         said,
     )

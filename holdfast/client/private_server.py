@@ -39,10 +39,10 @@ def server_over(data: Path, deadline: float) -> Iterator[str]:
 def _address_of(server: subprocess.Popen[bytes], data: Path, deadline: float) -> str:
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            said = server.communicate()[1].decode(errors="replace").strip().splitlines()
+            written = server.communicate()[1].decode(errors="replace").strip().splitlines()
             raise TerminalError(
                 "the embedded server ended while it started",
-                why=said[-1] if said else f"exit code {server.returncode}",
+                why=written[-1] if written else f"exit code {server.returncode}",
                 fix="holdfast coord serve --data ./coord",
             )
         try:

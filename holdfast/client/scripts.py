@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.script_words import ScriptLanes, lanes_in
 from holdfast.client.texts import many
 from holdfast.control.decide import units
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources
@@ -24,10 +25,25 @@ RUN_CHECKPOINT_S: Final = 30.0
 _ONE_CORE: Final = Resources(cpu=1.0)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _STEPS: Final = re.compile(r"([1-9][0-9]{0,11}) ?(?:steps?)", re.ASCII)
+_LAUNCH: Final = "launch"
+_LANES: Final = "lanes"
+# How like one of ours an option must be to be taken for a slip of the hand.
+_NEAR: Final = 0.8
+# Options of other commands, and what `holdfast run` has instead.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "--cluster": "holdfast run needs no cluster (--dir says where it keeps what it makes); "
+    "a job of a cluster: holdfast submit JOB.YAML",
+    "--agents": "holdfast run starts what it needs; how many processes: --workers",
+    "--queue": "queues are of a cluster: holdfast submit JOB.YAML",
+    "--priority": "priorities are of a cluster: holdfast submit JOB.YAML",
+    "--env": "the script has the environment of this command: NAME=VALUE holdfast run …",
+    "--gpus": "holdfast run has --gpu, for each worker",
+    "--cpus": "holdfast run has --cpu, for each worker",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScriptRun:
     """The command's options, checked. `lanes`, `checkpoint`, `mode` None: not said."""
 
     script: Path
@@ -40,7 +56,7 @@ class Wanted:
     resources: Resources = _ONE_CORE
     fresh: bool = False
     mode: Mode | None = None
-    workers_said: bool = True  # or as many as there are devices: then fewer will do
+    workers_given: bool = True  # or as many as there are devices: then fewer will do
     script_lanes: ScriptLanes | None = None  # what the script says itself
 
     @property
@@ -50,7 +66,7 @@ class Wanted:
         return ("python", f"./{name}" if name.startswith("-") else name, *self.arguments)
 
 
-def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:
+def spec_of(wanted: ScriptRun, bundle: str, lanes: int) -> JobSpec:
     """The job. It may have as many workers as it has lanes; how many it is to have is said by
     scaling it, so that another run of it may have more or fewer."""
     return JobSpec(
@@ -67,7 +83,7 @@ def spec_of(wanted: Wanted, bundle: str, lanes: int) -> JobSpec:
     )
 
 
-def lanes_of(wanted: Wanted) -> int:
+def lanes_of(wanted: ScriptRun) -> int:
     """As the command says, or the script; otherwise the smallest power of two that gives each
     worker a lane."""
     script = wanted.script_lanes
@@ -78,9 +94,9 @@ def lanes_of(wanted: Wanted) -> int:
         why = f"{_place(wanted)} says so, and a job has at most {JOB_LANES_MAX:,}"
         raise Usage(f"{lanes:,} lanes are too many", why=why, fix="say fewer there, or by --lanes")
     if lanes < wanted.workers:
-        said = script is not None and wanted.lanes is None
-        why = f", and {_place(wanted)} says {lanes}" if said else ""
-        fewer = f"--workers {lanes}; or, for other bits, " if said else ""
+        by_script = script is not None and wanted.lanes is None
+        why = f", and {_place(wanted)} says {lanes}" if by_script else ""
+        fewer = f"--workers {lanes}; or, for other bits, " if by_script else ""
         raise Usage(
             f"{wanted.workers} workers cannot share {many(lanes, 'lane')}",
             why=f"a worker needs a lane at least{why}",
@@ -89,7 +105,7 @@ def lanes_of(wanted: Wanted) -> int:
     return lanes
 
 
-def lanes_said(wanted: Wanted) -> tuple[str, ...]:
+def lanes_notes(wanted: ScriptRun) -> tuple[str, ...]:
     """Who says how many lanes there are, in a sentence: the result depends on their number. Nothing
     where it is as if nobody had said anything."""
     lanes, script = many(lanes_of(wanted), "lane"), wanted.script_lanes
@@ -113,7 +129,7 @@ def lanes_said(wanted: Wanted) -> tuple[str, ...]:
     )
 
 
-def _place(wanted: Wanted) -> str:
+def _place(wanted: ScriptRun) -> str:
     """`train.py:12`."""
     assert wanted.script_lanes is not None
     return f"{wanted.script.name}:{wanted.script_lanes.line}"
@@ -201,3 +217,90 @@ def resources_of(
             raise Usage(f"{option} {text!r} is not {units.SIZE_EXAMPLE}", fix=f"{option} 4GiB")
         sizes.append(size)
     return Resources(1.0 if cpu is None else round(cpu, 3), sizes[0], gpu, sizes[1])
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLanes:
+    """`train.launch(main, lanes=…)` of a script. `count` None: only known when it runs."""
+
+    count: int | None
+    line: int
+
+
+def lanes_in(source: str) -> ScriptLanes | None:
+    """What the script says itself; None: nothing, or it cannot be read as Python."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # whoever runs it says so
+        return None
+    found = [
+        ScriptLanes(_number(keyword.value, tree), keyword.value.lineno)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and _name(call.func) == _LAUNCH
+        for keyword in call.keywords
+        if keyword.arg == _LANES and not _is_none(keyword.value)
+    ]
+    if not found:
+        return None
+    if len({each.count for each in found}) > 1:
+        return ScriptLanes(None, found[0].line)
+    return found[0]
+
+
+def strange_options(
+    arguments: Sequence[str], source: str, ours: Collection[str]
+) -> list[tuple[str, str]]:
+    """Options among the script's arguments that it does not name and that somebody may have meant
+    for us: each with what we have. `ours`: the options of `holdfast run`."""
+    found = []
+    for word in arguments:
+        name = word.partition("=")[0]
+        if not name.startswith("--") or _names(source, name):
+            continue
+        near = difflib.get_close_matches(name, sorted(ours), n=1, cutoff=_NEAR)
+        if name in _ELSEWHERE:
+            found.append((name, _ELSEWHERE[name]))
+        elif near:
+            found.append((name, f"holdfast run has {near[0]}"))
+    return found
+
+
+def _name(called: ast.expr) -> str:
+    if isinstance(called, ast.Attribute):
+        return called.attr
+    return called.id if isinstance(called, ast.Name) else ""
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _number(value: ast.expr, tree: ast.Module) -> int | None:
+    """A number that stands there, or a name that is given one number at the top of the script and
+    nothing else anywhere."""
+    if isinstance(value, ast.Constant):
+        count = value.value
+        return count if isinstance(count, int) and count is not True and count > 0 else None
+    if not isinstance(value, ast.Name):
+        return None
+    stored = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == value.id and isinstance(node.ctx, ast.Store)
+    ]
+    given = [
+        each.value
+        for each in tree.body
+        if isinstance(each, ast.Assign | ast.AnnAssign)
+        and stored
+        and stored[0] in (each.targets if isinstance(each, ast.Assign) else [each.target])
+    ]
+    if len(stored) != 1 or not given or not isinstance(given[0], ast.Constant):
+        return None
+    return _number(given[0], tree)
+
+
+def _names(source: str, option: str) -> bool:
+    """Whether the option stands in the text, as it is or as the name that parsers make of it."""
+    plain = re.escape(option.lstrip("-")).replace(r"\-", "[-_]")
+    return re.search(rf"(?<![\w-]){plain}(?![\w-])|--{plain}(?![\w-])", source) is not None

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.serve.records import Service
-    from holdfast.wire.room import Resources
+    from holdfast.serve.records import ServiceSpec
+    from holdfast.wire.resources import Resources
 
 OFF: Final = "off"
 _PERCENT: Final = 100
 # Parts of a service that are changed field by field.
-_PARTS: Final = ("policy", "limits", "guards", "breaker")
+_PARTS: Final = ("policy", "limits", "guards", "breaker", "predictions")
 
 Given = Mapping[str, Any]
 
@@ -32,17 +32,19 @@ def wishes(given: Given) -> dict[str, Any]:
         "cache_entries": given.get("cache"),
         "redis": given.get("redis"),
         "sticky_header": given["sticky"].lower() if given.get("sticky") else None,
+        "route_by": _header(given.get("route_by")),
         "log_predictions": given.get("log_predictions"),
         "policy": _kept(_policy(given)),
         "limits": _kept(_limits(given)),
         "guards": _guards(given),
         "breaker": _kept(_breaker(given)),
+        "predictions": _kept(_predictions(given)),
         **_counts(given.get("replicas"), given.get("least"), given.get("most")),
     }
     return {key: value for key, value in found.items() if value not in (None, {})}
 
 
-def changed(service: Service, wished: Given) -> Service:
+def changed(service: ServiceSpec, wished: Given) -> ServiceSpec:
     """The service with what was wished for; the rest as it is."""
     given = dict(wished)
     for part in _PARTS:
@@ -110,6 +112,24 @@ def _breaker(given: Given) -> dict[str, Any]:
     }
 
 
+def _predictions(given: Given) -> dict[str, Any]:
+    return {
+        "topic": given.get("predictions_topic"),
+        "sample": _share("--predictions-sample", given.get("predictions_sample")),
+        "redact": _names(given.get("predictions_redact")),
+        "keys": _names(given.get("predictions_key")),
+        "blob_bytes": _bytes("--predictions-blob", given.get("predictions_blob")),
+        "keep_s": _seconds("--predictions-keep", given.get("predictions_keep")),
+    }
+
+
+def _names(words: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Each once, in the order in which they came; `off`: none."""
+    if words is None:
+        return None
+    return () if list(words) == [OFF] else tuple(dict.fromkeys(words))
+
+
 def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[str, int | None]:
     if replicas is not None and (least is not None or most is not None):
         raise Usage("--replicas is a number, --min and --max a range", fix="give one or the other")
@@ -123,7 +143,7 @@ def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[s
 
 
 def _resources(cpu: float | None, memory: str | int | None, gpu: int | None) -> Resources | None:
-    from holdfast.wire.room import Resources as Room
+    from holdfast.wire.resources import Resources as Room
 
     if cpu is None and memory is None and gpu is None:
         return None
@@ -131,6 +151,10 @@ def _resources(cpu: float | None, memory: str | int | None, gpu: int | None) -> 
 
 
 # --- words ---------------------------------------------------------------------------------------
+
+
+def _header(text: str | None) -> str | None:
+    return "" if text == OFF else text and text.lower()
 
 
 def _steps(canary: str | Sequence[float] | None) -> tuple[int, ...] | None:

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.client import predicting, texts
-from holdfast.client.absence import CONDUCTOR, COORDINATOR, Progress, Waiting
-from holdfast.client.sight import ServiceStatus, Sight, look, status_of
-from holdfast.client.waiting import Wait, deadline_of
+from holdfast.client.absence import COORDINATOR, ROLLOUT_CONTROLLER, Progress, WaitReporter
+from holdfast.client.service_status import (
+    ObservedService,
+    ServiceStatus,
+    observe_service,
+    status_of,
+)
+from holdfast.client.waiting import Poll, deadline_of
 from holdfast.wire.errors import TerminalError, TimedOut
 
 if TYPE_CHECKING:
@@ -22,15 +27,15 @@ SERVE_LOOK_S: Final = 0.1
 
 def until_noted(
     found: Opened, name: str, timeout_s: float, progress: Progress | None = None
-) -> Wait[Sight]:
-    """A conductor has seen what was changed, and every gateway sends by its course."""
+) -> Poll[ObservedService]:
+    """A controller has seen what was changed, and every gateway sends by its plan."""
 
-    def noted(sight: Sight) -> bool:
-        course = sight.course
-        if course is None or course.asked < sight.service.asked:
+    def noted(observed: ObservedService) -> bool:
+        plan = observed.plan
+        if plan is None or plan.revision < observed.service.revision:
             return False
-        applied = [one.applied.get(name, 0) for one in sight.gateways.values()]
-        return min(applied, default=0) >= course.number
+        applied = [one.applied.get(name, 0) for one in observed.gateways.values()]
+        return min(applied, default=0) >= plan.number
 
     what = f"the change of {name} is written, and not followed"
     return _until(found, name, noted, what, timeout_s, progress)
@@ -38,18 +43,18 @@ def until_noted(
 
 def until_settled(
     found: Opened, name: str, timeout_s: float, progress: Progress | None = None
-) -> Wait[Sight]:
+) -> Poll[ObservedService]:
     """It serves what is wanted. `TerminalError`: that version has failed; `Unavailable`: whoever
     would do it is not there, and does not come."""
 
-    def settled(sight: Sight) -> bool:
-        if sight.settled():
+    def settled(observed: ObservedService) -> bool:
+        if observed.settled():
             return True
-        if why := sight.failed():
-            served = sight.course.stable if sight.course else None
+        if why := observed.failed():
+            served = observed.plan.stable if observed.plan else None
             still = f"; version {served} is served" if served is not None else ""
             raise TerminalError(
-                f"version {sight.wanted} of {sight.service.model} was taken back{still}",
+                f"version {observed.wanted} of {observed.service.model} was taken back{still}",
                 why=why,
                 fix=f"holdfast why {name}, then mend it and: holdfast rollout {name}",
             )
@@ -62,71 +67,71 @@ def until_settled(
 def _until(
     found: Opened,
     name: str,
-    ready: Callable[[Sight], bool],
+    ready: Callable[[ObservedService], bool],
     what: str,
     timeout_s: float,
     progress: Progress | None,
-) -> Wait[Sight]:
+) -> Poll[ObservedService]:
     deadline_s = deadline_of(timeout_s)
-    waiting = Waiting(found, CONDUCTOR, COORDINATOR, progress=progress)
+    waiting = WaitReporter(found, ROLLOUT_CONTROLLER, COORDINATOR, progress=progress)
 
-    def seen() -> Sight | None:
-        sight = look(found, name)
-        if ready(sight):
-            return sight
+    def seen() -> ObservedService | None:
+        observed = observe_service(found, name)
+        if ready(observed):
+            return observed
         if time.monotonic() >= deadline_s:
             raise TimedOut(
                 f"{what} within {texts.span(timeout_s)}",
-                why=sight.progress(),
+                why=observed.progress(),
                 fix=f"it goes on; see: holdfast why {name}",
             )
-        waiting.look(sight.progress())
+        waiting.report(observed.progress())
         return None
 
-    return Wait(seen, SERVE_LOOK_S)
+    return Poll(seen, SERVE_LOOK_S)
 
 
-def until_answered(address: str, name: str, timeout_s: float) -> Wait[bool]:
+def until_answered(address: str, name: str, timeout_s: float) -> Poll[bool]:
     """A gateway answers for the service: 200, or 401 where a key is asked for."""
     deadline_s = deadline_of(timeout_s)
 
     def answered() -> bool | None:
-        said = predicting.readiness(address, name)
-        if not said:
+        trouble = predicting.readiness(address, name)
+        if not trouble:
             return True
         if time.monotonic() >= deadline_s:
             raise TimedOut(
                 f"the gateway at {address} does not answer for {name}",
-                why=f"it said {said}",
+                why=f"it said {trouble}",
                 fix="see its log: holdfast status shows where",
             )
         return None
 
-    return Wait(answered, SERVE_LOOK_S)
+    return Poll(answered, SERVE_LOOK_S)
 
 
 def until_stopped(
     found: Opened, name: str, timeout_s: float, progress: Progress | None = None
-) -> Wait[bool]:
+) -> Poll[bool]:
     """Its replicas have left, and it is forgotten."""
     deadline_s = deadline_of(timeout_s)
-    waiting = Waiting(found, COORDINATOR, progress=progress)
+    waiting = WaitReporter(found, COORDINATOR, progress=progress)
     services = found.services()
 
     def stopped() -> bool | None:
         if services.stop(name):
             services.remove(name)
             return True
-        waiting.look("its replicas leave")
+        waiting.report("its replicas leave")
         if time.monotonic() >= deadline_s:
             raise TimedOut(
                 f"replicas of {name} are still there",
-                why=look(found, name).doing,
+                why=observe_service(found, name).doing,
                 fix=f"run it again: holdfast unserve {name}",
             )
         return None
 
-    return Wait(stopped, SERVE_LOOK_S)
+    return Poll(stopped, SERVE_LOOK_S)
 
 
 class ServiceChanges:
@@ -139,9 +144,9 @@ class ServiceChanges:
         self._name = name
         self._last: ServiceStatus | None = None
 
-    def look(self) -> ServiceStatus | None:
+    def poll(self) -> ServiceStatus | None:
         """The status, if it has changed since the last look."""
-        status = status_of(look(self._found, self._name))
+        status = status_of(observe_service(self._found, self._name))
         if status == self._last:
             return None
         self._last = status

@@ -12,21 +12,20 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.client import predicting, service_waits, serving, sight
+from holdfast.client import predicting, service_status, service_waits, serving
 from holdfast.client.absence import Progress
 from holdfast.client.predicting import Answer
-from holdfast.client.sight import ServiceStatus, Sight, status_of
+from holdfast.client.service_status import ObservedService, ServiceStatus, status_of
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import SERVE_ANSWER_S, SERVE_WAIT_S, UNSERVE_WAIT_S
 
 if TYPE_CHECKING:
-    from holdfast.client.client import Client
-    from holdfast.control.store.codec import Entry
+    from holdfast.client.connection import ClusterConnection
     from holdfast.serve import records
     from holdfast.serve.services import Services
-from typing import Final
+    from holdfast.wire.history import HistoryEntry
 
 # One prediction; a model that takes longer is slow, and `timeout_s` says how slow it may be.
 PREDICT_S: Final = 60.0
@@ -36,11 +35,13 @@ class Service:
     """A service. `served`: what `Client.serve` did, if that made this handle. May be used by any
     thread; `Missing` names the nearest service, if there is none of this name."""
 
-    def __init__(self, client: Client, name: str, served: serving.Served | None = None) -> None:
+    def __init__(
+        self, connection: ClusterConnection, name: str, served: serving.Served | None = None
+    ) -> None:
         self.name = name
         self.served = served
-        self._client = client
-        self._known: Sight | None = None
+        self._connection = connection
+        self._known: ObservedService | None = None
 
     def __repr__(self) -> str:
         return f"<Service {self.name}>"
@@ -52,25 +53,25 @@ class Service:
 
     # --- how it is ------------------------------------------------------------------------------
 
-    def sight(self) -> Sight:
+    def observe(self) -> ObservedService:
         """All that is known of it now."""
-        self._client.found.service(self.name)
-        return sight.look(self._client.found, self.name)
+        self._connection.found.service(self.name)
+        return service_status.observe_service(self._connection.found, self.name)
 
     def status(self) -> ServiceStatus:
         """How it is now, in short."""
-        return status_of(self.sight())
+        return status_of(self.observe())
 
-    def history(self) -> list[Entry]:
+    def history(self) -> list[HistoryEntry]:
         """What was asked and decided, each with its reason; oldest first."""
-        self._client.found.service(self.name)
-        return self._client.found.services().history(self.name)
+        self._connection.found.service(self.name)
+        return self._connection.found.services().history(self.name)
 
     def watch(self) -> Iterator[ServiceStatus]:
         """Its status now, and each time that it changes. It has no end of its own."""
-        changes = service_waits.ServiceChanges(self._client.found, self.name)
+        changes = service_waits.ServiceChanges(self._connection.found, self.name)
         while True:
-            if (status := changes.look()) is not None:
+            if (status := changes.poll()) is not None:
                 yield status
             time.sleep(changes.every_s)
 
@@ -79,7 +80,7 @@ class Service:
     ) -> ServiceStatus:
         """Wait until it serves what is wanted and a gateway answers for it; after a change of
         settings alone, until that is followed. `TerminalError`: the version was taken back."""
-        found, served = self._client.found, self.served
+        found, served = self._connection.found, self.served
         if served is not None and served.settings_only:
             wait = service_waits.until_noted(found, self.name, timeout_s, progress)
             return status_of(wait.here())
@@ -92,7 +93,7 @@ class Service:
         self, timeout_s: float = SERVE_WAIT_S, *, progress: Progress | None = None
     ) -> ServiceStatus:
         """Wait until what is wanted is what every gateway sends requests to."""
-        found = self._client.found
+        found = self._connection.found
         return status_of(service_waits.until_settled(found, self.name, timeout_s, progress).here())
 
     # --- asking ---------------------------------------------------------------------------------
@@ -103,20 +104,24 @@ class Service:
         *,
         version: int | None = None,
         user: str | None = None,
+        entity: str | None = None,
         key: str | None = None,
         timeout_s: float = PREDICT_S,
     ) -> dict[str, Any]:
         """The outputs by name, as lists. `inputs` by name, or the only one's: lists, numbers, text,
-        arrays or tensors. `version`: exactly this one; `user`: who asks, an arm keeps its users.
+        arrays or tensors. `version`: exactly this one; `user`: who asks, a variant keeps its users;
+        `entity`: what it is about, of a service with `route_by`: the same replica answers.
 
         `RetryError` (`Full`, `Unavailable`, `TimedOut`): the same request may succeed later;
         `TerminalError`: what does not fit, in the service's own words.
         """
-        return self.answer(inputs, version=version, user=user, key=key, timeout_s=timeout_s).outputs
+        return self.answer(
+            inputs, version=version, user=user, entity=entity, key=key, timeout_s=timeout_s
+        ).outputs
 
     def predict_async(self, inputs: Any, **more: Any) -> Future[dict[str, Any]]:
         """`predict` as a future; takes what that takes. Many may be under way."""
-        return self._client.threads.submit(self.predict, inputs, **more)
+        return self._connection.threads.submit(self.predict, inputs, **more)
 
     def answer(
         self,
@@ -124,18 +129,21 @@ class Service:
         *,
         version: int | None = None,
         user: str | None = None,
+        entity: str | None = None,
         key: str | None = None,
         timeout_s: float = PREDICT_S,
     ) -> Answer:
-        """As `predict`, with who gave the answer: version, arm, replica."""
+        """As `predict`, with who gave the answer: version, variant, replica."""
         headers = {"content-type": "application/json"}
         known = self._known or self._look_again()
         if user is not None:
             headers[known.service.sticky_header] = user
+        if entity is not None and known.service.route_by:
+            headers[known.service.route_by] = entity
         if key or self.key:
             headers["x-api-key"] = key or self.key
         which = f"/versions/{version}" if version is not None else ""
-        return self._client.gateways.ask(
+        return self._connection.gateways.ask(
             self._addresses,
             self.name,
             f"/predict/{self.name}{which}",
@@ -148,9 +156,9 @@ class Service:
         known = self._look_again() if fresh or self._known is None else self._known
         return tuple(one.address for one in known.gateways.values())
 
-    def _look_again(self) -> Sight:
+    def _look_again(self) -> ObservedService:
         """Where its gateways are is asked once, and again when none of them answers."""
-        known = self.sight()
+        known = self.observe()
         if not known.gateways:
             fix = f"holdfast serve {known.service.model}"
             raise Unavailable("the cluster has no gateway", fix=fix)
@@ -159,23 +167,23 @@ class Service:
 
     # --- changing -------------------------------------------------------------------------------
 
-    def scale(self, replicas: int | None) -> records.Service:
+    def scale(self, replicas: int | None) -> records.ServiceSpec:
         """Have so many replicas; None: as many as its load asks for, between least and most."""
         return self._here().scale(self.name, replicas)
 
-    def rollout(self, version: int | str | None = None) -> records.Service:
+    def rollout(self, version: int | str | None = None) -> records.ServiceSpec:
         """Serve this version, or what this alias names, step by step; it is taken back by itself if
         it does worse. None: the same target again, also after it has failed."""
         target = None if version is None else str(version)
         self._asks_for_version()
         return self._here().rollout(self.name, target)
 
-    def rollback(self) -> records.Service:
+    def rollback(self) -> records.ServiceSpec:
         """Serve the version before, at once, until the next `rollout`."""
         self._asks_for_version()
         return self._here().rollback(self.name)
 
-    def split(self, weights: Mapping[int, float]) -> records.Service:
+    def split(self, weights: Mapping[int, float]) -> records.ServiceSpec:
         """Serve several versions side by side, by weight; none: the target alone again."""
         self._asks_for_version()
         return self._here().split(self.name, weights)
@@ -184,7 +192,7 @@ class Service:
         """A new API key, told once. From now on requests need one."""
         return self._here().add_key(self.name, operator=operator)
 
-    def remove_key(self, key: str) -> records.Service:
+    def remove_key(self, key: str) -> records.ServiceSpec:
         """Forget a key, given as it is or by the first letters of its SHA-256."""
         return self._here().remove_key(self.name, key)
 
@@ -192,10 +200,10 @@ class Service:
         self, timeout_s: float = UNSERVE_WAIT_S, *, progress: Progress | None = None
     ) -> serving.Ended:
         """End it: its replicas answer what they have begun, and leave. With the last service also
-        the gateway and the conductor end that `serve` had started on this machine."""
+        the gateway and the controller end that `serve` had started on this machine."""
         self._here()
-        service_waits.until_stopped(self._client.found, self.name, timeout_s, progress).here()
-        return serving.end_processes(self._client.found, progress)
+        service_waits.until_stopped(self._connection.found, self.name, timeout_s, progress).here()
+        return serving.end_processes(self._connection.found, progress)
 
     def _asks_for_version(self) -> None:
         """From now on `wait_ready` waits for a version, not for settings alone."""
@@ -204,5 +212,5 @@ class Service:
 
     def _here(self) -> Services:
         """`Missing`, with the nearest name, if it is not served."""
-        self._client.found.service(self.name)
-        return self._client.found.services()
+        self._connection.found.service(self.name)
+        return self._connection.found.services()

@@ -13,7 +13,7 @@ from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Note, Opened
-    from holdfast.serve.records import Service
+    from holdfast.serve.records import ServiceSpec
     from holdfast.serve.services import Services
 
 
@@ -55,13 +55,20 @@ class ServeOptions(TypedDict, total=False):
     cache: int
     redis: str
     sticky: str
-    log_predictions: str
+    log_predictions: bool
+    predictions_topic: bool
+    predictions_sample: str | float
+    predictions_redact: Sequence[str]
+    predictions_key: Sequence[str]
+    predictions_blob: str | int
+    predictions_keep: str | float
+    route_by: str
     priority: int
     queue: str
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServeRequest:
     """What is to be served. `wishes`: fields of the service, those that change."""
 
     reference: str
@@ -81,7 +88,7 @@ class Asked:
     @property
     def name(self) -> str:
         """What the service is called."""
-        from holdfast.models.names import split_reference
+        from holdfast.models.records import split_reference
 
         return self.service or split_reference(self.reference)[0]
 
@@ -111,27 +118,29 @@ def wishes_of(replicas: int | None, options: ServeOptions) -> dict[str, Any]:
     return serve_settings.wishes({name: each for name, each in given.items() if each is not None})
 
 
-def serve(found: Opened, asked: Asked, note: Note, progress: Progress | None = None) -> Served:
-    """Write what is wanted, and see to it that there are a conductor and a gateway. What comes of
+def serve(
+    found: Opened, request: ServeRequest, note: Note, progress: Progress | None = None
+) -> Served:
+    """Write what is wanted, and see to it that there are a controller and a gateway. What comes of
     it is waited for by `service_waits`."""
-    name, settings_only = _wanted(found, asked, note)
+    name, settings_only = _wanted(found, request, note)
     services = found.services()
     # Asked again, it needs no second one.
-    secret = services.add_key(name) if asked.key and not services.service(name).keys else ""
-    addresses = _processes(found, asked, progress)
+    secret = services.add_key(name) if request.key and not services.service(name).keys else ""
+    addresses = _processes(found, request, progress)
     return Served(name, addresses, secret, settings_only)
 
 
-def _processes(found: Opened, asked: Asked, progress: Progress | None) -> dict[str, str]:
-    """A conductor and a gateway, started if the cluster has none; the gateways' addresses."""
+def _processes(found: Opened, request: ServeRequest, progress: Progress | None) -> dict[str, str]:
+    """A controller and a gateway, started if the cluster has none; the gateways' addresses."""
     from holdfast.launch import serving as launching
 
     return launching.ensure(
         found.cluster,
         found.session,
-        listen=asked.gateway,
-        region=asked.region,
-        together=asked.gateways,
+        listen=request.gateway,
+        region=request.region,
+        together=request.gateways,
         look=lambda what: None if progress is None else progress(f"waiting for {what}"),
     )
 
@@ -161,24 +170,24 @@ def end_processes(found: Opened, progress: Progress | None = None) -> Ended:
     return Ended(tuple(one.name for one in stopped), left)
 
 
-def _wanted(found: Opened, asked: Asked, note: Note) -> tuple[str, bool]:
+def _wanted(found: Opened, request: ServeRequest, note: Note) -> tuple[str, bool]:
     """Say what is wanted: a new service, or changes of one. Its name; and whether only settings
     change, not which version is served."""
-    from holdfast.models.names import split_reference
-    from holdfast.serve.records import Service
+    from holdfast.models.records import split_reference
+    from holdfast.serve.records import ServiceSpec
 
     services = found.services()
-    model, which = split_reference(asked.reference)
-    name, wishes = asked.name, asked.wishes
+    model, which = split_reference(request.reference)
+    name, wishes = request.name, request.wishes
     before = services.services().get(name)
-    if before is not None and which is None and asked.says_more and model in (name, before.model):
+    if before is not None and which is None and request.says_more and model in (name, before.model):
         # Settings only: which version is served is not asked for.
         services.ensure_job(name)
         _update(services, before, wishes)
         return name, True
-    target = _target(found, asked.reference, model, which, note)
+    target = _target(found, request.reference, model, which, note)
     if before is None:
-        services.create(serve_settings.changed(Service(name, model, target), wishes))
+        services.create(serve_settings.changed(ServiceSpec(name, model, target), wishes))
         return name, False
     _check_model(before, model)
     services.ensure_job(name)
@@ -188,7 +197,7 @@ def _wanted(found: Opened, asked: Asked, note: Note) -> tuple[str, bool]:
     return name, False
 
 
-def _update(services: Services, before: Service, wishes: Mapping[str, Any]) -> None:
+def _update(services: Services, before: ServiceSpec, wishes: Mapping[str, Any]) -> None:
     after = serve_settings.changed(before, wishes)
     if after != before:
         words = _words(before, after)
@@ -198,7 +207,7 @@ def _update(services: Services, before: Service, wishes: Mapping[str, Any]) -> N
 def _target(found: Opened, reference: str, model: str, which: str | int | None, note: Note) -> str:
     """What to serve: as it was said, else the alias of production, else the newest version."""
     from holdfast.models.catalogue import Catalogue
-    from holdfast.models.names import PROD
+    from holdfast.models.records import PROD
 
     catalogue = Catalogue(found.session)
     number = catalogue.resolve(reference).version.number
@@ -210,7 +219,7 @@ def _target(found: Opened, reference: str, model: str, which: str | int | None, 
     return str(number)
 
 
-def _words(before: Service, after: Service) -> str:
+def _words(before: ServiceSpec, after: ServiceSpec) -> str:
     """Which of its parts change, for the history."""
     names = [
         name.replace("_", " ")
@@ -220,7 +229,7 @@ def _words(before: Service, after: Service) -> str:
     return f"change {', '.join(names)}"
 
 
-def _check_model(before: Service, model: str) -> None:
+def _check_model(before: ServiceSpec, model: str) -> None:
     if before.model != model:
         raise Usage(
             f"the service {before.name} serves {before.model}, not {model}",

@@ -14,7 +14,7 @@ from holdfast.wire.limits import JOB_PRIORITY_MAX
 
 if TYPE_CHECKING:
     from holdfast.client.opening import Opened
-    from holdfast.control.decide.facts import Job
+    from holdfast.control.decide.facts import JobRecord
     from holdfast.control.decide.spec import JobSpec
     from holdfast.control.store.bundles import Pinned
 
@@ -43,7 +43,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Draft:
+class JobDraft:
     """A job before its code is pinned."""
 
     spec: JobSpec
@@ -51,13 +51,13 @@ class Draft:
     workers: int | None = None
 
 
-def draft_of(source: Source, workers: int | None, changes: Changes) -> Draft:
+def draft_of(source: Source, workers: int | None, changes: Changes) -> JobDraft:
     """The job that a file or a mapping describes, with the changes; nothing is asked of a cluster.
     A relative `bundle` of the file is within its folder, one that is given: within this one."""
     spec, folder = _read(source)
     if changes.bundle is not None:
         spec, folder = replace(spec, bundle=changes.bundle), Path.cwd()
-    return Draft(_changed(spec, changes), folder, _within(spec, workers))
+    return JobDraft(_changed(spec, changes), folder, _within(spec, workers))
 
 
 def draft_of_script(
@@ -66,16 +66,16 @@ def draft_of_script(
     workers: int | None,
     changes: Changes,
     given: Mapping[str, Any],
-) -> Draft:
+) -> JobDraft:
     """The job that `holdfast run SCRIPT` would run: its folder is its code."""
-    from holdfast.client import script_words, scripts
+    from holdfast.client import scripts
 
     path = Path(script).expanduser().absolute()
     if not path.is_file():
         raise Missing(f"there is no script {path}", fix='client.submit("train.py", workers=2)')
     scripts.check_counts(workers, given.get("lanes"))
     every, mode = given.get("checkpoint_every"), given.get("mode")
-    wanted = scripts.Wanted(
+    wanted = scripts.ScriptRun(
         path,
         tuple(str(word) for word in arguments),
         scripts.name_of(path),
@@ -86,22 +86,22 @@ def draft_of_script(
             given.get("cpu"), given.get("memory"), given.get("gpu") or 0, given.get("disk")
         ),
         mode=None if mode is None else scripts.mode_of(mode),
-        script_lanes=script_words.lanes_in(path.read_bytes().decode(errors="replace")),
+        script_lanes=scripts.lanes_in(path.read_bytes().decode(errors="replace")),
     )
     bundle, folder = changes.bundle or ".", path.parent if changes.bundle is None else Path.cwd()
     spec = scripts.spec_of(wanted, bundle, scripts.lanes_of(wanted))
-    return Draft(_changed(spec, changes), folder, wanted.workers)
+    return JobDraft(_changed(spec, changes), folder, wanted.workers)
 
 
-def submit(found: Opened, draft: Draft) -> tuple[Job, Submission]:
+def submit(found: Opened, draft: JobDraft) -> tuple[JobRecord, Submission]:
     """Push and pin its code, and submit it. `Conflict`: there is a job of that name."""
     submission = _pinned(found, draft)
     return found.plane.submit(submission.spec, draft.workers), submission
 
 
-def update(found: Opened, draft: Draft) -> tuple[Job, Submission]:
+def update(found: Opened, draft: JobDraft) -> tuple[JobRecord, Submission]:
     """Let a job that serves have the draft's spec."""
-    from holdfast.client.acting import check_no_service
+    from holdfast.client.job_actions import check_no_service
 
     check_no_service(found, draft.spec.name)
     found.job(draft.spec.name)
@@ -109,7 +109,7 @@ def update(found: Opened, draft: Draft) -> tuple[Job, Submission]:
     return found.plane.update(submission.spec), submission
 
 
-def _pinned(found: Opened, draft: Draft) -> Submission:
+def _pinned(found: Opened, draft: JobDraft) -> Submission:
     from holdfast.control.jobfile.environment import requirement_files
     from holdfast.control.store.bundles import BundlesInPlane, pin
 
@@ -156,13 +156,13 @@ def _read(source: Source) -> tuple[JobSpec, Path]:
 
 
 def _changed(spec: JobSpec, changes: Changes) -> JobSpec:
-    from holdfast.control.store import filing
+    from holdfast.control.store import layout
 
     given: dict[str, Any] = {}
     if changes.name is not None:
-        given["name"] = filing.check_name("job", changes.name)
+        given["name"] = layout.check_name("job", changes.name)
     if changes.queue is not None:
-        given["queue"] = filing.check_name("queue", changes.queue)
+        given["queue"] = layout.check_name("queue", changes.queue)
     if changes.priority is not None:
         if abs(changes.priority) > JOB_PRIORITY_MAX:
             raise Usage(
@@ -172,8 +172,8 @@ def _changed(spec: JobSpec, changes: Changes) -> JobSpec:
             )
         given["priority"] = changes.priority
     if changes.settings:
-        said = {name: str(value) for name, value in changes.settings.items()}
-        given["settings"] = {**spec.settings, **said}
+        changed = {name: str(value) for name, value in changes.settings.items()}
+        given["settings"] = {**spec.settings, **changed}
     return replace(spec, **given)
 
 

@@ -13,23 +13,23 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Wait(Generic[T]):
-    """`look` gives what is waited for, or None: not yet. It asks the cluster, so it may take some
+class Poll(Generic[T]):
+    """`check` gives what is waited for, or None: not yet. It asks the cluster, so it may take some
     milliseconds; it raises when that does not come any more, or not in time."""
 
-    look: Callable[[], T | None]
+    check: Callable[[], T | None]
     every_s: float
 
     def here(self) -> T:
         """Wait on this thread. Ctrl-C ends it at once."""
-        while (found := self.look()) is None:
+        while (found := self.check()) is None:
             time.sleep(self.every_s)
         return found
 
     async def awaited(self, run: Callable[[Callable[[], T | None]], Awaitable[T | None]]) -> T:
-        """Wait in a loop: `run` calls `look` where it may block."""
+        """Wait in a loop: `run` calls `check` where it may block."""
         # Another process does what is waited for: there is no event of ours.
-        while (found := await run(self.look)) is None:  # noqa: ASYNC110
+        while (found := await run(self.check)) is None:  # noqa: ASYNC110
             await asyncio.sleep(self.every_s)
         return found
 

@@ -7,7 +7,7 @@
     authority/        who lets machines in, with the secret of an ensemble's plane; only where the
                       cluster was made
     standby/          the same, lent to a machine whose coordinator may lead too
-    wallet/NODE/      papers of a node
+    credentials/NODE/ of a node: its certificate and its token
     nodes/NODE/       an agent's own folder
     bundles/          unpacked code, shared by the agents here
     logs/  run/       of each process that was started here
@@ -36,16 +36,20 @@ from holdfast.coordination.address import parse as parse_coordination
 from holdfast.storage import Blobs, open_store
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire import disk
-from holdfast.wire.certificates import Authority, checked_name
+from holdfast.system import disk
+from holdfast.system.certificates import Authority
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Refused, Usage
 from holdfast.wire.limits import CONNECT_TIMEOUT_S, OPERATION_TIMEOUT_S
+from holdfast.wire.names import checked_name
 
 CLUSTER_VARIABLE: Final = "HOLDFAST_CLUSTER"
 FOLDER_NAME: Final = ".holdfast"
+CREDENTIALS_NAME: Final = "credentials"
 LOOPBACK: Final = "127.0.0.1"
 _FILE: Final = "cluster.json"
-_FORMAT: Final = 1
+# 2: since znodes and folders have the names that they keep (`cluster.migration`).
+_FORMAT: Final = 2
+_FORMATS_OLDER: Final = (1,)
 _KEYS: Final = ("coordination", "format", "listen", "name", "store")
 _EMBEDDED: Final = "embedded:"
 _STORE_FOLDER: Final = "file:"
@@ -168,8 +172,13 @@ class Cluster:
     def nodes_folder(self) -> Path:
         return self.folder / "nodes"
 
-    def wallet_folder(self, node: str) -> Path:
-        return self.folder / "wallet" / node
+    @property
+    def credentials_folder(self) -> Path:
+        """With a folder for each node of this machine."""
+        return self.folder / CREDENTIALS_NAME
+
+    def node_credentials_folder(self, node: str) -> Path:
+        return self.credentials_folder / node
 
     def node_folder(self, node: str) -> Path:
         return self.nodes_folder / node
@@ -253,8 +262,9 @@ def occupied(folder: Path) -> Occupied:
     )
 
 
-def opened(folder: Path) -> Cluster:
-    """The cluster of that folder; `Missing` if it is none."""
+def opened(folder: Path, *, of_older: bool = False) -> Cluster:
+    """The cluster of that folder; `Missing` if it is none. `Refused`: it is of an earlier version,
+    and was not migrated yet; `of_older`: that one, too."""
     folder = folder.expanduser().absolute()
     path = folder / _FILE
     _check_owner(folder)
@@ -262,7 +272,10 @@ def opened(folder: Path) -> Cluster:
         fields = json.loads(path.read_text())
         if not isinstance(fields, dict) or not set(fields) >= set(_KEYS):
             raise ValueError(f"one of its keys is missing: {', '.join(_KEYS)}")  # noqa: TRY301
-        if fields["format"] != _FORMAT:
+        if fields["format"] in _FORMATS_OLDER:
+            if not of_older:
+                raise _not_migrated(folder)
+        elif fields["format"] != _FORMAT:
             raise ValueError(f"its format is {fields['format']!r}, not {_FORMAT}")  # noqa: TRY301
         return _cluster(folder, fields)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -301,15 +314,36 @@ def _check_owner(folder: Path) -> None:
     )
 
 
-def find(folder: Path | None = None) -> Cluster:
+def _not_migrated(folder: Path) -> Refused:
+    return Refused(
+        f"{folder} is the cluster of an earlier version, and was not migrated yet",
+        why="znodes and folders have other names since; they are moved once, with the cluster down",
+        fix=f"holdfast migrate --cluster {folder}",
+    )
+
+
+def is_of_older(cluster: Cluster) -> bool:
+    """Whether its folder was not migrated yet."""
+    fields = json.loads((cluster.folder / _FILE).read_text())
+    return fields.get("format") in _FORMATS_OLDER
+
+
+def mark_migrated(cluster: Cluster) -> None:
+    """Its folder is as this version has it: the last step of a migration."""
+    text = json.dumps(_fields(cluster), indent=2) + "\n"
+    disk.replace_durably(cluster.folder / _FILE, text.encode())
+
+
+def find(folder: Path | None = None, *, of_older: bool = False) -> Cluster:
     """The cluster that is meant: the folder given, else HOLDFAST_CLUSTER, else `.holdfast` here or
-    above, else `~/.holdfast`. `Missing`, with the command that makes one, if there is none."""
+    above, else `~/.holdfast`. `Missing`, with the command that makes one, if there is none.
+    `of_older` as for `opened`."""
     named = folder or _from_variable()
     if named is not None:
-        return opened(named)
+        return opened(named, of_older=of_older)
     for place in _usual_places():
         if is_cluster(place):
-            return opened(place)
+            return opened(place, of_older=of_older)
     raise Missing(
         "there is no cluster here",
         why=f"no {FOLDER_NAME} in this folder or above it, nor in your home",

@@ -5,21 +5,18 @@
 
 Each process writes its own record, `run/KIND-NAME.json`, and holds a lock beside it while it lives:
 so a starter that is killed leaves no process unknown. (Until its record is there, a mark in the
-environment that it was started with tells of it: `holdfast.wire.process`.) A record of a process
+environment that it was started with tells of it: `holdfast.system.process`.) A record of a process
 that has ended says who it was; a process is signalled only through a handle of exactly the one that
 wrote it. The records themselves are `holdfast.supervise.records`.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from holdfast.cluster.folder import Cluster
-from holdfast.supervise import records, wanted
+from holdfast.supervise import records, watch
 from holdfast.supervise.records import Process, Registration, identified
-from holdfast.supervise.watch import Watch
-from holdfast.wire.errors import Cancelled
 
 __all__ = [
     "Process",
@@ -36,25 +33,8 @@ __all__ = [
 
 
 def register(cluster: Cluster, kind: str, name: str, *, kept: bool = False) -> Registration:
-    """Be the process of this kind and name. `Occupied`: a living one is.
-
-    `kept`: one that is to live as long as it is wanted here. It sees to it that the folder has a
-    supervisor; `Cancelled`: the supervisor has started it, and meanwhile nobody wants it any more.
-    Register before anything that lowers the priority of this process: a supervisor that it starts
-    is not to inherit that.
-    """
-    supervised = bool(os.environ.pop(wanted.SUPERVISED_VARIABLE, ""))
-    registration = records.register(cluster.folder, kind, name)
-    # Who does not want it any more first says so and then looks for records: one of us sees the
-    # other.
-    if supervised and not wanted.is_wanted(cluster.folder, kind, name):
-        registration.close()
-        raise Cancelled(f"the {kind} {name} of {cluster.folder} is not wanted any more")
-    if kept:
-        watch = Watch(cluster.folder)
-        registration.before_close(watch.close)
-        watch.start()
-    return registration
+    """Be the process of this kind and name: see `supervise.watch.register`."""
+    return watch.register(cluster.folder, kind, name, kept=kept)
 
 
 def processes(cluster: Cluster, *, ended: bool = False) -> list[Process]:

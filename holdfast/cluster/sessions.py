@@ -6,7 +6,7 @@ import threading
 
 from holdfast.cluster.folder import Cluster
 from holdfast.coordination import Session
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import Cancelled, RetryError
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.tasks import start_thread
 from holdfast.wire.errors import Cancelled
 from holdfast.wire.limits import TIED_END_S
-from holdfast.wire.tasks import start_thread
 
 _STDIN: Final = 0
 

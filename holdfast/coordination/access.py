@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.coordination.address import Address, EmbeddedAddress, ZooKeeperAddress
-from holdfast.wire import disk
+from holdfast.system import disk
 from holdfast.wire.errors import Corrupt, Refused
-from holdfast.wire.places import (
-    COURSE_NAME,
+from holdfast.wire.names import (
     MODELS_PATH,
+    PLAN_NAME,
     REPLICA_TURNS_NAME,
     REPLICAS_NAME,
     SERVICES_PATH,
@@ -49,7 +49,7 @@ _SECRET_BYTES: Final = 32
 _USERS: Final = (OWNER, WORKER)
 
 
-class Entry(NamedTuple):
+class AclEntry(NamedTuple):
     """One entry of an access list: ZooKeeper's numbers and names."""
 
     perms: int
@@ -87,19 +87,19 @@ class Access:
         """Whether it is a worker's."""
         return self.user == WORKER
 
-    def acl(self, path: str) -> tuple[Entry, ...]:
+    def acl(self, path: str) -> tuple[AclEntry, ...]:
         """The access list of the node at `path`, below the cluster's root."""
-        every = (Entry(ALL, "digest", self.owner),)
+        every = (AclEntry(ALL, "digest", self.owner),)
         if path == MODELS_PATH or path.startswith(f"{MODELS_PATH}/"):
-            return (*every, Entry(_USE, "digest", self.worker))
+            return (*every, AclEntry(_USE, "digest", self.worker))
         if not path.startswith(f"{SERVICES_PATH}/"):
             return every
         service, _, below = path.removeprefix(f"{SERVICES_PATH}/").partition("/")
         replicas = self._replicas_of(service)
         name = below.partition("/")[0]
-        if not replicas or name not in ("", COURSE_NAME, *_OF_REPLICAS):
+        if not replicas or name not in ("", PLAN_NAME, *_OF_REPLICAS):
             return every
-        return (*every, Entry(_USE if name in _OF_REPLICAS else READ, "digest", replicas))
+        return (*every, AclEntry(_USE if name in _OF_REPLICAS else READ, "digest", replicas))
 
     def _replicas_of(self, service: str) -> str:
         """The identity of a service's replicas; empty: this one does not know it."""
@@ -107,10 +107,10 @@ class Access:
             return digest_of(SERVICE, _service_secret(self.secret, service))
         return digest_of(SERVICE, self.service_secret) if service == self.service else ""
 
-    def above(self) -> tuple[Entry, ...]:
+    def above(self) -> tuple[AclEntry, ...]:
         """The access list of nodes above the root, on an ensemble that others use too: they may
         have roots there, and cannot remove ours."""
-        return (Entry(ALL, "digest", self.owner), Entry(READ | CREATE, "world", "anyone"))
+        return (AclEntry(ALL, "digest", self.owner), AclEntry(READ | CREATE, "world", "anyone"))
 
     def for_workers(self) -> Access:
         """The lesser one, which workers get."""

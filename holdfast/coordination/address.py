@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from holdfast.system.listening import is_loopback
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import SESSION_TIMEOUT_S, TICK_MS
 
@@ -46,7 +46,9 @@ class EmbeddedAddress:
     def encrypts(self) -> bool:
         """Whether the server speaks TLS: where other machines reach it, unless it was told that
         nobody else has access to their network."""
-        return self.network != TRUSTED and not is_loopback(self.listen.rpartition(":")[0])
+        host = self.listen.rpartition(":")[0]
+        # A port alone is on loopback.
+        return self.network != TRUSTED and host != "" and not is_loopback(host)
 
     def __str__(self) -> str:
         return f"embedded:{self.folder}"
@@ -117,14 +119,6 @@ def with_secret_file(text: str, path: Path) -> str:
         if key not in ("secret_file", "user", "password_env")
     ]
     return f"{where}?{urllib.parse.urlencode([*kept, ('secret_file', str(path))], safe='/:,[]')}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches that address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host in ("localhost", "")  # a port alone is on loopback
 
 
 def checked_network(text: str) -> str:

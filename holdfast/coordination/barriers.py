@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kazoo import exceptions as kz
 
-from holdfast.coordination.life import Life
-from holdfast.coordination.line import own_name
+from holdfast.coordination.contenders import own_name
+from holdfast.coordination.lease import Lease
 from holdfast.coordination.nodes import Op, Rejected, ReplyLost
 from holdfast.coordination.waits import Deadline, Wake
 from holdfast.wire.errors import RetryError, TimedOut, Usage
@@ -25,7 +25,7 @@ def _wait(
     clear: Callable[[Wake], bool],
     deadline: Deadline,
     what: str,
-    life: Life | None = None,
+    lease: Lease | None = None,
 ) -> None:
     """Wait until `clear(wake)`, which sets a watch for its own change. `TimedOut` otherwise."""
     event = threading.Event()
@@ -41,8 +41,8 @@ def _wait(
                     raise
                 event.wait(RECONNECT_DELAY_S_MAX)
                 continue
-            if life is not None:
-                life.check()
+            if lease is not None:
+                lease.check()
             if deadline.passed:
                 raise TimedOut(f"{what} did not open in time", fix="wait longer")
             event.wait(deadline.left_s())
@@ -94,32 +94,32 @@ class DoubleBarrier:
         self._what = f"the barrier {path}"
         self._count = count
         self._name = (name or own_name()).encode()
-        self._joined: tuple[str, int, Life] | None = None
+        self._joined: tuple[str, int, Lease] | None = None
 
     def enter(self, timeout_s: float | None = None) -> None:
         """Wait until `count` members are here. On any error this member is not."""
         if self._joined is not None:
             raise Usage(f"this member is in {self._what} already", fix="leave it first")
         deadline = Deadline(timeout_s)
-        life = self._session.life()
+        lease = self._session.lease()
         mark = uuid.uuid4().hex
         try:
-            number = self._join(mark, life)
+            number = self._join(mark, lease)
             if len(self._of_round(number)) >= self._count:
                 self._begin(number)
-            self._await_round(mark, number, deadline, life)
+            self._await_round(mark, number, deadline, lease)
         except BaseException:
-            self._go(mark, life)
+            self._go(mark, lease)
             raise
-        self._joined = (mark, number, life)
+        self._joined = (mark, number, lease)
 
     def leave(self, timeout_s: float | None = None) -> None:
         """Wait until all members of the round have left, or are dead."""
         if self._joined is None:
             raise Usage(f"this member is not in {self._what}", fix="enter it first")
-        mark, number, life = self._joined
+        mark, number, lease = self._joined
         self._joined = None
-        self._go(mark, life)
+        self._go(mark, lease)
         _wait(
             self._session, lambda wake: self._empty(number, wake), Deadline(timeout_s), self._what
         )
@@ -137,7 +137,7 @@ class DoubleBarrier:
         names = self._session.nodes.children(self._members, fresh=True)
         return sorted(name for name in names if name.endswith(f"-{number}"))
 
-    def _join(self, mark: str, life: Life) -> int:
+    def _join(self, mark: str, lease: Lease) -> int:
         """Stand in the round that has not begun yet; its number."""
         nodes = self._session.nodes
         nodes.ensure(self._members)
@@ -152,7 +152,7 @@ class DoubleBarrier:
                 Op("create", path, self._name, ephemeral=True),
             ]
             try:
-                nodes.transact(ops, deadline, life)
+                nodes.transact(ops, deadline, lease)
             except ReplyLost as error:
                 lost = True
                 if deadline.passed:
@@ -161,13 +161,13 @@ class DoubleBarrier:
                 pass  # that round has begun: without us, unless a reply was lost
             else:
                 return number
-            if lost and nodes.read(path, fresh=True, life=life) is not None:
+            if lost and nodes.read(path, fresh=True, lease=lease) is not None:
                 return number
 
-    def _await_round(self, mark: str, number: int, deadline: Deadline, life: Life) -> None:
+    def _await_round(self, mark: str, number: int, deadline: Deadline, lease: Lease) -> None:
         try:
             _wait(
-                self._session, lambda wake: self._round(wake) > number, deadline, self._what, life
+                self._session, lambda wake: self._round(wake) > number, deadline, self._what, lease
             )
         except TimedOut:
             if self._withdraw(mark, number):
@@ -210,9 +210,9 @@ class DoubleBarrier:
             else:
                 return True
 
-    def _go(self, mark: str, life: Life) -> None:
+    def _go(self, mark: str, lease: Lease) -> None:
         nodes, members = self._session.nodes, self._members
-        self._session.soon(lambda end: nodes.delete_prefixed(members, mark, life, end), life)
+        self._session.soon(lambda end: nodes.delete_prefixed(members, mark, lease, end), lease)
 
     def _empty(self, number: int, wake: Wake) -> bool:
         """Whether all of the round are gone; else watches one of them: most leavers wake nobody."""

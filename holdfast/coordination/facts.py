@@ -26,11 +26,13 @@ T = TypeVar("T")
 
 
 class Fact(NamedTuple):
-    """What a path holds, and in which version; a mirror also knows since when the node is there."""
+    """What a path holds, in which version, and the zxid of the transaction that wrote it; a mirror
+    also knows since when the node is there."""
 
     data: bytes
     version: int
     created_ms: int = 0
+    zxid: int = 0
 
 
 class Facts:
@@ -47,7 +49,8 @@ class Facts:
 
     def read(self, path: str, wake: Wake | None = None, *, fresh: bool = False) -> Fact | None:
         """The fact, or None. `wake` also waits for one that is not there."""
-        return _fact(self._session.nodes.read(path, wake, fresh=fresh))
+        node = self._session.nodes.read(path, wake, fresh=fresh)
+        return None if node is None else _fact(node)
 
     def names(self, path: str, wake: Wake | None = None, *, fresh: bool = False) -> list[str]:
         """The names directly below `path`, sorted; none if there is no such path."""
@@ -61,7 +64,7 @@ class Facts:
         found: dict[str, Fact] = {}
         for some in batches(paths):
             read = self._session.nodes.read_all([(path, wakes.get(path)) for path in some])
-            found.update((node.path, Fact(node.data, node.version)) for node in read if node)
+            found.update((node.path, _fact(node)) for node in read if node)
         return found
 
     def forget(self, wake: Wake) -> None:
@@ -74,8 +77,9 @@ class Facts:
         `happened` is asked after a lost reply: whether what is there now shows that they did.
         """
 
-        def commit(ops: Sequence[Op]) -> None:
+        def commit(ops: Sequence[Op]) -> int:
             self._commit(ops, happened)
+            return 0
 
         return Transaction(commit)
 
@@ -101,8 +105,8 @@ class Facts:
                 return
 
 
-def _fact(node: Znode | None) -> Fact | None:
-    return None if node is None else Fact(node.data, node.version)
+def _fact(node: Znode) -> Fact:
+    return Fact(node.data, node.version, zxid=node.zxid)
 
 
 def batches(many: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from holdfast.coordination.waits import Wake
-from holdfast.wire.errors import HoldfastError, RetryError
+from holdfast.system.tasks import start_thread
+from holdfast.wire.errors import HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
-from holdfast.wire.tasks import start_thread
 
 _log = logging.getLogger("holdfast.coordination")
 
@@ -34,8 +34,9 @@ class Followed(Protocol):
 
 
 class Follow(Generic[T]):
-    """Runs until `close`, through SUSPENDED and LOST. A failing callback is logged, and called
-    again with the next state; a read that fails, for whatever reason, is done again.
+    """Runs until `close`, through SUSPENDED and LOST. A read that fails, for whatever reason, is
+    done again. A callback that the plane failed is called again soon, with what is there then: it
+    may be the last state for long. One that failed by itself is logged, and gets the next state.
     `pause_s`: how long it waits before it reads what has changed, drawn
     anew each time; many that follow the same thing need not all read it in the same moment.
     `end` is called when it ends: for what `read` has kept."""
@@ -80,7 +81,7 @@ class Follow(Generic[T]):
             self._end()
 
     def _follow(self) -> None:
-        told: list[T] = []
+        last_sent: list[T] = []
         while True:
             self._wake.clear()  # before the look at `_closed`: a close after it wakes us again
             if self._closed or self._session.over:
@@ -96,15 +97,19 @@ class Follow(Generic[T]):
                 _log.exception("following %s goes on after a bug", self._what)
                 self._wake.wait(RECONNECT_DELAY_S_MAX)
                 continue
-            if told != [present] and not self._closed:
-                told = [present]
-                self._tell(present)
-            self._wake.wait()
+            if last_sent != [present] and not self._closed:
+                last_sent = [present] if self._tell(present) else []
+            self._wake.wait(None if last_sent else RECONNECT_DELAY_S_MAX)
             if self._pause_s is not None and not self._closed:
                 time.sleep(self._pause_s())
 
-    def _tell(self, present: T) -> None:
+    def _tell(self, present: T) -> bool:
+        """False: the plane was away, or the session went, before the callback was through."""
         try:
             self._callback(present)
+        except (RetryError, SessionLost) as error:
+            _log.warning("a callback that follows %s is called again: %s", self._what, error)
+            return False
         except Exception:  # somebody's own code: we go on following, and the log has it
             _log.exception("a callback that follows %s failed", self._what)
+        return True

@@ -8,11 +8,14 @@ the port of a server of ours that died. Those five are mended here, and nowhere 
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -22,8 +25,7 @@ from kazoo.protocol.serialization import Auth, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, Id
 
-from holdfast.coordination import listeners
-from holdfast.coordination.access import Access, Entry
+from holdfast.coordination.access import Access, AclEntry
 from holdfast.coordination.address import ZooKeeperAddress
 from holdfast.wire.errors import BugError, HoldfastError
 from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S_MAX
@@ -32,6 +34,8 @@ from holdfast.wire.limits import DIAGNOSE_S, RECONNECT_DELAY_S_MAX
 RECONNECT_DELAY_S: Final = 0.05
 
 _log = logging.getLogger("holdfast.coordination.kazoo")
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENS: Final = "0A"
 
 
 class _NoSecrets(logging.Filter):
@@ -48,7 +52,7 @@ _log.addFilter(_NoSecrets())
 _CLOSED: Final = (KeeperState.AUTH_FAILED, KeeperState.CLOSED, KeeperState.EXPIRED_SESSION)
 
 
-class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+class _InterruptibleClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
     """A client whose requests let Ctrl-C pass.
 
     kazoo wakes its own thread after each request, and whatever is raised there is "the connection
@@ -102,12 +106,12 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     def _check(self, link: socket.socket) -> None:
         if self._ways.user is None:
             return
-        owner, user = listeners.owner_of(link.getpeername()), self._ways.user()
+        owner, user = owner_of(link.getpeername()), self._ways.user()
         if owner not in (None, user):
             raise OSError(f"a program of user {owner} listens there, not one of user {user}")
 
 
-def entries(acl: tuple[Entry, ...]) -> list[ACL]:
+def entries(acl: tuple[AclEntry, ...]) -> list[ACL]:
     """An access list as kazoo wants it."""
     return [ACL(entry.perms, Id(entry.scheme, entry.id)) for entry in acl]
 
@@ -138,7 +142,7 @@ def make(
             "verify_certs": tls.verify != "none",
             "check_hostname": tls.verify == "host",
         }
-    client = _Client(
+    client = _InterruptibleClient(
         hosts=hosts,
         timeout=address.timeout_s,
         connection_retry={
@@ -211,3 +215,33 @@ def _try(host: str, port: int, context: Callable[[], ssl.SSLContext | None]) -> 
             return "it accepts connections and does not answer"
     except OSError as error:
         return str(error)
+
+
+def owner_of(address: tuple[Any, ...]) -> int | None:
+    """The user whose program listens at `(host, port, ...)`; None: nobody does, it is another
+    machine's, or this system does not tell."""
+    asked, port = ipaddress.ip_address(str(address[0]).partition("%")[0]), int(address[1])
+    for table in _TABLES:
+        try:
+            rows = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            where, state, uid = fields[1], fields[3], fields[7]
+            host, _, number = where.partition(":")
+            if state == _LISTENS and int(number, 16) == port and _is(host, asked):
+                return int(uid)
+    return None
+
+
+def _is(found: str, asked: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether a row of a table is about this address, or about all of the machine's."""
+    packed = bytes.fromhex(found)
+    if sys.byteorder == "little":  # each word of four bytes is as the machine keeps it
+        packed = b"".join(packed[at : at + 4][::-1] for at in range(0, len(packed), 4))
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    listens = ipaddress.ip_address(socket.inet_ntop(family, packed))
+    if isinstance(listens, ipaddress.IPv6Address) and listens.ipv4_mapped is not None:
+        listens = listens.ipv4_mapped
+    return listens == asked or int(listens) == 0

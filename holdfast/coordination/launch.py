@@ -23,10 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.coordination.address import SECRET, EmbeddedAddress, parse
-from holdfast.wire import disk, talk
+from holdfast.system import disk
+from holdfast.system.process import PART_VARIABLE
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Occupied, Unavailable, Usage
 from holdfast.wire.limits import SERVER_START_S
-from holdfast.wire.process import PART_VARIABLE
 
 MODULE = "holdfast.coordination.embedded"
 _ENDED = "ended"
@@ -97,7 +98,7 @@ def forbid(folder: Path, fix: str, timeout_s: float) -> None:
     disk.draft(folder / _ENDED, fix.encode())
     # Who has the turn looks for the mark before it starts anything.
     deadline_s = time.monotonic() + timeout_s
-    turn = _Turn(folder)
+    turn = _StartLock(folder)
     try:
         while not turn.ours() and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -118,14 +119,14 @@ def forbidden(folder: Path) -> bool:
 def ensure(address: EmbeddedAddress, timeout_s: float = SERVER_START_S) -> str:
     """`host:port` of the server over the folder, started if need be. `Unavailable`: it does not
     start, or it was ended on purpose."""
-    turn = _Turn(address.folder)
+    turn = _StartLock(address.folder)
     try:
         return _ensured(address, timeout_s, turn)
     finally:
         turn.close()
 
 
-def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _Turn) -> str:
+def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _StartLock) -> str:
     folder = address.folder
     deadline_s = time.monotonic() + timeout_s
     child: subprocess.Popen[bytes] | None = None
@@ -163,7 +164,7 @@ def _ensured(address: EmbeddedAddress, timeout_s: float, turn: _Turn) -> str:
 
 def _is_workers(folder: Path) -> bool:
     """Whether we are a worker, and this is the plane that its agent told it of."""
-    plane = os.environ.get(talk.COORDINATION_VARIABLE)
+    plane = os.environ.get(worker_messages.COORDINATION_VARIABLE)
     if not plane:
         return False
     address = parse(plane)
@@ -182,7 +183,7 @@ def _ended(folder: Path) -> Unavailable:
     )
 
 
-class _Turn:
+class _StartLock:
     """The right to start a server over a folder. One has it at a time, and who is killed loses it:
     so of several that come up together one starts a server, and the others wait for it."""
 

@@ -6,7 +6,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from holdfast.coordination.line import Blocks, Contender, Line, Place, own_name
+from holdfast.coordination.contenders import (
+    Blocks,
+    Contender,
+    ContenderQueue,
+    QueuePosition,
+    own_name,
+)
 from holdfast.coordination.waits import Wake
 from holdfast.wire.errors import Conflict, SessionLost, Unavailable, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
@@ -22,14 +28,14 @@ _SHARED = "s"
 _COUNTED = "n"  # and how many may hold it
 
 
-class Held:
+class AcquiredLock:
     """A lock that is held.
 
     `token` grows with each holder. Give it to whatever the lock protects, and let that refuse a
     smaller one than it has seen: then a holder that slept through its session does no harm.
     """
 
-    def __init__(self, place: Place, what: str, holder: str) -> None:
+    def __init__(self, place: QueuePosition, what: str, holder: str) -> None:
         self._place = place
         self._what = what
         self._over = threading.Event()
@@ -37,27 +43,27 @@ class Held:
         self._wakes: list[Wake] = []
         self.holder = holder
         self.token = place.token
-        place.life.on_end(self._over.set)
+        place.lease.on_end(self._over.set)
 
     @property
     def lost(self) -> bool:
         """Whether it is known not to be held any more."""
-        return self._released or self._place.life.lost
+        return self._released or self._place.lease.lost
 
     @property
     def sure_until_s(self) -> float:
         """Until when it is certainly held, by the session's clock, unless it is lost before."""
-        return self._place.life.sure_until_s
+        return self._place.lease.sure_until_s
 
     @property
     def over_at_s(self) -> float:
         """From when on somebody else may hold it, if no server is reached any more."""
-        return self._place.life.over_at_s
+        return self._place.lease.over_at_s
 
     def on_lost(self, wake: Wake) -> None:
         """Call `wake` when its session is over before it is released: at once, if it is."""
         self._wakes.append(wake)
-        self._place.life.on_end(wake)
+        self._place.lease.on_end(wake)
 
     def check(self) -> None:
         """Raise unless the lock is certainly held now.
@@ -66,8 +72,8 @@ class Held:
         """
         if self._released:
             raise SessionLost(f"{self._what} was released", fix="acquire it again")
-        self._place.life.check()
-        if not self._place.life.sure:
+        self._place.lease.check()
+        if not self._place.lease.sure:
             raise Unavailable(
                 f"it is not known whether {self._what} is still held",
                 why="no server confirmed the session in time",
@@ -83,7 +89,7 @@ class Held:
         if not self._released:
             self._released = True
             for wake in (self._over.set, *self._wakes):
-                self._place.life.forget(wake)
+                self._place.lease.forget(wake)
             self._over.set()
             self._place.leave()
 
@@ -94,8 +100,8 @@ class Held:
         self.release()
 
 
-class _Named:
-    """What both kinds of lock share. They share the line too: one name is one lock."""
+class _NamedLock:
+    """What both kinds of lock share. They share the queue too: one name is one lock."""
 
     _noun = "lock"
 
@@ -113,60 +119,60 @@ class _Named:
         self.path = f"{under}/{name}"
         self._what = f"the {self._noun} {name!r}"
         self._holder = holder or own_name()
-        self._line = Line(session, self.path, self._what)
+        self._contenders = ContenderQueue(session, self.path, self._what)
 
     def holders(self) -> list[Contender]:
         """Who holds it now: one, or several that share it."""
-        return split(self._line.contenders())[0]
+        return split(self._contenders.contenders())[0]
 
     def waiting(self) -> list[Contender]:
         """Who waits for it, in the order in which they will get it."""
-        return split(self._line.contenders())[1]
+        return split(self._contenders.contenders())[1]
 
     def cancel(self) -> None:
         """All that wait for it through this object raise `Cancelled`."""
-        self._line.cancel()
+        self._contenders.cancel()
 
     def close(self) -> None:
         """As `cancel`, and for all who would wait through this object later, too."""
-        self._line.close()
+        self._contenders.close()
 
     def _acquire(
         self, kind: str, timeout_s: float | None, blocks: Blocks | None = None, share: int = 1
-    ) -> Held:
+    ) -> AcquiredLock:
         blocks = blocks or _blockers(kind)
-        place = self._line.enter(kind, self._holder, blocks, timeout_s, share)
-        return Held(place, self._what, self._holder)
+        place = self._contenders.enter(kind, self._holder, blocks, timeout_s, share)
+        return AcquiredLock(place, self._what, self._holder)
 
 
-class Lock(_Named):
+class Lock(_NamedLock):
     """One holder at a time."""
 
-    def acquire(self, timeout_s: float | None = None) -> Held:
+    def acquire(self, timeout_s: float | None = None) -> AcquiredLock:
         """Wait for it; `TimedOut` after `timeout_s` (0: do not wait), leaving nothing behind."""
         return self._acquire(_EXCLUSIVE, timeout_s)
 
     @contextmanager
-    def holding(self, timeout_s: float | None = None) -> Iterator[Held]:
+    def holding(self, timeout_s: float | None = None) -> Iterator[AcquiredLock]:
         with self.acquire(timeout_s) as held:
             yield held
 
 
-class SharedLock(_Named):
+class SharedLock(_NamedLock):
     """Any number of readers, or one writer. Nobody starves: readers wait for earlier writers."""
 
-    def read(self, timeout_s: float | None = None) -> Held:
+    def read(self, timeout_s: float | None = None) -> AcquiredLock:
         """Wait until no earlier writer has it or waits for it."""
         return self._acquire(_SHARED, timeout_s)
 
-    def write(self, timeout_s: float | None = None) -> Held:
+    def write(self, timeout_s: float | None = None) -> AcquiredLock:
         """Wait until nobody earlier has it or waits for it."""
         return self._acquire(_EXCLUSIVE, timeout_s)
 
 
-class Semaphore(_Named):
-    """At most `count` holders at a time. Whoever is in the line says for how many it is: another
-    count is a `Conflict` until the line is empty."""
+class Semaphore(_NamedLock):
+    """At most `count` holders at a time. Whoever is in the queue says for how many it is: another
+    count is a `Conflict` until the queue is empty."""
 
     _noun = "semaphore"
 
@@ -183,7 +189,7 @@ class Semaphore(_Named):
             raise Usage(f"{self._what} for {count} holders", fix="give a count of 1 or more")
         self._count = count
 
-    def acquire(self, timeout_s: float | None = None) -> Held:
+    def acquire(self, timeout_s: float | None = None) -> AcquiredLock:
         """Wait until fewer than `count` before us have it or wait for it; `TimedOut` otherwise."""
         kind = f"{_COUNTED}{self._count}"
         return self._acquire(kind, timeout_s, self._counts, self._count)
@@ -204,10 +210,10 @@ def count_of(kind: str) -> int | None:
     return int(count) if kind.startswith(_COUNTED) and count.isdecimal() else None
 
 
-def split(line: list[Contender]) -> tuple[list[Contender], list[Contender]]:
-    """Holders and waiters of a line, of whichever kind."""
-    count = count_of(line[0].kind) if line else None
-    return _split(line) if count is None else (line[:count], line[count:])
+def split(queue: list[Contender]) -> tuple[list[Contender], list[Contender]]:
+    """Holders and waiters of a queue, of whichever kind."""
+    count = count_of(queue[0].kind) if queue else None
+    return _split(queue) if count is None else (queue[:count], queue[count:])
 
 
 def _blockers(kind: str) -> Blocks:
@@ -216,9 +222,9 @@ def _blockers(kind: str) -> Blocks:
     return lambda other: True
 
 
-def _split(line: list[Contender]) -> tuple[list[Contender], list[Contender]]:
-    """Holders and waiters of a line."""
-    if not line or line[0].kind == _EXCLUSIVE:
-        return line[:1], line[1:]
-    shared = next((i for i, one in enumerate(line) if one.kind == _EXCLUSIVE), len(line))
-    return line[:shared], line[shared:]
+def _split(queue: list[Contender]) -> tuple[list[Contender], list[Contender]]:
+    """Holders and waiters of a queue."""
+    if not queue or queue[0].kind == _EXCLUSIVE:
+        return queue[:1], queue[1:]
+    shared = next((i for i, one in enumerate(queue) if one.kind == _EXCLUSIVE), len(queue))
+    return queue[:shared], queue[shared:]

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.coordination.facts import Fact, batches
 from holdfast.coordination.follow import Follow
-from holdfast.coordination.life import Life
+from holdfast.coordination.lease import Lease
 from holdfast.coordination.mirror import Mirror, Mirrored
 from holdfast.coordination.nodes import Op, Rejected, ReplyLost, Znode
 from holdfast.coordination.translate import translated
 from holdfast.coordination.waits import Deadline, Wake
+from holdfast.system.tasks import ENDS_SOON, start_thread
 from holdfast.wire.errors import Conflict, Fenced, HoldfastError, SessionLost, Usage
 from holdfast.wire.limits import (
     NAME_CHARACTERS_MAX,
@@ -38,7 +39,6 @@ from holdfast.wire.limits import (
     RECONNECT_DELAY_S_MAX,
     VALUE_BYTES_MAX,
 )
-from holdfast.wire.tasks import ENDS_SOON, start_thread
 
 if TYPE_CHECKING:
     from holdfast.coordination.session import Session
@@ -58,9 +58,9 @@ Members = Mapping[str, MemberInfo]
 
 
 class _Ours(NamedTuple):
-    """Our own node as it was left: in which life, in whose turn, in which version."""
+    """Our own node as it was left: in which lease, in whose turn, in which version."""
 
-    life: Life
+    lease: Lease
     turn: int
     version: int
     data: bytes
@@ -78,7 +78,7 @@ class Member:
         self._lock = threading.Lock()
         self._displaced = threading.Event()
         self._left = False
-        self._life: Life | None = None
+        self._lease: Lease | None = None
         self._ours: _Ours | None = None  # None: nobody knows without looking
         self._data = _encoded(self._path, data, self._mark)
         self.name = name
@@ -90,8 +90,8 @@ class Member:
     @property
     def joined(self) -> bool:
         """Whether others see us, as far as we know."""
-        life = self._life
-        return life is not None and not life.lost and not self.displaced and not self._left
+        lease = self._lease
+        return lease is not None and not lease.lost and not self.displaced and not self._left
 
     @property
     def displaced(self) -> bool:
@@ -119,9 +119,9 @@ class Member:
                 return
             self._left = True
             self._wake.set()
-            life = self._life
-        if life is not None and not self.displaced:
-            self._session.soon(lambda end: self._go(life, end), life)
+            lease = self._lease
+        if lease is not None and not self.displaced:
+            self._session.soon(lambda end: self._go(lease, end), lease)
 
     def __enter__(self) -> Self:
         return self
@@ -139,17 +139,17 @@ class Member:
                 fix="join again, under a name of its own",
             )
 
-    def _go(self, life: Life, deadline: Deadline) -> None:
+    def _go(self, lease: Lease, deadline: Deadline) -> None:
         while True:
-            turn = self._turn(deadline, life)
-            found = self._session.nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+            turn = self._turn(deadline, lease)
+            found = self._session.nodes.read(self._path, fresh=True, deadline=deadline, lease=lease)
             if found is None or not self._mine(found):
                 return
             ops = [
                 Op("check", self._turn_path, version=turn),
                 Op("delete", self._path, version=found.version),
             ]
-            if self._try(ops, deadline, life) is not None:
+            if self._try(ops, deadline, lease) is not None:
                 return
 
     def _mine(self, node: Znode) -> bool:
@@ -158,7 +158,7 @@ class Member:
     def _put(self) -> bool:
         """Our data into our node as we know it; False: it is not so any more, or nobody knows."""
         ours, self._ours = self._ours, None
-        if ours is None or ours.life.lost:
+        if ours is None or ours.lease.lost:
             return False
         if ours.data == self._data:
             self._ours = ours
@@ -168,7 +168,7 @@ class Member:
             Op("put", self._path, self._data, ours.version),
         ]
         try:
-            done = self._try(ops, self._session.nodes.deadline(None), ours.life)
+            done = self._try(ops, self._session.nodes.deadline(None), ours.lease)
         except SessionLost:
             return False  # our node went with it
         if done is None:
@@ -179,17 +179,17 @@ class Member:
     def _join(self, *, take_over: bool) -> None:
         """Have our node there with our data. Others' nodes are replaced only on the first join."""
         nodes = self._session.nodes
-        life = self._session.life()
+        lease = self._session.lease()
         deadline = nodes.deadline(None)
         while True:
-            turn = self._turn(deadline, life)
-            found = nodes.read(self._path, fresh=True, deadline=deadline, life=life)
+            turn = self._turn(deadline, lease)
+            found = nodes.read(self._path, fresh=True, deadline=deadline, lease=lease)
             ours_now = Op("put", self._turn_path, b"", turn)
             create = Op("create", self._path, self._data, ephemeral=True)
-            if found is not None and self._mine(found) and found.owner == life.session_id:
+            if found is not None and self._mine(found) and found.owner == lease.session_id:
                 if found.data == self._data:
-                    self._life = life
-                    self._ours = _Ours(life, turn, found.version, found.data)
+                    self._lease = lease
+                    self._ours = _Ours(lease, turn, found.version, found.data)
                     return
                 ops = [
                     Op("check", self._turn_path, version=turn),
@@ -203,23 +203,23 @@ class Member:
                 self._displaced.set()
                 _log.error("%s: a newer process has joined with this name", self._path)
                 return
-            self._try(ops, deadline, life)
+            self._try(ops, deadline, lease)
 
-    def _turn(self, deadline: Deadline, life: Life) -> int:
+    def _turn(self, deadline: Deadline, lease: Lease) -> int:
         """Whose turn it is, as a version. Read before the node, so that whoever comes in between
         makes the transaction fail."""
         nodes = self._session.nodes
         while True:
-            found = nodes.read(self._turn_path, fresh=True, deadline=deadline, life=life)
+            found = nodes.read(self._turn_path, fresh=True, deadline=deadline, lease=lease)
             if found is not None:
                 return found.version
             nodes.ensure(self._turn_path, deadline)
 
-    def _try(self, ops: Sequence[Op], deadline: Deadline, life: Life) -> list[Any] | None:
+    def _try(self, ops: Sequence[Op], deadline: Deadline, lease: Lease) -> list[Any] | None:
         """What came of each; None: it was not done, or the reply was lost, so look again."""
         nodes = self._session.nodes
         try:
-            return nodes.transact(ops, deadline, life)
+            return nodes.transact(ops, deadline, lease)
         except ReplyLost as error:
             if deadline.passed:
                 raise nodes.gone(error) from error
@@ -259,13 +259,13 @@ class Member:
         nodes = self._session.nodes
         there = nodes.watch_end(self._path, self._wake.set)
         found = nodes.read(self._path) if there else None
-        life = self._life
+        lease = self._lease
         if (
             found is None
             or not self._mine(found)
-            or life is None
-            or life.lost
-            or found.owner != life.session_id
+            or lease is None
+            or lease.lost
+            or found.owner != lease.session_id
         ):
             with self._lock:
                 if not self._left:

@@ -2,7 +2,7 @@
 
     jobs = Mirrored("/holdfast/jobs/*", decode_job, watched=("settings",), parts=("state",))
     draining = Mirrored("/holdfast/draining", single(decode_names))
-    mirror = Mirror(session, jobs, draining, wake=bell.set)
+    mirror = Mirror(session, jobs, draining, wake=woken.set)
     changed = mirror.refresh()          # reads what is dirty, and only that
     jobs.values["/holdfast/jobs/train"]
 
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from holdfast.coordination.facts import Fact, batches
 from holdfast.coordination.nodes import Znode
 from holdfast.coordination.waits import Wake
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import Corrupt, TerminalError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Mirrored(Generic[T]):
         """All nodes of the value but those in folders."""
         return [path, *(f"{path}/{part}" for part in (*self.watched, *self.parts))]
 
-    def told(self, path: str) -> list[str]:
+    def watched_paths(self, path: str) -> list[str]:
         """Those of its nodes whose changes are told."""
         return [path, *(f"{path}/{part}" for part in self.watched)]
 
@@ -107,25 +107,25 @@ class Mirrored(Generic[T]):
 
 
 @dataclass
-class _Level:
+class _PathLevel:
     """What may lie at the paths of one prefix of the patterns."""
 
     mirrored: Mirrored[Any] | None = None
-    named: dict[str, _Level] = field(default_factory=dict)
-    each: _Level | None = None  # below every child
+    named: dict[str, _PathLevel] = field(default_factory=dict)
+    each: _PathLevel | None = None  # below every child
 
     def add(self, words: list[str], mirrored: Mirrored[Any]) -> None:
         if not words:
             self.mirrored = mirrored
         elif words[0] == "*":
-            self.each = self.each or _Level()
+            self.each = self.each or _PathLevel()
             self.each.add(words[1:], mirrored)
         else:
-            self.named.setdefault(words[0], _Level()).add(words[1:], mirrored)
+            self.named.setdefault(words[0], _PathLevel()).add(words[1:], mirrored)
 
 
 @dataclass
-class _Kept:
+class _KeptPath:
     """A path whose value is kept. `listed`: the list above it tells when it comes and goes."""
 
     mirrored: Mirrored[Any]
@@ -160,10 +160,10 @@ class Mirror:
         self._read_in = 0  # the session in which all was read; 0: none
         self._changed: set[str] = set()
         self._wakes: dict[_Key, Wake] = {}
-        self._folders: dict[str, tuple[_Level, set[str]]] = {}  # with the names that are known
-        self._kept: dict[str, _Kept] = {}
+        self._folders: dict[str, tuple[_PathLevel, set[str]]] = {}  # with the names that are known
+        self._kept: dict[str, _KeptPath] = {}
         self._size_nodes = self._size_bytes = 0
-        top = _Level()
+        top = _PathLevel()
         for one in mirrored:
             if one.pattern is not None:
                 top.add(one.pattern.strip("/").split("/"), one)
@@ -215,13 +215,16 @@ class Mirror:
             self._dirty |= new
 
     def invalidate(self, *paths: str) -> None:
-        """Read these values again; none given: everything. What the next `refresh` reads then is
-        no older than that call: a write whose outcome is not known shows whether it was done."""
+        """Read these values again, or what is in these folders; none given: everything. What the
+        next `refresh` reads then is no older than that call: a write whose outcome is not known
+        shows whether it was done."""
         if not paths:
             self._read_in = 0
             return
         with self._lock:
-            self._dirty.update((_VALUE, path) for path in paths)
+            self._dirty.update(
+                (_CHILDREN if path in self._folders else _VALUE, path) for path in paths
+            )
             self._doubted = True
 
     def put(self, mirrored: Mirrored[T], path: str, value: T) -> None:
@@ -257,7 +260,7 @@ class Mirror:
 
     # --- which paths there are ------------------------------------------------------------------
 
-    def _begin(self, path: str, level: _Level, *, listed: bool) -> Iterator[_Key]:
+    def _begin(self, path: str, level: _PathLevel, *, listed: bool) -> Iterator[_Key]:
         """Keep what may be at this path and below it; what has to be read for that."""
         if level.mirrored is not None:
             yield self._begin_value(path, level.mirrored, listed=listed)
@@ -268,10 +271,10 @@ class Mirror:
             yield from self._begin(f"{path}/{name}", below, listed=False)
 
     def _begin_value(self, path: str, mirrored: Mirrored[Any], *, listed: bool) -> _Key:
-        self._kept[path] = _Kept(mirrored, listed)
+        self._kept[path] = _KeptPath(mirrored, listed)
         return (_VALUE, path)
 
-    def _end(self, path: str, level: _Level) -> Iterator[_Key]:
+    def _end(self, path: str, level: _PathLevel) -> Iterator[_Key]:
         """It is gone, with all below it; whom nobody has to wake any more."""
         if level.mirrored is not None:
             yield self._end_value(path)
@@ -335,7 +338,7 @@ class Mirror:
     def _read_values(self, paths: Sequence[str], *, again: bool) -> list[str]:
         """Read them; those that must be read `again`, since their nodes do not fit together."""
         wanted = self._wanted(paths)
-        watched = {path: set(self._kept[path].mirrored.told(path)) for path in paths}
+        watched = {path: set(self._kept[path].mirrored.watched_paths(path)) for path in paths}
         asked = [
             (one, self._watch(_VALUE, path) if one in watched[path] else None)
             for path, ones in wanted.items()
@@ -390,7 +393,9 @@ class Mirror:
         marks = {one: (node.czxid, node.version) for one, node in nodes.items()}
         if nodes and marks == kept.marks and path in kept.mirrored.values:
             return True
-        facts = {one: Fact(at.data, at.version, at.created_ms) for one, at in nodes.items()}
+        facts = {
+            one: Fact(at.data, at.version, at.created_ms, at.zxid) for one, at in nodes.items()
+        }
         value, error = None, None
         try:
             value = kept.mirrored.decode(path, facts) if path in facts else None
@@ -425,7 +430,7 @@ class Mirror:
             mirrored.values[path] = value
             self._changed.add(path)
 
-    def _count(self, kept: _Kept, facts: Mapping[str, Fact]) -> None:
+    def _count(self, kept: _KeptPath, facts: Mapping[str, Fact]) -> None:
         size_nodes, size_bytes = len(facts), sum(len(fact.data) for fact in facts.values())
         self._size_nodes += size_nodes - kept.size_nodes
         self._size_bytes += size_bytes - kept.size_bytes

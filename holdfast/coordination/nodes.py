@@ -1,28 +1,28 @@
 """Nodes as the recipes need them: bounded in time, with lost replies found again.
 
-With `fences` the only place that calls kazoo's operations. A request is sent only while a server is
+The only place that calls kazoo's operations. A request is sent only while a server is
 connected (kazoo would queue it otherwise, and do it long after its caller gave up). When the
 connection breaks before the reply, whether it was done is found out, not guessed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
+from kazoo.protocol.states import Callback
 from kazoo.security import ACL
 
 from holdfast.coordination.access import Access
-from holdfast.coordination.fences import Fences, Gate
 from holdfast.coordination.kazoo_client import entries
-from holdfast.coordination.life import Life
-from holdfast.coordination.together import Together
+from holdfast.coordination.lease import Lease
+from holdfast.coordination.together import Behind, Together
 from holdfast.coordination.translate import REPLY_LOST, translated
-from holdfast.coordination.waits import Bells, Deadline, Wake
-from holdfast.coordination.znodes import Op, Rejected, ReplyLost, Znode, parent_of, znode_of
+from holdfast.coordination.waits import Deadline, Wake, WatchRegistry
 from holdfast.wire.errors import Conflict, SessionLost, Unavailable
 
 __all__ = ["Nodes", "Op", "Rejected", "ReplyLost", "Znode", "parent_of"]
@@ -30,8 +30,54 @@ __all__ = ["Nodes", "Op", "Rejected", "ReplyLost", "Znode", "parent_of"]
 Send = Callable[[], Any]
 
 
+class Znode(NamedTuple):
+    """A node as it was read. `owner` is the session of an ephemeral node, else 0; `zxid` is of the
+    transaction that wrote its data."""
+
+    path: str
+    data: bytes
+    version: int
+    czxid: int
+    owner: int
+    created_ms: int
+    zxid: int
+
+
+class Op(NamedTuple):
+    """One operation of a transaction. A version of -1 fits any."""
+
+    kind: Literal["create", "put", "delete", "check"]
+    path: str
+    data: bytes = b""
+    version: int = -1
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class ReplyLost(Exception):
+    """The request was sent, and whether it was done is not known."""
+
+
+class Rejected(Exception):
+    """The transaction was not done, because of its operation number `index`."""
+
+    def __init__(self, index: int, cause: Exception) -> None:
+        super().__init__(f"operation {index}: {cause!r}")
+        self.index = index
+        self.cause = cause
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def znode_of(path: str, data: bytes | None, stat: Any) -> Znode:
+    owner, created_ms = stat.ephemeralOwner, stat.ctime
+    return Znode(path, data or b"", stat.version, stat.czxid, owner, created_ms, stat.mzxid)
+
+
 class Nodes:
-    """Reads and writes of one session. `life`, where given, must still be alive when it is done."""
+    """Reads and writes of one session. `lease`, where given, must still hold when it is done."""
 
     def __init__(
         self, gate: Gate, client: KazooClient, root: str, access: Access | None = None
@@ -40,16 +86,16 @@ class Nodes:
         self._access = access
         self.client = client
         self._root = root
-        self._bells = Bells()
+        self._watches = WatchRegistry()
         self.fences = Fences(gate, client, root)
 
     def forget(self, *wakes: Wake) -> None:
-        self._bells.forget(*wakes)
+        self._watches.forget(*wakes)
 
     @property
     def waiting(self) -> int:
         """How many wakes hang on watches now."""
-        return len(self._bells)
+        return len(self._watches)
 
     def full(self, path: str) -> str:
         """A path of ours as the servers know it."""
@@ -62,19 +108,19 @@ class Nodes:
     # --- one attempt, many attempts ---------------------------------------------------------
 
     def attempt(
-        self, send: Send, deadline: Deadline, life: Life | None = None, *, writes: bool = True
+        self, send: Send, deadline: Deadline, lease: Lease | None = None, *, writes: bool = True
     ) -> Any:
         """Send once. kazoo's own exceptions pass, for the caller to translate."""
-        self._gate.await_connected(deadline, life)
+        self._gate.await_connected(deadline, lease)
         answer = send()
         try:
             return answer.get(timeout=deadline.left_s())
         except REPLY_LOST as error:
             if writes:
                 self.fences.doubt()
-            if life is not None and isinstance(error, kz.SessionExpiredError):
-                life.end("the servers ended the session")
-                life.check()
+            if lease is not None and isinstance(error, kz.SessionExpiredError):
+                lease.end("the servers ended the session")
+                lease.check()
             raise ReplyLost from error
 
     def persist(
@@ -82,7 +128,7 @@ class Nodes:
         send: Send,
         doing: str,
         deadline: Deadline | None = None,
-        life: Life | None = None,
+        lease: Lease | None = None,
         passing: tuple[type[Exception], ...] = (),
         *,
         writes: bool = False,
@@ -91,7 +137,7 @@ class Nodes:
         deadline = self.deadline(deadline)
         while True:
             try:
-                return self.attempt(send, deadline, life, writes=writes)
+                return self.attempt(send, deadline, lease, writes=writes)
             except ReplyLost as error:
                 if deadline.passed:
                     raise self._gate.unavailable() from error
@@ -109,7 +155,7 @@ class Nodes:
         *,
         fresh: bool = False,
         deadline: Deadline | None = None,
-        life: Life | None = None,
+        lease: Lease | None = None,
     ) -> Znode | None:
         """The node, or None if there is none. `wake` is called when that changes.
 
@@ -118,7 +164,7 @@ class Nodes:
         """
         full = self._root + path
         doing, missing = f"read {path}", (kz.NoNodeError,)
-        with self._bells.hung(("data", full), wake) as watch:
+        with self._watches.placing(("data", full), wake) as watch:
 
             def get() -> Any:
                 return self.client.get_async(full, watch=watch)
@@ -126,10 +172,10 @@ class Nodes:
             ask = self.fences.before(full, get) if fresh else get
             while True:
                 try:
-                    data, stat = self.persist(ask, doing, deadline, life, missing)
+                    data, stat = self.persist(ask, doing, deadline, lease, missing)
                 except kz.NoNodeError:
                     if wake is None or not self.persist(
-                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, life
+                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, lease
                     ):
                         return None
                 else:
@@ -171,14 +217,14 @@ class Nodes:
         """The answers, None for a node that is not there. Only a question that `awaits` it places
         its watch then."""
         full = [self._root + path for path, _ in wanted]
-        hang, wakes = self._bells.hang, [wake for _, wake in wanted]
-        bells = [hang((kind, at), wake) for at, wake in zip(full, wakes, strict=True)]
-        watched = list(zip(full, bells, strict=True))
+        add, wakes = self._watches.add, [wake for _, wake in wanted]
+        watches = [add((kind, at), wake) for at, wake in zip(full, wakes, strict=True)]
+        watched = list(zip(full, watches, strict=True))
         answers: list[Any] = [None] * len(wanted)
         placed = [False] * len(wanted)
 
         def send() -> Together:
-            return Together([ask(at, watch=bell) for at, bell in watched])
+            return Together([ask(at, watch=watch) for at, watch in watched])
 
         try:
             if wanted:
@@ -186,8 +232,8 @@ class Nodes:
                 answers = self.persist(behind, f"read {len(wanted)} nodes")
                 placed = [awaits or answer is not None for answer in answers]
         finally:
-            for bell, wake, there in zip(bells, wakes, placed, strict=True):
-                self._bells.tell(bell, wake, placed=there)
+            for watch, wake, there in zip(watches, wakes, placed, strict=True):
+                self._watches.settle(watch, wake, placed=there)
         return answers
 
     def children(
@@ -197,19 +243,19 @@ class Nodes:
         *,
         fresh: bool = False,
         deadline: Deadline | None = None,
-        life: Life | None = None,
+        lease: Lease | None = None,
     ) -> list[str]:
         """Names of the children; none if there is no such node. `wake`, `fresh` as for `read`."""
         full, names = self._root + path, self.client.get_children_async
         doing, missing = f"list {path}", (kz.NoNodeError,)
         while True:
             try:
-                with self._bells.hung(("children", full), wake) as watch:
+                with self._watches.placing(("children", full), wake) as watch:
                     get = partial(names, full, watch=watch)
                     ask = self.fences.before(full, get) if fresh else get
-                    found: list[str] = self.persist(ask, doing, deadline, life, missing)
+                    found: list[str] = self.persist(ask, doing, deadline, lease, missing)
             except kz.NoNodeError:
-                if wake is None or self.read(path, wake, deadline=deadline, life=life) is None:
+                if wake is None or self.read(path, wake, deadline=deadline, lease=lease) is None:
                     return []
             else:
                 return found
@@ -220,7 +266,7 @@ class Nodes:
         wake: Wake,
         *,
         deadline: Deadline | None = None,
-        life: Life | None = None,
+        lease: Lease | None = None,
     ) -> bool:
         """Whether the childless node is there; if so, `wake` is called when it is removed.
 
@@ -229,11 +275,30 @@ class Nodes:
         full = self._root + path
         get, doing, missing = self.client.get_children_async, f"watch {path}", (kz.NoNodeError,)
         try:
-            with self._bells.hung(("children", full), wake) as watch:
-                self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)
+            with self._watches.placing(("children", full), wake) as watch:
+                self.persist(lambda: get(full, watch=watch), doing, deadline, lease, missing)
         except kz.NoNodeError:
             return False
         return True
+
+    def settled(self, deadline: Deadline | None = None) -> int:
+        """A zxid, no older than the call: of every change up to it that was watched, the wakes
+        have been called.
+
+        A server sends a watch's event before any reply that knows of the change. kazoo hands events
+        to a thread of its own, in order: so what it was given before has been done once that
+        thread comes to what is given to it now.
+        """
+        deadline = self.deadline(deadline)
+        top = self._root or "/"
+        ask = self.fences.before(top, lambda: self.client.exists_async(top))
+        self.persist(ask, "catch up with the servers", deadline)
+        zxid: int = self.client.last_zxid
+        told = threading.Event()
+        self.client.handler.dispatch_callback(Callback("watch", told.set, ()))
+        if not told.wait(deadline.left_s()):
+            raise self._gate.unavailable()
+        return zxid
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -262,10 +327,10 @@ class Nodes:
         path: str,
         data: bytes,
         *,
-        life: Life | None = None,
+        lease: Lease | None = None,
         deadline: Deadline | None = None,
     ) -> Znode:
-        """Make a node; ephemeral if a `life` is given. `Conflict` if it is somebody else's.
+        """Make a node; ephemeral if a `lease` is given. `Conflict` if it is somebody else's.
 
         After a lost reply the node is known again by its content, and by its owner if ephemeral:
         give it content that nobody else writes where that matters.
@@ -274,45 +339,45 @@ class Nodes:
         unsure = False
         while True:
             try:
-                made = self._create(path, data, False, life, deadline)
+                made = self._create(path, data, False, lease, deadline)
             except ReplyLost as error:
                 unsure = True
                 if deadline.passed:
                     raise self._gate.unavailable() from error
             except kz.NodeExistsError as error:
-                found = self.read(path, fresh=True, deadline=deadline, life=life)
-                owner = 0 if life is None else life.session_id
+                found = self.read(path, fresh=True, deadline=deadline, lease=lease)
+                owner = 0 if lease is None else lease.session_id
                 if unsure and found and (found.data, found.owner) == (data, owner):
                     return found
                 if found is not None:
                     raise Conflict(f"could not make {path}", why="it exists already") from error
             else:
-                return self._owned(made, life)
+                return self._owned(made, lease)
 
-    def create_in_line(
-        self, parent: str, prefix: str, data: bytes, life: Life, deadline: Deadline | None = None
+    def create_sequential(
+        self, parent: str, prefix: str, data: bytes, lease: Lease, deadline: Deadline | None = None
     ) -> Znode:
         """Make an ephemeral child with the next number after `prefix`, which only we use."""
         deadline = self.deadline(deadline)
         while True:
             try:
-                made = self._create(f"{parent}/{prefix}", data, True, life, deadline)
+                made = self._create(f"{parent}/{prefix}", data, True, lease, deadline)
             except ReplyLost as error:
                 if deadline.passed:
                     raise self._gate.unavailable() from error
-                found = self.find_prefixed(parent, prefix, life, deadline)
+                found = self.find_prefixed(parent, prefix, lease, deadline)
                 if found is not None:
                     return found
             else:
-                return self._owned(made, life)
+                return self._owned(made, lease)
 
     def find_prefixed(
-        self, parent: str, prefix: str, life: Life | None = None, deadline: Deadline | None = None
+        self, parent: str, prefix: str, lease: Lease | None = None, deadline: Deadline | None = None
     ) -> Znode | None:
         """The child of `parent` that begins with `prefix`, as the ensemble knows it now."""
-        for name in self.children(parent, fresh=True, deadline=deadline, life=life):
+        for name in self.children(parent, fresh=True, deadline=deadline, lease=lease):
             if name.startswith(prefix):
-                return self.read(f"{parent}/{name}", deadline=deadline, life=life)
+                return self.read(f"{parent}/{name}", deadline=deadline, lease=lease)
         return None
 
     def delete(
@@ -320,31 +385,33 @@ class Nodes:
         path: str,
         version: int = -1,
         *,
-        life: Life | None = None,
+        lease: Lease | None = None,
         deadline: Deadline | None = None,
     ) -> bool:
         """Remove the node. False if there was none (or a lost reply's attempt removed it)."""
         full, delete = self._root + path, self.client.delete_async
         doing, missing = f"remove {path}", (kz.NoNodeError,)
         try:
-            self.persist(lambda: delete(full, version), doing, deadline, life, missing, writes=True)
+            self.persist(
+                lambda: delete(full, version), doing, deadline, lease, missing, writes=True
+            )
         except kz.NoNodeError:
             return False
         return True
 
-    def delete_prefixed(self, parent: str, prefix: str, life: Life, deadline: Deadline) -> None:
+    def delete_prefixed(self, parent: str, prefix: str, lease: Lease, deadline: Deadline) -> None:
         """Remove the child of `parent` that begins with `prefix`, which only we use."""
-        found = self.find_prefixed(parent, prefix, life, deadline)
+        found = self.find_prefixed(parent, prefix, lease, deadline)
         if found is not None:
-            self.delete(found.path, life=life, deadline=deadline)
+            self.delete(found.path, lease=lease, deadline=deadline)
 
     def transact(
-        self, ops: Sequence[Op], deadline: Deadline, life: Life | None = None
+        self, ops: Sequence[Op], deadline: Deadline, lease: Lease | None = None
     ) -> list[Any]:
         """All of `ops` or none, once; a create gives its path, a put its stat. `Rejected` and
         `ReplyLost` are for the recipe to resolve. A server with a full disk: `Unavailable`."""
         try:
-            results: list[Any] = self.attempt(lambda: self._commit(ops), deadline, life)
+            results: list[Any] = self.attempt(lambda: self._commit(ops), deadline, lease)
         except kz.KazooException as error:
             raise translated(error, f"change {', '.join(op.path for op in ops)}") from error
         for index, result in enumerate(results):
@@ -392,7 +459,7 @@ class Nodes:
         return request.commit_async()
 
     def _create(
-        self, path: str, data: bytes, sequence: bool, life: Life | None, deadline: Deadline
+        self, path: str, data: bytes, sequence: bool, lease: Lease | None, deadline: Deadline
     ) -> Znode:
         """One attempt; makes missing parents on the way."""
         full = self._root + path
@@ -402,14 +469,14 @@ class Nodes:
                 full,
                 data,
                 self._acl(full),
-                ephemeral=life is not None,
+                ephemeral=lease is not None,
                 sequence=sequence,
                 include_data=True,
             )
 
         while True:
             try:
-                made, stat = self.attempt(send, deadline, life)
+                made, stat = self.attempt(send, deadline, lease)
             except kz.NoNodeError:
                 self.ensure(parent_of(path), deadline)
             except kz.NodeExistsError:
@@ -419,9 +486,9 @@ class Nodes:
             else:
                 return znode_of(made[len(self._root) :], data, stat)
 
-    def _owned(self, made: Znode, life: Life | None) -> Znode:
-        """The node, if it belongs to `life`: a new session may have begun just before the send."""
-        if life is None or made.owner == life.session_id:
+    def _owned(self, made: Znode, lease: Lease | None) -> Znode:
+        """The node, if it belongs to `lease`: a new session may have begun just before the send."""
+        if lease is None or made.owner == lease.session_id:
             return made
         self.delete(made.path)
         raise SessionLost(
@@ -429,3 +496,72 @@ class Nodes:
             why="the session ended, and another one had begun",
             fix="acquire again",
         )
+
+
+# --- fences ---------------------------------------------------------------------------------------
+# Fences: what a fresh read is sent behind, so that its answer is no older than its question.
+#
+# Usually a `sync`: the server catches up with the leader, then answers the read. The leader's own
+# server answers it alone, from its memory, even if others have replaced it and it does not know
+# yet. That is not enough for whoever looks for a write whose reply was lost: not to see it must
+# mean that it was not done, and will not be. So that look is behind a *vote*: a transaction that
+# changes nothing. Most of the ensemble take part in it, and it is decided after all that was
+# proposed before. What this session sent over an older connection, and was not proposed by then, is
+# refused.
+
+
+class Gate(Protocol):
+    """What fences and nodes need of their session. `link` is the number of its connection."""
+
+    link: int
+    operation_timeout_s: float
+
+    def await_connected(self, deadline: Deadline, lease: Lease | None = None) -> Lease: ...
+
+    def unavailable(self) -> Unavailable: ...
+
+
+class Fences:
+    """The fences of one session. Thread-safe."""
+
+    def __init__(self, gate: Gate, client: KazooClient, root: str) -> None:
+        self._gate = gate
+        self._client = client
+        self._root = root or "/"
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._decided = 0
+
+    def doubt(self) -> None:
+        """The reply to a write was lost: the next fresh read, whoever asks, is behind a vote."""
+        with self._lock:
+            self._lost += 1
+
+    def before(self, path: str, ask: Callable[[], Any]) -> Callable[[], Behind]:
+        """Sends a fence, then `ask`. The answers count together, over one connection, or not."""
+
+        def send() -> Behind:
+            link, lost = self._gate.link, self._lost
+            fence = self.vote() if lost > self._decided else self.sync(path)
+
+            def counts() -> bool:
+                if self._gate.link != link:
+                    return False
+                with self._lock:
+                    self._decided = max(self._decided, lost)
+                return True
+
+            return Behind(fence, ask(), counts)
+
+        return send
+
+    def sync(self, path: str = "/") -> Any:
+        """Answered by the leader through another server; by the leader's own server, alone."""
+        return self._client.sync_async(path)
+
+    def vote(self) -> Any:
+        """Answered by most of the ensemble. Whether its check holds does not matter: one that
+        fails is voted upon as well."""
+        request = self._client.transaction()
+        request.check(self._root, -1)
+        return request.commit_async()

@@ -1,6 +1,6 @@
 """Access lists of a plane that was made open, and of what its workers need.
 
-The embedded server closes its own tree when it starts (`embedded.closing`). An ensemble that others
+The embedded server closes its own tree when it starts (`embedded.main`). An ensemble that others
 use is closed from here: everything below the cluster's root, and nothing beside it.
 """
 
@@ -14,7 +14,7 @@ from kazoo import exceptions as kz
 from kazoo.security import ACL
 
 from holdfast.coordination.kazoo_client import entries
-from holdfast.wire.places import (
+from holdfast.wire.names import (
     MODELS_PATH,
     REPLICA_TURNS_NAME,
     REPLICAS_NAME,

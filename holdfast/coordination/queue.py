@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from holdfast.coordination import stamps
-from holdfast.coordination.life import Life
+from holdfast.coordination.lease import Lease
 from holdfast.coordination.nodes import Op, Rejected, ReplyLost
 from holdfast.coordination.stamps import Stamped, new_stamp
 from holdfast.coordination.translate import translated
@@ -38,7 +38,7 @@ QUEUE_CAPACITY_MAX: Final = 10_000
 _BUSY_S = 0.01  # the longest pause before a lost race is run again; grows with the races lost
 
 
-class _State(NamedTuple):
+class _QueueState(NamedTuple):
     stamped: Stamped
     version: int
 
@@ -54,11 +54,11 @@ class _State(NamedTuple):
 class Item:
     """An item that this process works on. In a `with`: acknowledged, or released on an error."""
 
-    def __init__(self, queue: Queue, name: str, value: bytes, version: int, life: Life) -> None:
+    def __init__(self, queue: Queue, name: str, value: bytes, version: int, lease: Lease) -> None:
         self._queue = queue
         self._name = name
         self._version = version
-        self._life = life
+        self._lease = lease
         self._done = False
         self.value = value
 
@@ -70,20 +70,20 @@ class Item:
     @property
     def lost(self) -> bool:
         """Whether the claim is known to be over: somebody else gets the item."""
-        return self._life.lost
+        return self._lease.lost
 
     def ack(self) -> None:
         """It is done: remove it for good. `Fenced` if the claim was over; then it is not done."""
         if self._done:
             raise Usage("this item was acknowledged or released already", fix="take the next one")
-        self._queue.finish(self._name, self._version, self._life)
+        self._queue.finish(self._name, self._version, self._lease)
         self._done = True
 
     def release(self) -> None:
         """Give it back to its place, for anyone."""
         if not self._done:
             self._done = True
-            self._queue.give_back(self._name, self._version, self._life)
+            self._queue.give_back(self._name, self._version, self._lease)
 
     def __enter__(self) -> Self:
         return self
@@ -175,26 +175,26 @@ class Queue:
 
     # --- for items ------------------------------------------------------------------------------
 
-    def finish(self, name: str, version: int, life: Life) -> None:
-        """Remove an item that was taken as `version` by `life`."""
+    def finish(self, name: str, version: int, lease: Lease) -> None:
+        """Remove an item that was taken as `version` by `lease`."""
         stamp = new_stamp()
         ops = [Op("delete", f"{self._items}/{name}", version=version), self._unclaim(name)]
         lost_races = 0
         while not self._change(
-            self._state(None), stamp, -1, ops, life, partial(self._finished, name, version, life)
+            self._state(None), stamp, -1, ops, lease, partial(self._finished, name, version, lease)
         ):
             lost_races += 1
             _pause(lost_races)
 
-    def give_back(self, name: str, version: int, life: Life) -> None:
-        """End the claim of `life` on an item that it took as `version`."""
+    def give_back(self, name: str, version: int, lease: Lease) -> None:
+        """End the claim of `lease` on an item that it took as `version`."""
         nodes = self._session.nodes
         ops = [Op("check", f"{self._items}/{name}", version=version), self._unclaim(name)]
 
         def chore(deadline: Deadline) -> None:
             while True:
                 try:
-                    nodes.transact(ops, deadline, life)
+                    nodes.transact(ops, deadline, lease)
                 except ReplyLost as error:
                     if deadline.passed:
                         raise nodes.gone(error) from error
@@ -203,7 +203,7 @@ class Queue:
                 else:
                     return
 
-        self._session.soon(chore, life)
+        self._session.soon(chore, lease)
 
     # --- private --------------------------------------------------------------------------------
 
@@ -222,24 +222,24 @@ class Queue:
                 fix=f"use {known}, or another path",
             )
 
-    def _state(self, wake: Wake | None) -> _State:
+    def _state(self, wake: Wake | None) -> _QueueState:
         node = self._session.nodes.read(self._state_path, wake, fresh=True)
         if node is None:
             raise Conflict(
                 f"the queue {self._path} was removed", fix="make it again: Queue(session, path, n)"
             )
-        return _State(stamps.decoded(self._state_path, node.data), node.version)
+        return _QueueState(stamps.decoded(self._state_path, node.data), node.version)
 
     def _unclaim(self, name: str) -> Op:
         return Op("delete", f"{self._claims}/{name}")
 
     def _change(
         self,
-        state: _State,
+        state: _QueueState,
         stamp: str,
         by: int,
         ops: Sequence[Op],
-        life: Life | None,
+        lease: Lease | None,
         left_a_trace: Callable[[], bool | None],
     ) -> bool:
         """The size changes by `by` together with `ops`. False if another change came first.
@@ -255,7 +255,7 @@ class Queue:
         lost: Exception | None = None
         while True:
             try:
-                nodes.transact([counted, *ops], deadline, life)
+                nodes.transact([counted, *ops], deadline, lease)
             except (ReplyLost, SessionLost) as error:
                 lost = error
                 done = self._happened(state, stamp, deadline, lost, left_a_trace)
@@ -278,7 +278,7 @@ class Queue:
 
     def _happened(
         self,
-        state: _State,
+        state: _QueueState,
         stamp: str,
         deadline: Deadline,
         error: Exception,
@@ -301,12 +301,12 @@ class Queue:
         """Whether the item with our mark is there. If not, it may have come and gone."""
         return True if self._session.nodes.find_prefixed(self._items, f"{stamp}-") else None
 
-    def _finished(self, name: str, version: int, life: Life) -> bool | None:
+    def _finished(self, name: str, version: int, lease: Lease) -> bool | None:
         """Whether our item is gone: while our claim lives, only we can remove it."""
         found = self._session.nodes.read(f"{self._items}/{name}", fresh=True)
         if found is not None:
             return False
-        return None if life.lost else True
+        return None if lease.lost else True
 
     def _fenced(self) -> Fenced:
         return Fenced(
@@ -324,8 +324,8 @@ class Queue:
 
     def _claim(self, name: str) -> Item | None:
         nodes = self._session.nodes
-        life = self._session.life()
-        found = nodes.read(f"{self._items}/{name}", life=life)
+        lease = self._session.lease()
+        found = nodes.read(f"{self._items}/{name}", lease=lease)
         if found is None:
             return None
         mark = new_stamp().encode()
@@ -336,16 +336,16 @@ class Queue:
             Op("create", claim, mark, ephemeral=True),
         ]
         try:
-            nodes.transact(ops, deadline, life)
+            nodes.transact(ops, deadline, lease)
         except ReplyLost as error:
             if deadline.passed:
                 raise nodes.gone(error) from error
-            made = nodes.read(claim, fresh=True, life=life)
+            made = nodes.read(claim, fresh=True, lease=lease)
             if made is None or made.data != mark:
                 return None
         except Rejected:
             return None
-        return Item(self, name, found.data, found.version + 1, life)
+        return Item(self, name, found.data, found.version + 1, lease)
 
 
 def _number(name: str) -> int:

@@ -1,4 +1,4 @@
-"""A session with a coordination plane: its states, its lives, its keeper. `connect` makes one."""
+"""A session with a coordination plane: its states, its leases, its keeper. `connect` makes one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from kazoo.protocol.states import KazooState, KeeperState
 from holdfast.coordination import access as accesses
 from holdfast.coordination import kazoo_client, launch, tls
 from holdfast.coordination.address import SECRET, TLS, EmbeddedAddress, ZooKeeperAddress, parse
-from holdfast.coordination.life import Life
+from holdfast.coordination.lease import Lease
 from holdfast.coordination.nodes import Nodes
-from holdfast.coordination.states import Listener, Listeners, State
+from holdfast.coordination.states import Listener, Listeners, SessionState
 from holdfast.coordination.waits import Deadline, Wake
-from holdfast.wire.clock import Clock, SystemClock
+from holdfast.system.clock import Clock, SystemClock
+from holdfast.system.tasks import OwnedThread, ends_process, start_thread, unexpected
 from holdfast.wire.errors import HoldfastError, Refused, SessionLost, Unavailable, Usage
 from holdfast.wire.limits import (
     CONNECT_TIMEOUT_S,
@@ -31,7 +32,6 @@ from holdfast.wire.limits import (
     RECONNECT_DELAY_S_MAX,
     THREAD_END_S,
 )
-from holdfast.wire.tasks import OwnedThread, ends_process, start_thread, unexpected
 
 # A server that has not answered the keeper by then is given up, and another one is tried.
 HANG_UP_FRACTION: Final = 1 / 3
@@ -63,16 +63,16 @@ class Session:
         self.operation_timeout_s = operation_timeout_s
         self.clock: Clock = clock or SystemClock()
         self._changed = threading.Condition()
-        self._state = State.SUSPENDED
+        self._state = SessionState.SUSPENDED
         self.link = 0  # counts the connections; each is counted before it carries a request
-        self._life: Life | None = None
+        self._lease: Lease | None = None
         self._granted_s = address.timeout_s
         self._end: HoldfastError | None = None
         self._closing = False
         self._stalled = False
         self._starting = threading.Lock()
         self._watchers: set[Wake] = set()
-        self._chores: deque[tuple[Chore, Life]] = deque(maxlen=CHORES_MAX)
+        self._chores: deque[tuple[Chore, Lease]] = deque(maxlen=CHORES_MAX)
         self._listeners = Listeners()
         self._context: ssl.SSLContext | None = None
         if isinstance(address, EmbeddedAddress):
@@ -136,23 +136,23 @@ class Session:
     # --- what is known --------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         return self._state
 
     @property
     def connected(self) -> bool:
-        return self._state is State.CONNECTED
+        return self._state is SessionState.CONNECTED
 
     @property
     def over(self) -> bool:
         """Whether it is closed for good."""
-        return self._state is State.CLOSED
+        return self._state is SessionState.CLOSED
 
     @property
     def session_id(self) -> int:
         """The servers' number of the present session; 0 while there is none."""
-        life = self._life
-        return 0 if life is None or life.lost else life.session_id
+        lease = self._lease
+        return 0 if lease is None or lease.lost else lease.session_id
 
     @property
     def timeout_s(self) -> float:
@@ -162,9 +162,6 @@ class Session:
     def add_listener(self, listener: Listener) -> None:
         """Call `listener(state)` after each change, in order, on a thread of its own."""
         self._listeners.add(listener)
-
-    def remove_listener(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
 
     # --- how it is reached ----------------------------------------------------------------
 
@@ -193,30 +190,30 @@ class Session:
 
     # --- for the recipes ------------------------------------------------------------------
 
-    def life(self, deadline: Deadline | None = None) -> Life:
-        """The present life, confirmed by a server just now (or within its lease)."""
+    def lease(self, deadline: Deadline | None = None) -> Lease:
+        """The present lease, confirmed by a server just now or lately enough."""
         deadline = (deadline or Deadline(None)).within(self.operation_timeout_s)
         while True:
-            life = self.await_connected(deadline)
-            if life.sure:
-                return life
+            lease = self.await_connected(deadline)
+            if lease.sure:
+                return lease
             self._keeper_wake.set()
             with self._changed:
-                if not life.sure and not life.lost:
+                if not lease.sure and not lease.lost:
                     self._changed.wait(min(deadline.left_s() or 0.0, RECONNECT_DELAY_S_MAX))
             if deadline.passed:
                 raise self.unavailable()
 
-    def await_connected(self, deadline: Deadline, life: Life | None = None) -> Life:
-        """Wait until a server answers. Raises as soon as `life`, if given, is over."""
+    def await_connected(self, deadline: Deadline, lease: Lease | None = None) -> Lease:
+        """Wait until a server answers. Raises as soon as `lease`, if given, is over."""
         with self._changed:
             while True:
-                if life is not None:
-                    life.check()
+                if lease is not None:
+                    lease.check()
                 if self._end is not None:
                     raise self._end
-                if self._state is State.CONNECTED and self._life is not None:
-                    return self._life
+                if self._state is SessionState.CONNECTED and self._lease is not None:
+                    return self._lease
                 if deadline.passed:
                     break
                 self._changed.wait(deadline.left_s())
@@ -242,13 +239,13 @@ class Session:
         if wakes:
             self.nodes.forget(*wakes)
 
-    def soon(self, chore: Chore, life: Life) -> None:
-        """Do `chore` now, or as soon as a server answers; never, once `life` is over.
+    def soon(self, chore: Chore, lease: Lease) -> None:
+        """Do `chore` now, or as soon as a server answers; never, once `lease` is over.
 
-        For removing what `life` does not need any more: it goes with `life` in any case. Does not
+        For removing what `lease` does not need any more: it goes with `lease` in any case. Does not
         raise for a server that is away.
         """
-        if life.lost:
+        if lease.lost:
             return
         if self.connected:
             try:
@@ -257,7 +254,7 @@ class Session:
                 _log.debug("a chore is left for later: %s", error)
             else:
                 return
-        self._chores.append((chore, life))
+        self._chores.append((chore, lease))
         self._keeper_wake.set()
 
     def failed(self, what: str, error: BaseException) -> None:
@@ -280,7 +277,7 @@ class Session:
             if client_id is not None:
                 self._connected(client_id[0])
         elif state == KazooState.SUSPENDED:
-            self._become(State.SUSPENDED)
+            self._become(SessionState.SUSPENDED)
         elif self._client.client_state == KeeperState.EXPIRED_SESSION:
             self._lost("the servers ended the session: they had not heard of it for too long")
         elif self._client.client_state == KeeperState.AUTH_FAILED:
@@ -298,32 +295,32 @@ class Session:
     def _connected(self, session_id: int) -> None:
         with self._changed:
             self.link += 1
-            old = self._life
+            old = self._lease
         if old is None or old.session_id != session_id:
             if old is not None:
                 old.end("another session took its place")
             with self._changed:
-                self._life = Life(session_id, self._granted_s, self.clock)
-        self._become(State.CONNECTED)
+                self._lease = Lease(session_id, self._granted_s, self.clock)
+        self._become(SessionState.CONNECTED)
 
     def _lost(self, reason: str) -> None:
-        life = self._life
-        if life is not None:
-            life.end(reason)
-        self._become(State.LOST)
+        lease = self._lease
+        if lease is not None:
+            lease.end(reason)
+        self._become(SessionState.LOST)
 
     def _ended(self, error: HoldfastError) -> None:
         with self._changed:
             if self._end is None:
                 self._end = error
-        life = self._life
-        if life is not None:
-            life.end(error.what)
-        self._become(State.CLOSED)
+        lease = self._lease
+        if lease is not None:
+            lease.end(error.what)
+        self._become(SessionState.CLOSED)
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: SessionState) -> None:
         with self._changed:
-            if self._state is State.CLOSED or self._state is state:
+            if self._state is SessionState.CLOSED or self._state is state:
                 return
             self._state = state
             self._changed.notify_all()
@@ -337,28 +334,28 @@ class Session:
 
     def _keep(self) -> None:
         """Renews the lease, gives up servers that do not answer, revives the embedded one."""
-        told = ""
+        trouble = ""
         while True:
             self._keeper_wake.clear()
             if self._end is not None:
                 return
             pause_s = RECONNECT_DELAY_S_MAX
-            life = self._life
+            lease = self._lease
             try:
-                if self._state is State.CONNECTED and life is not None:
-                    pause_s = KEEPER_FRACTION * life.timeout_s
-                    if self._confirm(life):
+                if self._state is SessionState.CONNECTED and lease is not None:
+                    pause_s = KEEPER_FRACTION * lease.timeout_s
+                    if self._confirm(lease):
                         self._do_chores()
                 elif self._embedded is not None:
                     self._revive(self._embedded)
                 if self._stalled:
                     self._start_again()
             except HoldfastError as error:
-                if error.what != told:
+                if error.what != trouble:
                     _log.warning("the keeper of %s goes on after: %s", self.address, error)
-                told = error.what
+                trouble = error.what
             else:
-                told = ""
+                trouble = ""
             self._keeper_wake.wait(pause_s)
 
     def _start_again(self) -> None:
@@ -368,7 +365,7 @@ class Session:
                 self._stalled = False
                 self._client.start_async()
 
-    def _confirm(self, life: Life) -> bool:
+    def _confirm(self, lease: Lease) -> bool:
         """One round trip that reaches the ensemble's leader; a read might be a follower's memory.
         For what is held it is a vote: a leader that others have replaced may not know it yet.
 
@@ -378,9 +375,9 @@ class Session:
         """
         sent_s = self.clock.now_s()
         fences, alone = self.nodes.fences, self._embedded is not None
-        answer = fences.vote() if life.held and not alone else fences.sync()
+        answer = fences.vote() if lease.held and not alone else fences.sync()
         try:
-            answer.get(timeout=HANG_UP_FRACTION * life.timeout_s)
+            answer.get(timeout=HANG_UP_FRACTION * lease.timeout_s)
         except KazooTimeoutError:
             _log.warning("%s: the server does not answer; trying another", self.address)
             kazoo_client.hang_up(self._client)
@@ -388,23 +385,23 @@ class Session:
         except KazooException as error:
             _log.debug("%s: no sign of life: %r", self.address, error)
             return False
-        if self._life is life and not life.lost:
-            life.confirmed(sent_s)
+        if self._lease is lease and not lease.lost:
+            lease.confirmed(sent_s)
         with self._changed:
             self._changed.notify_all()
         return True
 
     def _do_chores(self) -> None:
         for _ in range(len(self._chores)):
-            chore, life = self._chores.popleft()
-            if life.lost:
+            chore, lease = self._chores.popleft()
+            if lease.lost:
                 continue
             try:
-                chore(Deadline(HANG_UP_FRACTION * life.timeout_s))
+                chore(Deadline(HANG_UP_FRACTION * lease.timeout_s))
             except SessionLost:
                 continue
             except HoldfastError:
-                self._chores.append((chore, life))
+                self._chores.append((chore, lease))
                 raise
 
     def _revive(self, embedded: EmbeddedAddress) -> None:

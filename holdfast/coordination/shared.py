@@ -1,7 +1,7 @@
 """Where what the workers of a queue share lies in the plane, and who holds it.
 
-    /holdfast/shared/<queue>/locks/<name>/...        a line of contenders (`locks.Lock`)
-    /holdfast/shared/<queue>/semaphores/<name>/...   a line of contenders (`locks.Semaphore`)
+    /holdfast/shared/<queue>/locks/<name>/...        a queue of contenders (`locks.Lock`)
+    /holdfast/shared/<queue>/semaphores/<name>/...   a queue of contenders (`locks.Semaphore`)
     /holdfast/shared/<queue>/config/<name>           a value (`config.Config`)
 
 Not under the queue's own node: a queue that nobody has made, or that is removed, has jobs too.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.coordination.config import Config
-from holdfast.coordination.line import Contender, Line
+from holdfast.coordination.contenders import Contender, ContenderQueue
 from holdfast.coordination.locks import Lock, Semaphore, count_of, split
 from holdfast.wire.errors import HoldfastError, Usage
 from holdfast.wire.sharing import LOCK, SEMAPHORE, Want, check_name
@@ -34,7 +34,7 @@ _FOLDERS: Final = {LOCK: "locks", SEMAPHORE: "semaphores"}
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class LockUse:
     """A lock or semaphore that somebody holds or waits for. `count`: how many may hold it."""
 
     queue: str
@@ -54,7 +54,7 @@ def recipe(session: Session, queue: str, want: Want, holder: str) -> Recipe:
 
 
 def tidy(session: Session, path: str) -> None:
-    """Remove the node of a lock if nobody is in its line: names may be many."""
+    """Remove the node of a lock if nobody is in its queue: names may be many."""
     with suppress(HoldfastError):  # somebody is, or the plane is away: then it stays
         session.nodes.delete(path)
 
@@ -87,7 +87,7 @@ def names(session: Session, queue: str) -> list[str]:
     return sorted(session.nodes.children(f"{SHARED}/{check_name('queue', queue)}/config"))
 
 
-def holdings(session: Session, queue: str | None = None) -> list[Holding]:
+def holdings(session: Session, queue: str | None = None) -> list[LockUse]:
     """What is held or waited for, in this queue or in all."""
     children = session.nodes.children
     queues = sorted(children(SHARED, fresh=True)) if queue is None else [check_name("queue", queue)]
@@ -96,11 +96,11 @@ def holdings(session: Session, queue: str | None = None) -> list[Holding]:
         for kind, folder in _FOLDERS.items():
             under = f"{SHARED}/{one}/{folder}"
             for name in sorted(children(under, fresh=True)):
-                line = Line(session, f"{under}/{name}", name).contenders()
-                if line:
-                    holders, waiters = split(line)
-                    count = count_of(line[0].kind) or 1
-                    found.append(Holding(one, kind, name, count, tuple(holders), tuple(waiters)))
+                contenders = ContenderQueue(session, f"{under}/{name}", name).contenders()
+                if contenders:
+                    holders, waiters = split(contenders)
+                    count = count_of(contenders[0].kind) or 1
+                    found.append(LockUse(one, kind, name, count, tuple(holders), tuple(waiters)))
     return found
 
 

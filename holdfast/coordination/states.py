@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.system.tasks import OwnedThread, start_thread
 from holdfast.wire.limits import THREAD_END_S
-from holdfast.wire.tasks import OwnedThread, start_thread
 
 # Changes of a session's state that a slow listener has not seen yet.
 STATE_CHANGES_MAX: Final = 1_000
@@ -18,7 +18,7 @@ STATE_CHANGES_MAX: Final = 1_000
 _log = logging.getLogger("holdfast.coordination")
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     """What is known of a session.
 
     CONNECTED: a server answers. SUSPENDED: nothing is known. The session and its ephemeral nodes
@@ -35,7 +35,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-Listener = Callable[[State], None]
+Listener = Callable[[SessionState], None]
 
 
 class Listeners:
@@ -44,7 +44,7 @@ class Listeners:
     def __init__(self) -> None:
         self._lock = threading.Condition()
         self._listeners: list[Listener] = []
-        self._states: deque[State] = deque(maxlen=STATE_CHANGES_MAX)
+        self._states: deque[SessionState] = deque(maxlen=STATE_CHANGES_MAX)
         self._thread: OwnedThread | None = None
         self._closed = False
 
@@ -54,11 +54,7 @@ class Listeners:
             if self._thread is None:
                 self._thread = start_thread(self._run, "holdfast-listeners")
 
-    def remove(self, listener: Listener) -> None:
-        with self._lock:
-            self._listeners = [known for known in self._listeners if known != listener]
-
-    def tell(self, state: State) -> None:
+    def tell(self, state: SessionState) -> None:
         with self._lock:
             if self._thread is not None:
                 self._states.append(state)

@@ -4,7 +4,7 @@
     server_context(access)           # the embedded server's, where other machines reach it
 
 A server of ours that is reached from other machines has no certificate from anybody. From the
-plane's secret the key of an authority is derived (`wire.job_certificates`): whoever has the secret
+plane's secret the key of an authority is derived (`system.job_certificates`): whoever has it
 makes itself a certificate that every other one accepts, and nobody else can. Both sides show one.
 So nothing is asked, renewed or handed out, no clock counts, and whoever has no certificate is not
 spoken with.
@@ -81,7 +81,7 @@ def _certificates(access: Access | None) -> tuple[bytes, bytes]:
 
 
 def _made(secret: str, *, serves: bool = True) -> tuple[bytes, bytes]:
-    from holdfast.wire.job_certificates import certified  # noqa: PLC0415 - few planes need it
+    from holdfast.system.job_certificates import certified  # noqa: PLC0415 - few planes need it
 
     return certified(derived(secret.encode(), "TLS of the coordination plane"), serves=serves)
 

@@ -15,7 +15,7 @@ class Transaction:
     Missing parents of what is created are made. A version of -1 fits any.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Op]], None]) -> None:
+    def __init__(self, commit: Callable[[Sequence[Op]], int]) -> None:
         self._commit = commit
         self._ops: list[Op] = []
         self._done = False
@@ -40,8 +40,10 @@ class Transaction:
         """What it takes of a frame, but for a few bytes for each write."""
         return sum(len(op.path) + len(op.data) for op in self._ops)
 
-    def commit(self) -> None:
-        """Do it all. `Conflict`: nothing happened. `Fenced`: we are deposed; nothing happened,
+    def commit(self) -> int:
+        """Do it all; the zxid of that, or 0 where it is not known: only a leader's always is.
+
+        `Conflict`: nothing happened. `Fenced`: we are deposed; nothing happened,
         unless it says that it may have.
 
         A lost reply is found out. `Unavailable` only if no server answered in time: then, and only
@@ -50,7 +52,7 @@ class Transaction:
         if self._done:
             raise Usage("this transaction was committed already", fix="make a new one")
         self._done = True
-        self._commit(tuple(self._ops))
+        return self._commit(tuple(self._ops))
 
     def _add(self, op: Op) -> Transaction:
         if not op.path.startswith("/"):

@@ -1,4 +1,4 @@
-"""Waiting: deadlines, wakes and the bells that watches ring. Nothing here knows a server.
+"""Waiting: deadlines, wakes, and watches that several share. Nothing here knows a server.
 
 A wake is a callable that never blocks (usually `threading.Event.set`): it may be called on kazoo's
 own threads. A wake carries no news. Whoever is woken reads the present state and decides again, so
@@ -38,24 +38,24 @@ class Deadline:
         return Deadline(timeout_s if left_s is None else min(left_s, timeout_s))
 
 
-class Bell:
+class SharedWatch:
     """One watch at the server, shared by all who wait for the same thing; kazoo is given it, and
-    calls it. `placed`: the server has that watch, so it will ring."""
+    calls it. `placed`: the server has that watch, so it will fire."""
 
-    __slots__ = ("_bells", "key", "placed", "wakes")
+    __slots__ = ("_watches", "key", "placed", "wakes")
 
-    def __init__(self, bells: Bells, key: Hashable) -> None:
-        self._bells = bells
+    def __init__(self, watches: WatchRegistry, key: Hashable) -> None:
+        self._watches = watches
         self.key = key
         self.placed = False
         self.wakes: set[Wake] = set()
 
     def __call__(self, _event: object) -> None:
         """Called by kazoo, once: the watch fired, or the connection that held it is gone."""
-        self._bells.rung(self)
+        self._watches.fired(self)
 
 
-class Bells:
+class WatchRegistry:
     """Who is woken by which watch.
 
     kazoo keeps a watcher until it fires, so a waiter that gave up would be kept too. Here all
@@ -64,56 +64,56 @@ class Bells:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bells: dict[Hashable, Bell] = {}
+        self._watches: dict[Hashable, SharedWatch] = {}
 
     @contextmanager
-    def hung(self, key: Hashable, wake: Wake | None) -> Iterator[Bell | None]:
-        """`hang`, around the request that places the watch. One that fails places none."""
-        bell = self.hang(key, wake)
+    def placing(self, key: Hashable, wake: Wake | None) -> Iterator[SharedWatch | None]:
+        """`add`, around the request that places the watch. One that fails places none."""
+        watch = self.add(key, wake)
         placed = False
         try:
-            yield bell
+            yield watch
             placed = True
         finally:
-            self.tell(bell, wake, placed=placed)
+            self.settle(watch, wake, placed=placed)
 
-    def hang(self, key: Hashable, wake: Wake | None) -> Bell | None:
-        """The watcher to give to kazoo so that `wake` is called; None for no wake. Then `tell`."""
+    def add(self, key: Hashable, wake: Wake | None) -> SharedWatch | None:
+        """The watcher to give to kazoo so that `wake` is called; None: no wake. Then `settle`."""
         if wake is None:
             return None
         with self._lock:
-            bell = self._bells.get(key)
-            if bell is None:
-                bell = self._bells[key] = Bell(self, key)
-            bell.wakes.add(wake)
-            return bell
+            watch = self._watches.get(key)
+            if watch is None:
+                watch = self._watches[key] = SharedWatch(self, key)
+            watch.wakes.add(wake)
+            return watch
 
-    def tell(self, bell: Bell | None, wake: Wake | None, *, placed: bool) -> None:
-        """What came of a bell that was hung. One that nothing will ever ring is taken off again:
+    def settle(self, watch: SharedWatch | None, wake: Wake | None, *, placed: bool) -> None:
+        """What came of a watch that was added. One that will never fire is removed again:
         it would be kept for as long as the session lasts."""
-        if bell is None or wake is None:
+        if watch is None or wake is None:
             return
         with self._lock:
-            bell.placed = bell.placed or placed
-            if not bell.placed:
-                bell.wakes.discard(wake)
-                if not bell.wakes and self._bells.get(bell.key) is bell:
-                    del self._bells[bell.key]
+            watch.placed = watch.placed or placed
+            if not watch.placed:
+                watch.wakes.discard(wake)
+                if not watch.wakes and self._watches.get(watch.key) is watch:
+                    del self._watches[watch.key]
 
     def forget(self, *wakes: Wake) -> None:
         """Nobody waits behind these any more."""
         with self._lock:
-            for bell in self._bells.values():
-                bell.wakes.difference_update(wakes)
+            for watch in self._watches.values():
+                watch.wakes.difference_update(wakes)
 
-    def rung(self, bell: Bell) -> None:
+    def fired(self, watch: SharedWatch) -> None:
         with self._lock:
-            if self._bells.get(bell.key) is bell:
-                del self._bells[bell.key]
-            wakes, bell.wakes = bell.wakes, set()
+            if self._watches.get(watch.key) is watch:
+                del self._watches[watch.key]
+            wakes, watch.wakes = watch.wakes, set()
         for wake in wakes:
             wake()
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(len(bell.wakes) for bell in self._bells.values())
+            return sum(len(watch.wakes) for watch in self._watches.values())

@@ -2,11 +2,11 @@
 
 - `cluster`  what others need of a cluster's folder: `Cluster`, `find`
 - `local`    `up`, `down`, `processes`, `start_server`, `start_coordinator`, `start_agent`
-- `serving`  a conductor and a gateway, where something is served
+- `serving`  a controller and a gateway, where something is served
 - `starting` one process: its command, its log, waiting for it
 - `ending`   ending all of them, and whatever is left
 - `wanted`   whether it is to be up: what `down` has ended stays ended
-- `seen`     which processes live here
+- `processes` which processes live here
 - `joining`  tokens, and a machine that joins with one
 - `standby`  a machine whose coordinator may lead too
 

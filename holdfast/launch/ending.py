@@ -19,18 +19,18 @@ from holdfast.cluster import Cluster, Process
 from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import forget
 from holdfast.launch import wanted
-from holdfast.launch.seen import alone, server_of
-from holdfast.launch.starting import AGENT, GATEWAY
+from holdfast.launch.processes import alone, server_of
+from holdfast.launch.starting import AGENT, GATEWAY, TOPICS
 from holdfast.supervise import supervisor
+from holdfast.system.process import PART_VARIABLE
 from holdfast.wire.errors import TerminalError
 from holdfast.wire.limits import DOWN_NOTICE_S, DOWN_S, KILL_AGAIN_S
-from holdfast.wire.process import PART_VARIABLE
 
 # What `down` ends, one after the other. No machine has nearly as many parts of a cluster: beyond it
 # somebody starts them as fast as they are ended.
 DOWN_PARTS_MAX: Final = 1_000
 
-_ORDER: Final = {supervisor.KIND: -1, GATEWAY: 0, AGENT: 2}
+_ORDER: Final = {supervisor.KIND: -1, GATEWAY: 0, AGENT: 2, TOPICS: 3}
 _LOOK_S: Final = 0.02
 
 
@@ -55,7 +55,7 @@ class Down:
 def down(
     cluster: Cluster, *, force: bool = False, look: Callable[[str], None] = lambda _what: None
 ) -> Down:
-    """End the supervisor, gateways, conductors, coordinators, the agents with their workers, and
+    """End the supervisor, gateways, controllers, coordinators, the agents with their workers, and
     the embedded server.
 
     Workers have a notice to reach a step boundary; with `force` nobody is asked. `look` is told
@@ -64,11 +64,11 @@ def down(
     """
     with alone(cluster, lambda what: look(f"waiting for {what}")):
         wanted.ends(cluster)
-        workers = sum(len(leftovers.living(home)) for home in _homes(cluster))
+        workers = sum(len(leftovers.living(home)) for home in homes(cluster))
         stopped = list(_end_parts(cluster, force=force, look=look))
         for record in registered(cluster, ended=True):
             forget(cluster, record)
-        for home in _homes(cluster):
+        for home in homes(cluster):
             if leftovers.living(home):
                 look(f"ending workers of {home.name}")
             leftovers.end_workers(home, 0.0 if force else DOWN_NOTICE_S)
@@ -93,7 +93,7 @@ def _end_parts(cluster: Cluster, *, force: bool, look: Callable[[str], None]) ->
         if living:
             # The supervisor first: nothing is started again. A new one sees that nothing is wanted.
             # Then gateways: nothing new comes. Agents last: nobody then decides what to do about
-            # machines that go.
+            # machines that go. The broker after them: what they tell at their end is kept.
             process = min(living, key=lambda one: (_ORDER.get(one.kind, 1), one.name))
             look(f"ending {process.kind} {process.name}")
             yield end(process, force=force)
@@ -146,6 +146,7 @@ def end(process: Process, *, force: bool = False) -> Stopped:
     return Stopped(process.kind, process.name, process.pid, killed)
 
 
-def _homes(cluster: Cluster) -> Iterator[Path]:
+def homes(cluster: Cluster) -> Iterator[Path]:
+    """The folders of the nodes that this machine is or was."""
     if cluster.nodes_folder.is_dir():
         yield from sorted(path for path in cluster.nodes_folder.iterdir() if path.is_dir())

@@ -15,8 +15,15 @@ from typing import Any, Final
 from holdfast.cluster import Cluster, Process
 from holdfast.cluster import processes as registered
 from holdfast.cluster.registry import log_path, record_path
-from holdfast.launch.seen import server_of
-from holdfast.launch.starting import AGENT, CONDUCTOR, COORDINATOR, GATEWAY, SERVER
+from holdfast.launch.processes import server_of
+from holdfast.launch.starting import (
+    AGENT,
+    COORDINATOR,
+    GATEWAY,
+    ROLLOUT_CONTROLLER,
+    SERVER,
+    TOPICS,
+)
 from holdfast.launch.wanted import server_folder
 from holdfast.supervise import supervisor, wanted
 from holdfast.supervise.supervisor import GAVE_UP, RUNNING, WAITING
@@ -28,22 +35,24 @@ EFFECTS: Final = {
     SERVER: "nothing is decided; training and serving go on with what they last knew",
     COORDINATOR: "replicas and workers that die are not replaced, and no job starts",
     AGENT: "its workers go on, but none is started or ended here",
-    CONDUCTOR: "rollouts, rollbacks and scaling of services stand still",
+    ROLLOUT_CONTROLLER: "rollouts, rollbacks and scaling of services stand still",
     GATEWAY: "Envoy answers with what it last knew, and hears of no new replica or version",
+    TOPICS: "who writes to topics waits, and who reads them hears nothing",
     supervisor.KIND: "what dies is not started again",
 }
 _NOBODY: Final = {
     SERVER: "no coordination server",
     COORDINATOR: "no coordinator",
     AGENT: "no agent",
-    CONDUCTOR: "nobody conducts",
+    ROLLOUT_CONTROLLER: "no rollout controller",
     GATEWAY: "no gateway process",
+    TOPICS: "no broker of topics",
     supervisor.KIND: "no supervisor",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingProcess:
     """A process that should run here and does not. `state`: `waiting` (the supervisor starts it, at
     `again_s`), `gave up`, or `dead` (nobody starts it). `since_s` 0: nobody knows."""
 
@@ -78,7 +87,7 @@ class Missing:
         return f"{_NOBODY[self.kind]}{where}{since}: {EFFECTS[self.kind]}; {self.remedy(now_s)}"
 
 
-def missing(cluster: Cluster) -> list[Missing]:
+def missing(cluster: Cluster) -> list[MissingProcess]:
     """What should run here and does not. Nothing, where `down` was the last that was said."""
     if wanted.is_down(cluster.folder):
         return []
@@ -101,10 +110,10 @@ def missing(cluster: Cluster) -> list[Missing]:
         # Whoever is kept starts it again.
         since_s = _last_sign_s(cluster, supervisor.KIND, supervisor.NAME)
         state = STARTING if kinds else DEAD
-        found.append(Missing(supervisor.KIND, supervisor.NAME, state, since_s, "was killed"))
+        found.append(MissingProcess(supervisor.KIND, supervisor.NAME, state, since_s, "was killed"))
     if (asked or living) and server_folder(cluster) is not None and server_of(cluster) is None:
         # Whoever has a session with it starts it again.
-        found.append(Missing(SERVER, "coordination", STARTING if kinds else DEAD))
+        found.append(MissingProcess(SERVER, "coordination", STARTING if kinds else DEAD))
     order = {kind: at for at, kind in enumerate(EFFECTS)}
     return sorted(found, key=lambda one: (order[one.kind], one.name))
 
@@ -116,16 +125,16 @@ def _one(
     said: Mapping[str, Any],
     record: Process | None,
     kinds: Collection[str],
-) -> Missing:
+) -> MissingProcess:
     others = kind in kinds
     state = str(said.get("state", DEAD))
     if state in (WAITING, GAVE_UP):
         why, again_s = str(said.get("why", "")), float(said.get("again_s", 0.0))
-        return Missing(kind, name, state, float(said["since_s"]), why, again_s, others)
+        return MissingProcess(kind, name, state, float(said["since_s"]), why, again_s, others)
     if state == RUNNING:  # it has died this moment, and the supervisor is about to see it
-        return Missing(kind, name, STARTING, time.time(), "has just died", 0.0, others)
+        return MissingProcess(kind, name, STARTING, time.time(), "has just died", 0.0, others)
     why = "was killed" if record is not None else "ended"
-    return Missing(kind, name, DEAD, _last_sign_s(cluster, kind, name), why, 0.0, others)
+    return MissingProcess(kind, name, DEAD, _last_sign_s(cluster, kind, name), why, 0.0, others)
 
 
 def _last_sign_s(cluster: Cluster, kind: str, name: str) -> float:

@@ -9,7 +9,7 @@ For a program that wants its own cluster and nothing left of it, however it ends
     tie = Tie()
     start_server(cluster)
     start_coordinator(cluster, tie=tie)
-    start_agent(cluster, Room(cpu=4), tie=tie)
+    start_agent(cluster, AgentSize(cpu=4), tie=tie)
 
 All three may be called again at any time: what lives stays, what was killed is started anew. The
 embedded coordination server needs no care: whoever has a session with it starts it again, until
@@ -26,21 +26,23 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cluster import Cluster, Process, create, described, occupied, opened
+from holdfast.cluster import topics as cluster_topics
 from holdfast.cluster.folder import tighten
 from holdfast.cluster.ties import Tie
+from holdfast.cluster.topics import EMBEDDED
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.coordination import launch as servers
-from holdfast.coordination.address import is_loopback
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
-from holdfast.launch.seen import alone, processes, server_of
+from holdfast.launch.processes import alone, processes, server_of
 from holdfast.launch.starting import (
     AGENT,
-    CONDUCTOR,
     COORDINATOR,
     GATEWAY,
+    ROLLOUT_CONTROLLER,
     SERVER,
-    Started,
+    TOPICS,
+    StartedProcess,
     await_all,
     keep,
     start,
@@ -48,19 +50,21 @@ from holdfast.launch.starting import (
 )
 from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
+from holdfast.system.listening import is_loopback
+from holdfast.topics.address import TopicsAddress
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.limits import TIED_LINGER_S, UP_S
-from holdfast.wire.places import LEADER_PATH
+from holdfast.wire.names import LEADER_PATH
 
 # Workers of a tied agent end so soon after it, when it is killed and no other one comes.
 TIED_AWAY_S: Final = 10.0
 TIED_NOTICE_S: Final = 3.0
 
 __all__ = [
+    "AgentSize",
     "Down",
-    "Room",
-    "Started",
+    "StartedProcess",
     "Stopped",
     "Tie",
     "Up",
@@ -82,7 +86,7 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (they are refused)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AgentSize:
     """What an agent is started with. None: what the machine has; `cpu` may be more than that."""
 
     cpu: float | None = None
@@ -93,7 +97,7 @@ class Room:
     gpu_share: int | None = None
     disk_bytes: int | None = None
 
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         given = {
             "--cpu": self.cpu,
             "--memory": self.memory_bytes,
@@ -171,8 +175,9 @@ def up(
     *,
     coordinators: int = 1,
     agents: int = 1,
-    room: Room | None = None,
+    room: AgentSize | None = None,
     supervised: bool = True,
+    topics: str = "",
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
 ) -> Up:
@@ -180,8 +185,11 @@ def up(
     From then on a supervisor keeps all of it alive (unless `supervised` is False), until `down`.
 
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
-    of its log when a process ends early.
+    of its log when a process ends early. `topics`: where those of the cluster are; empty: as they
+    were, and if nothing has used any, nowhere.
     """
+    if topics and topics != EMBEDDED:
+        TopicsAddress.parse(topics)  # a wrong one is an error before anything is started
     with alone(cluster, look):
         before = {(one.kind, one.name) for one in processes(cluster)}
         tightened = tighten(cluster)
@@ -195,9 +203,13 @@ def up(
     with cluster.session() as session:
         # An embedded server closes its own tree when it starts, and nobody else can open it.
         closed = protection.close(session) if cluster.embedded is None else 0
+        if topics:
+            cluster_topics.use(session, topics)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     if supervised and wanted_here.read(cluster.folder):
         await_all((), lambda: _keeper(cluster), "a supervisor runs", timeout_s)
+    if topics == EMBEDDED:
+        await_all((), lambda: _broker(cluster), "the broker of topics runs", timeout_s)
     now = tuple(processes(cluster))
     fresh = tuple(f"{one.kind} {one.name}" for one in now if (one.kind, one.name) not in before)
     if (SERVER, "coordination") not in before and cluster.embedded is not None:
@@ -217,22 +229,22 @@ def start_server(cluster: Cluster) -> str | None:
 
 def start_coordinator(
     cluster: Cluster, name: str = "coordinator-1", *, tie: Tie | None = None
-) -> Started:
+) -> StartedProcess:
     return start(cluster, COORDINATOR, name, "holdfast.control", ["--name", name], tie)
 
 
 def start_agent(
-    cluster: Cluster, room: Room | None = None, *, node: str = "node-1", tie: Tie | None = None
-) -> Started:
+    cluster: Cluster, room: AgentSize | None = None, *, node: str = "node-1", tie: Tie | None = None
+) -> StartedProcess:
     """An agent. Workers of a tied one end with it; those of a detached one wait for the next."""
-    words = ["--node", node, *(room or Room()).words()]
+    words = ["--node", node, *(room or AgentSize()).arguments()]
     if tie is not None:
         words += ["--stop-workers", "--notice", f"{TIED_NOTICE_S:g}"]
         words += ["--away", f"{TIED_AWAY_S:g}", "--away-notice", f"{TIED_NOTICE_S:g}"]
     return start(cluster, AGENT, node, "holdfast.agent", words, tie)
 
 
-def start_kept_agent(cluster: Cluster, room: Room, node: str) -> Started:
+def start_kept_agent(cluster: Cluster, room: AgentSize, node: str) -> StartedProcess:
     """An agent on a machine that has joined, which a supervisor keeps alive."""
     with alone(cluster):
         wanted.begins(cluster)
@@ -241,7 +253,9 @@ def start_kept_agent(cluster: Cluster, room: Room, node: str) -> Started:
     return started
 
 
-def start_kept_coordinator(cluster: Cluster, name: str, ports: Sequence[str] = ()) -> Started:
+def start_kept_coordinator(
+    cluster: Cluster, name: str, ports: Sequence[str] = ()
+) -> StartedProcess:
     """A coordinator on a machine that stands by, which a supervisor keeps alive."""
     words = ["--name", name, *ports]
     with alone(cluster):
@@ -254,7 +268,7 @@ def start_kept_coordinator(cluster: Cluster, name: str, ports: Sequence[str] = (
 def await_ready(
     cluster: Cluster,
     session: Session,
-    started: Sequence[Started],
+    started: Sequence[StartedProcess],
     *,
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
@@ -290,15 +304,19 @@ def _keeper(cluster: Cluster) -> Process | None:
     return next((one for one in processes(cluster) if one.kind == supervisor.KIND), None)
 
 
-def _agent(cluster: Cluster, room: Room | None, node: str) -> Started:
+def _broker(cluster: Cluster) -> Process | None:
+    return next((one for one in processes(cluster) if one.kind == TOPICS), None)
+
+
+def _agent(cluster: Cluster, room: AgentSize | None, node: str) -> StartedProcess:
     """An agent, of the size that it had unless another one is given."""
     known = wanted_here.read(cluster.folder).get(f"{AGENT} {node}")
-    if known is not None and room in (None, Room()):
+    if known is not None and room in (None, AgentSize()):
         return start_as_wanted(cluster, known)
     return start_agent(cluster, room, node=node)
 
 
-def _others(cluster: Cluster, started: Sequence[Started]) -> list[Started]:
+def _others(cluster: Cluster, started: Sequence[StartedProcess]) -> list[StartedProcess]:
     """What was wanted here before and not ended by `down`, started if it does not live: the machine
     may have been switched off meanwhile."""
     named = {f"{one.kind} {one.name}" for one in started}
@@ -306,7 +324,7 @@ def _others(cluster: Cluster, started: Sequence[Started]) -> list[Started]:
     return [
         start_as_wanted(cluster, one)
         for key, one in known
-        if key not in named and one.kind not in (CONDUCTOR, GATEWAY)
+        if key not in named and one.kind not in (ROLLOUT_CONTROLLER, GATEWAY)
     ]
 
 
@@ -319,8 +337,8 @@ def _leads(leader: Leader, records: Mapping[str, Process | None]) -> bool:
 def _wanted(cluster: Cluster, coordinators: int, agents: int) -> tuple[list[str], list[str]]:
     """Names of coordinators and nodes. A machine that joined has the nodes that it joined as."""
     if not cluster.is_home:
-        wallets = cluster.folder / "wallet"
-        return [], sorted(path.name for path in wallets.iterdir()) if wallets.is_dir() else []
+        joined = cluster.credentials_folder
+        return [], sorted(path.name for path in joined.iterdir()) if joined.is_dir() else []
     names = [f"coordinator-{number}" for number in range(1, coordinators + 1)]
     return names, [f"node-{number}" for number in range(1, agents + 1)]
 

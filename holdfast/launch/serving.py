@@ -1,4 +1,4 @@
-"""A conductor and a gateway on this machine, for a cluster that serves models.
+"""A controller and a gateway on this machine, for a cluster that serves models.
 
     ensure(cluster, session)        # starts what is missing; returns when the gateway answers
     end(cluster, session, served)   # ends them, if nothing is served any more
@@ -23,15 +23,23 @@ from holdfast.cluster.ties import Tie
 from holdfast.coordination import Membership, Session
 from holdfast.launch import ending, wanted
 from holdfast.launch.ending import Stopped
-from holdfast.launch.seen import alone
-from holdfast.launch.starting import CONDUCTOR, ENVOY, GATEWAY, Started, await_all, keep, start
+from holdfast.launch.processes import alone
+from holdfast.launch.starting import (
+    ENVOY,
+    GATEWAY,
+    ROLLOUT_CONTROLLER,
+    StartedProcess,
+    await_all,
+    keep,
+    start,
+)
 from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
-from holdfast.supervise.wanted import Wanted
-from holdfast.wire import disk
+from holdfast.supervise.wanted import WantedProcess
+from holdfast.system import disk
 from holdfast.wire.errors import Occupied, Usage
 from holdfast.wire.limits import UP_LOOK_S, UP_S
-from holdfast.wire.places import GATEWAYS_PATH
+from holdfast.wire.names import GATEWAYS_PATH
 from holdfast.wire.plain import known_fields
 
 # Where a gateway listens unless it is told; and how many ports after it are tried when it is taken.
@@ -46,20 +54,23 @@ FIRST: Final = "gateway-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GatewayAddress:
     """Where a gateway listens (`host:port`), and in which region it is."""
 
     listen: str
     region: str = ""
 
 
-def places(cluster: Cluster) -> dict[str, Place]:
+def places(cluster: Cluster) -> dict[str, GatewayAddress]:
     """The gateways that were started on this machine, by name."""
     try:
         found = json.loads(_path(cluster).read_text())
     except FileNotFoundError:
         return {}
-    return {name: Place(**known_fields(Place, place)) for name, place in found["gateways"].items()}
+    return {
+        name: GatewayAddress(**known_fields(GatewayAddress, place))
+        for name, place in found["gateways"].items()
+    }
 
 
 def ensure(
@@ -72,7 +83,7 @@ def ensure(
     supervised: bool = True,
     look: Callable[[str], None] = lambda _what: None,
 ) -> dict[str, str]:
-    """See to it that the cluster has a conductor and a gateway, and wait until they are there.
+    """See to it that the cluster has a controller and a gateway, and wait until they are there.
 
     `listen`: a gateway at this address on this machine; None: any gateway will do, and if the
     cluster has none, one at the first free port from 8080 on. `together`: so many share that
@@ -81,7 +92,7 @@ def ensure(
     """
     with alone(cluster, look):
         wanted.check(cluster)  # whoever had the turn before us may have ended everything
-        started = [start_conductor(cluster)]
+        started = [start_controller(cluster)]
         known = places(cluster)
         needed = _needed(cluster, session, known, listen, region)
         if together is not None:
@@ -108,8 +119,8 @@ def end(
     served: Callable[[], bool],
     look: Callable[[str], None] = lambda _what: None,
 ) -> list[Stopped]:
-    """End the gateways and conductors that `ensure` had started on this machine, with their Envoys;
-    what has ended. Nothing, if something is `served`: asked when nobody else can start one.
+    """End the gateways and controllers that `ensure` had started on this machine, with their
+    Envoys; what has ended. Nothing, if something is `served`: asked when nobody else can start one.
 
     Those that somebody has started by hand stay. To be called again at any time.
     """
@@ -123,7 +134,9 @@ def end(
         living = {one.name for one in processes(cluster) if one.kind == GATEWAY}
         known = wanted_here.read(cluster.folder)
         wanted_here.drop(cluster.folder, [key for key, one in known.items() if _serves(one)])
-        parts = [one for one in processes(cluster) if one.launched and one.kind == CONDUCTOR]
+        parts = [
+            one for one in processes(cluster) if one.launched and one.kind == ROLLOUT_CONTROLLER
+        ]
         stopped += [ending.end(one) for one in parts]
         for record in processes(cluster, ended=True):
             if _serves(record):
@@ -136,28 +149,34 @@ def end(
     return stopped
 
 
-def again(cluster: Cluster) -> list[Started]:
+def again(cluster: Cluster) -> list[StartedProcess]:
     """Start what `ensure` had started before `holdfast down`; nothing, if nothing was served."""
     known = places(cluster)
     if not known:
         return []
-    return [start_conductor(cluster), *(start_gateway(cluster, *one) for one in known.items())]
+    return [start_controller(cluster), *(start_gateway(cluster, *one) for one in known.items())]
 
 
-def start_conductor(
-    cluster: Cluster, name: str = "conductor-1", *, tie: Tie | None = None
-) -> Started:
-    return start(cluster, CONDUCTOR, name, "holdfast.serve.conductor", ["--name", name], tie)
+def start_controller(
+    cluster: Cluster, name: str = "controller-1", *, tie: Tie | None = None
+) -> StartedProcess:
+    return start(
+        cluster, ROLLOUT_CONTROLLER, name, "holdfast.serve.controller", ["--name", name], tie
+    )
 
 
-def start_gateway(cluster: Cluster, name: str, place: Place, *, tie: Tie | None = None) -> Started:
+def start_gateway(
+    cluster: Cluster, name: str, place: GatewayAddress, *, tie: Tie | None = None
+) -> StartedProcess:
     """A gateway. Its Envoy outlives it if it is killed, and is adopted by the next one."""
     words = ["--name", name, "--listen", place.listen]
     words += ["--region", place.region] if place.region else []
     return start(cluster, GATEWAY, name, "holdfast.serve.gateway", words, tie)
 
 
-def sharing(needed: Mapping[str, Place], listen: str | None, together: int) -> dict[str, Place]:
+def sharing(
+    needed: Mapping[str, GatewayAddress], listen: str | None, together: int
+) -> dict[str, GatewayAddress]:
     """The gateways of `needed`, and as many more or fewer that `together` of them share each
     address, or only this one. Pure. `Usage`: none is to run on this machine."""
     if not needed:
@@ -208,12 +227,12 @@ def _number(name: str) -> int:
     return int(last) if last.isdecimal() else 0
 
 
-def _next_name(known: Mapping[str, Place]) -> str:
+def _next_name(known: Mapping[str, GatewayAddress]) -> str:
     return f"gateway-{1 + max(map(_number, known), default=0)}"
 
 
-def _serves(process: Process | Wanted) -> bool:
-    return process.kind in (GATEWAY, CONDUCTOR)
+def _serves(process: Process | WantedProcess) -> bool:
+    return process.kind in (GATEWAY, ROLLOUT_CONTROLLER)
 
 
 def _until_gone(session: Session, names: Set[str]) -> None:
@@ -225,21 +244,21 @@ def _until_gone(session: Session, names: Set[str]) -> None:
 def _needed(
     cluster: Cluster,
     session: Session,
-    known: Mapping[str, Place],
+    known: Mapping[str, GatewayAddress],
     listen: str | None,
     region: str,
-) -> dict[str, Place]:
+) -> dict[str, GatewayAddress]:
     """The gateways that must run here: those of before, and one more if that is needed."""
     if listen is None and known:
         return dict(known)
     if listen is None:
         if _gateways(session):
             return {}  # of another machine
-        return {FIRST: Place(_free(cluster.listen), region)}
+        return {FIRST: GatewayAddress(_free(cluster.listen), region)}
     host, port = _address(listen)
     there = [name for name, place in known.items() if place.listen == f"{host}:{port}"]
     if there:
-        place = Place(f"{host}:{port}", region or known[there[0]].region)
+        place = GatewayAddress(f"{host}:{port}", region or known[there[0]].region)
         return {**known, **dict.fromkeys(there, place)}
     if not _is_free(host, port):
         raise Occupied(
@@ -247,7 +266,7 @@ def _needed(
             why="another process does, or it is not an address of this machine",
             fix="give another port: --gateway HOST:PORT",
         )
-    return {**known, _next_name(known): Place(f"{host}:{port}", region)}
+    return {**known, _next_name(known): GatewayAddress(f"{host}:{port}", region)}
 
 
 def _gateways(session: Session) -> dict[str, str]:
@@ -260,7 +279,7 @@ def _path(cluster: Cluster) -> Path:
     return cluster.folder / _FILE
 
 
-def _write(cluster: Cluster, known: Mapping[str, Place]) -> None:
+def _write(cluster: Cluster, known: Mapping[str, GatewayAddress]) -> None:
     fields = {"gateways": {name: asdict(place) for name, place in known.items()}}
     disk.replace_durably(_path(cluster), (json.dumps(fields, indent=2) + "\n").encode())
 

@@ -1,6 +1,6 @@
 """A coordinator on another machine: what it needs to take part in the election.
 
-    found = lent(folder, token)     # once: addresses from the token, the authority from a door
+    found = lent(folder, token)     # once: addresses from the token, the authority from an endpoint
     found = ready(folder)           # afterwards, and where the cluster was made
 
 The authority is what makes a machine a coordinator's: with it, it shows agents that it is of their
@@ -19,11 +19,13 @@ from holdfast.cluster import Cluster, opened
 from holdfast.launch import joining, wanted
 from holdfast.storage.address import FolderAddress
 from holdfast.storage.address import parse as parse_store
-from holdfast.wire import calls, rpc
-from holdfast.wire.certificates import Authority, checked_name
+from holdfast.system import calls, channels
+from holdfast.system.certificates import Authority
+from holdfast.wire import rpc
 from holdfast.wire.errors import Missing, Refused
+from holdfast.wire.names import checked_name
 from holdfast.wire.proto import cluster_pb2 as pb
-from holdfast.wire.tokens import Kind
+from holdfast.wire.tokens import TokenKind
 
 
 def own_name() -> str:
@@ -36,15 +38,16 @@ def lent(folder: Path, text: str, name: str) -> Cluster:
     has joined already keeps its folder; one that stood by gets the authority anew.
 
     `Refused`: the token does not hold, or the folder belongs to another cluster. `Unavailable`: no
-    door answers.
+    endpoint answers.
     """
-    said, place = joining.read(text, Kind.STANDBY)
+    said, place = joining.read(text, TokenKind.STANDBY)
     folder = folder.expanduser().absolute()
     there = joining.known(folder, said.cluster)
     _check_store(place.store)
     attempt = secrets.token_hex(16)
-    certificate_pem, key_pem, secret = joining.at_a_door(
-        place, lambda door: calls.run(_ask(door, said.trust_pem, text.strip(), name, attempt))
+    certificate_pem, key_pem, secret = joining.ask_an_endpoint(
+        place,
+        lambda endpoint: calls.run(_ask(endpoint, said.trust_pem, text.strip(), name, attempt)),
     )
     if certificate_pem != said.trust_pem:
         raise Refused(
@@ -92,13 +95,13 @@ def _check_store(store: str) -> None:
 
 
 async def _ask(
-    door: str, trust_pem: bytes, token: str, name: str, attempt: str
+    endpoint: str, trust_pem: bytes, token: str, name: str, attempt: str
 ) -> tuple[bytes, bytes, bytes]:
     request = pb.StandRequest(protocol=rpc.PROTOCOL, name=name, attempt=attempt)
-    async with rpc.door_to(door, trust_pem) as channel:
+    async with channels.join_channel_to(endpoint, trust_pem) as channel:
         try:
-            raw = await rpc.call_once(channel, rpc.STAND, request.SerializeToString(), token)
+            raw = await channels.call_once(channel, rpc.STAND, request.SerializeToString(), token)
         except grpc.aio.AioRpcError as failed:
-            raise rpc.error_from(failed, door) from None
+            raise rpc.error_from(failed, endpoint) from None
     reply = rpc.parsed(pb.StandReply, raw)
     return reply.certificate_pem, reply.key_pem, reply.access

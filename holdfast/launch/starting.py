@@ -21,7 +21,8 @@ from holdfast.launch import wanted
 from holdfast.supervise import supervisor
 from holdfast.supervise import wanted as wanted_here
 from holdfast.supervise.spawn import environment, last_words, spawn
-from holdfast.supervise.wanted import Wanted
+from holdfast.supervise.wanted import WantedProcess
+from holdfast.topics import hosting
 from holdfast.wire.errors import Occupied, TerminalError, TimedOut
 from holdfast.wire.limits import UP_LOOK_S, UP_S
 
@@ -31,16 +32,17 @@ PROCESS_LOG_LINES_SHOWN: Final = 12
 AGENT: Final = "agent"
 COORDINATOR: Final = "coordinator"
 SERVER: Final = "server"
-CONDUCTOR: Final = "conductor"
+ROLLOUT_CONTROLLER: Final = "controller"
 GATEWAY: Final = "gateway"
 ENVOY: Final = "envoy"
+TOPICS: Final = hosting.KIND
 # Who holds the lock of a name has its record there after so long.
 _RECORD_S: Final = 2.0
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedProcess:
     """A process that we have started, or that ran already (`child` None)."""
 
     cluster: Cluster
@@ -94,9 +96,9 @@ class Started:
 
 def start(
     cluster: Cluster, kind: str, name: str, module: str, words: Sequence[str], tie: Tie | None
-) -> Started:
+) -> StartedProcess:
     """Start `python -m MODULE --cluster DIR WORDS`. A living one of that kind and name stays."""
-    there = Started(cluster, kind, name)
+    there = StartedProcess(cluster, kind, name)
     if there.process is not None:
         return there
     command = [sys.executable, "-m", module, "--cluster", str(cluster.folder), *words]
@@ -105,18 +107,18 @@ def start(
     return _spawned(cluster, kind, name, command, tie)
 
 
-def start_as_wanted(cluster: Cluster, one: Wanted) -> Started:
+def start_as_wanted(cluster: Cluster, one: WantedProcess) -> StartedProcess:
     """Start what is wanted and was started before, as it was then. A living one stays."""
-    there = Started(cluster, one.kind, one.name)
+    there = StartedProcess(cluster, one.kind, one.name)
     if there.process is not None:
         return there
     # The interpreter in use: that of then may have been replaced.
     return _spawned(cluster, one.kind, one.name, [sys.executable, *one.command[1:]], None)
 
 
-def keep(cluster: Cluster, started: Sequence[Started]) -> None:
+def keep(cluster: Cluster, started: Sequence[StartedProcess]) -> None:
     """From now on these are wanted here: a supervisor sees to it that they live. Whoever calls it
-    is the only one who starts or ends something (`seen.alone`)."""
+    is the only one who starts or ends something (`processes.alone`)."""
     asked = []
     for one in started:
         process = one.process
@@ -131,15 +133,15 @@ def keep(cluster: Cluster, started: Sequence[Started]) -> None:
 
 def _spawned(
     cluster: Cluster, kind: str, name: str, command: Sequence[str], tie: Tie | None
-) -> Started:
+) -> StartedProcess:
     stdin = tie.end if tie is not None else subprocess.DEVNULL
     log = log_path(cluster, kind, name)
     child = spawn(cluster.folder, command, log, environment(), stdin=stdin)
-    return Started(cluster, kind, name, child, tuple(command))
+    return StartedProcess(cluster, kind, name, child, tuple(command))
 
 
 def await_all(
-    waiting: Sequence[Started],
+    waiting: Sequence[StartedProcess],
     ready: Callable[[], T | None],
     what: str,
     timeout_s: float = UP_S,

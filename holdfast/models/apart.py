@@ -24,7 +24,8 @@ import numpy as np
 from holdfast.models import examples
 from holdfast.models.examples import Example
 from holdfast.models.records import Version
-from holdfast.wire import documents, logs
+from holdfast.system import logs
+from holdfast.wire import documents
 from holdfast.wire.errors import BadModel, MissingExtra, ModelFailed
 
 # Tensors that travel to and from a model in a process of its own, in one piece.
@@ -47,7 +48,7 @@ _KEPT: Final = (
 )  # fmt: skip
 
 
-class Apart:
+class SeparateModel:
     """The replica's end. Loads at once: `BadModel`, `MissingExtra` with what it said."""
 
     def __init__(self, version: Version, folder: Path, device: str | None) -> None:

@@ -18,9 +18,9 @@ from holdfast.models import examples, kinds
 from holdfast.models.apart import BAD, FAILED, LOADED, MISSING, TENSORS, receive, send
 from holdfast.models.examples import Example
 from holdfast.models.records import Version
+from holdfast.system.tasks import start_thread
 from holdfast.wire import documents
 from holdfast.wire.errors import BugError, HoldfastError, MissingExtra
-from holdfast.wire.tasks import start_thread
 
 
 def main() -> None:

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.coordination import Fact, Facts, Follow, Session
 from holdfast.coordination.waits import Wake
 from holdfast.models import records
-from holdfast.models.names import PROD, check_alias, check_model, split_reference
-from holdfast.models.records import Alias, Model, Version
+from holdfast.models.records import (
+    PROD,
+    Alias,
+    Model,
+    Version,
+    check_alias,
+    check_model,
+    split_reference,
+)
 from holdfast.storage.bundles import BUNDLES
 from holdfast.storage.keys import content_key
 from holdfast.wire.documents import from_bytes
@@ -168,4 +175,7 @@ class Catalogue:
 
 def read_model(path: str, fact: Fact) -> Model:
     """The model's node; an empty one was made as a parent, and nothing happened since."""
-    return from_bytes(path, Model, fact.data) if fact.data else Model()
+    if not fact.data:
+        return Model()
+    found = from_bytes(path, Model, fact.data)
+    return replace(found, history=found.history.filed(fact.zxid))

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import examples, texts
+from holdfast.models import datatypes, examples
 from holdfast.models.datatypes import datatype_of
 from holdfast.models.examples import Arrays, Example
 from holdfast.models.records import Signature, TensorSpec
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import BadModel, Usage
 from holdfast.wire.limits import EXAMPLES_MAX
 
@@ -61,7 +61,7 @@ def describe(
 
 def settled(arrays: Arrays, what: str = "input") -> dict[str, Array]:
     """The arrays as a replica would give them to the model, or get them from it."""
-    return {name: texts.settled(array, f"{what} {name!r}")[0] for name, array in arrays.items()}
+    return {name: datatypes.settled(array, f"{what} {name!r}")[0] for name, array in arrays.items()}
 
 
 def signature_of(
@@ -239,7 +239,7 @@ def _rows_are_free(example: Example, predict: Predict) -> bool:
 
 def _spec(name: str, every: Sequence[Arrays], rows: bool, dynamic: Dynamic) -> TensorSpec:
     """`every`: the tensor in each example, among others."""
-    array, text = texts.settled(every[0][name], f"tensor {name!r}")
+    array, text = datatypes.settled(every[0][name], f"tensor {name!r}")
     if any(each[name].ndim != array.ndim for each in every):
         raise BadModel(
             f"output {name!r} has another number of dimensions for another example",

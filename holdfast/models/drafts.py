@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.models.names import check_model
-from holdfast.models.records import CODE_KINDS, ONNX, WEIGHTS, Kind, Signature, is_example
+from holdfast.models.records import (
+    CODE_KINDS,
+    ONNX,
+    WEIGHTS,
+    ModelKind,
+    Signature,
+    check_model,
+    is_example,
+)
 from holdfast.wire.errors import Usage
 from holdfast.wire.plain import plain_of
 from holdfast.wire.reports import Part
@@ -22,11 +29,11 @@ Content = bytes | memoryview | Path
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class VersionDraft:
     """A version that is to be published. A file is its bytes, or a path."""
 
     model: str
-    kind: Kind
+    kind: ModelKind
     signature: Signature
     files: Mapping[str, Content]
     bundle: str = ""
@@ -37,7 +44,7 @@ class Draft:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def check(draft: Draft) -> Draft:
+def check(draft: VersionDraft) -> VersionDraft:
     """The draft, if a version can be made of it; else `Usage` with what is wrong."""
     check_model(draft.model)
     _check_names("inputs", [spec.name for spec in draft.signature.inputs])
@@ -48,12 +55,14 @@ def check(draft: Draft) -> Draft:
             why=f"a version has at most {MODEL_FILES_MAX}",
             fix="put them into one archive, or into the code's folder",
         )
-    needed = {Kind.TORCH: WEIGHTS, Kind.ONNX: ONNX}.get(draft.kind)
+    needed = {ModelKind.TORCH: WEIGHTS, ModelKind.ONNX: ONNX}.get(draft.kind)
     code = draft.kind in CODE_KINDS
     if needed is not None and needed not in draft.files:
         raise Usage(
             f"{draft.model}: a version of the kind {draft.kind.value} needs the file {needed}",
-            fix="give it: --onnx FILE" if draft.kind is Kind.ONNX else "give it: --weights FILE",
+            fix="give it: --onnx FILE"
+            if draft.kind is ModelKind.ONNX
+            else "give it: --weights FILE",
         )
     if not code and not draft.files:
         raise Usage(
@@ -77,7 +86,7 @@ def check(draft: Draft) -> Draft:
     return draft
 
 
-def publication(draft: Draft, parts: Mapping[str, Part]) -> str:
+def publication(draft: VersionDraft, parts: Mapping[str, Part]) -> str:
     """The same for whoever publishes the same thing again. Metrics do not count; nor does what a
     job's step made of its example, whose last bits another machine may round differently."""
     plain = {

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import texts
+from holdfast.models import datatypes
 from holdfast.models.datatypes import BYTES
 from holdfast.models.records import Signature, TensorSpec, example_name
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel, Corrupt, Usage
-from holdfast.wire.extras import require_extra
 from holdfast.wire.limits import EXAMPLES_MAX
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -56,7 +56,7 @@ def to_bytes(example: Example, *, whole: bool = False) -> bytes:
         for name, array in arrays.items():
             if array.dtype.kind in "OSU":
                 notes[prefix + name] = array.shape
-                if texts.settled(array, name)[1]:
+                if datatypes.settled(array, name)[1]:
                     spelled.append(prefix + name)
                 tensors[prefix + name] = np.frombuffer(packed(array), np.uint8)
             else:
@@ -82,7 +82,7 @@ def from_bytes(data: bytes) -> Example:
         prefix, dot, name = key.partition(".")
         if key in notes:
             spec = TensorSpec(name, BYTES, (), key in spelled)
-            array = texts.fitted(spec, unpacked(held.tobytes(), notes[key]))
+            array = datatypes.fitted(spec, unpacked(held.tobytes(), notes[key]))
         found[prefix + dot][name] = array
     return Example(found[_INPUT], found[_OUTPUT])
 
@@ -126,7 +126,7 @@ def from_file(path: Path, signature: Signature | None = None) -> Example:
 def _as_recorded(example: Example, signature: Signature) -> Example:
     specs = {spec.name: spec for spec in signature.inputs}
     inputs = {
-        name: texts.fitted(specs[name], array) if name in specs else array
+        name: datatypes.fitted(specs[name], array) if name in specs else array
         for name, array in example.inputs.items()
     }
     return Example(inputs, example.outputs)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import torch
 from torch.export.passes import move_to_device_pass
 
-from holdfast.models.files_kind import Gathered, Known, members, wrong
-from holdfast.models.records import Kind, Version
+from holdfast.models.files_kind import Gathered, KnownFiles, members, wrong
+from holdfast.models.records import ModelKind, Version
 from holdfast.models.torch_kind import TorchServable, chosen_device, on_host
 from holdfast.wire.errors import BadModel
 
@@ -31,7 +31,7 @@ _COMPILED: Final = "data/aotinductor/"
 
 
 def gather(path: Path) -> Gathered:
-    return Gathered(Kind.EXPORTED, {FILE: path}, pickled=_pickled(path))
+    return Gathered(ModelKind.EXPORTED, {FILE: path}, pickled=_pickled(path))
 
 
 def load(version: Version, folder: Path, device: str | None) -> TorchServable:
@@ -49,7 +49,7 @@ def load(version: Version, folder: Path, device: str | None) -> TorchServable:
     return TorchServable(version.signature, call, chosen, [*positional, *by_name])
 
 
-def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
+def known(folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
     program = _program(folder / FILE)
     positional, by_name = _inputs(program)
     given = [node for node in program.graph.nodes if node.op == "placeholder"]
@@ -67,7 +67,7 @@ def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
     arguments, named = _samples(program)
     values = [*arguments, *(named[name] for name in by_name)] if arguments or named else []
     inputs = dict(zip([*positional, *by_name], on_host(tuple(values)), strict=True))
-    return Known(inputs if values else None, dynamic)
+    return KnownFiles(inputs if values else None, dynamic)
 
 
 def lines(_version: Version) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.models.differences import spelled
 from holdfast.models.files_kind import files_kind
 from holdfast.models.loading import CODE, fetch
-from holdfast.models.records import CODE_KINDS, EXAMPLE, WEIGHTS, Kind, Version
+from holdfast.models.records import CODE_KINDS, EXAMPLE, WEIGHTS, ModelKind, Version
 from holdfast.storage import Blobs
 from holdfast.wire.documents import document
 from holdfast.wire.errors import Occupied
@@ -62,7 +62,7 @@ def _loading(version: Version) -> list[str]:
     arguments = ", ".join(f"{key}={value!r}" for key, value in version.arguments.items())
     top = name.partition(".")[0]
     head = ["import sys", f'sys.path.insert(0, "{folder}")', f"from {module} import {top}"]
-    if version.kind is Kind.TORCH:
+    if version.kind is ModelKind.TORCH:
         lines = [
             *head,
             "from safetensors.torch import load_file",
@@ -70,7 +70,7 @@ def _loading(version: Version) -> list[str]:
             f'model.load_state_dict(load_file("{WEIGHTS}"))',
             "model.eval()",
         ]
-    elif version.kind is Kind.PYTHON:
+    elif version.kind is ModelKind.PYTHON:
         given = f", {arguments}" if arguments else ""
         lines = [
             *head,

@@ -1,7 +1,8 @@
 """What every kind of model that is files, and not code, has in common.
 
 Each such kind is one module, `holdfast/models/KIND_kind.py`, with the functions of `FilesKind`.
-`kinds` finds it by the kind's name: to add one is to add its name to `records.Kind`, and its file.
+`kinds` finds it by the kind's name: to add one is to add its name to `records.ModelKind`, and its
+file.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from holdfast.models.records import CODE_KINDS, TORCH_KINDS, Kind, Signature, Version
+from holdfast.models import datatypes
+from holdfast.models.datatypes import numpy_of
+from holdfast.models.records import (
+    CODE_KINDS,
+    TORCH_KINDS,
+    ModelKind,
+    Signature,
+    TensorSpec,
+    Version,
+)
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel, BugError, Refused
-from holdfast.wire.extras import require_extra
 
 Array = np.ndarray[Any, Any]
 Dynamic = Mapping[str, Mapping[int, str]]
@@ -42,14 +52,14 @@ class Gathered:
     """What becomes of a file or folder that a user gave: the version's files by name, and whether
     loading them runs a pickle. `arguments`: what was found out about it."""
 
-    kind: Kind
+    kind: ModelKind
     files: Mapping[str, Path]
     pickled: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFiles:
     """What a version's files say by themselves: one batch of inputs, and which dimensions vary.
     `signature`: all of it, for those that need no example."""
 
@@ -69,14 +79,14 @@ class FilesKind(Protocol):
     def load(self, version: Version, folder: Path, device: str | None) -> Servable:
         """See `loading.load`."""
 
-    def known(self, folder: Path, arguments: Mapping[str, Any]) -> Known:
+    def known(self, folder: Path, arguments: Mapping[str, Any]) -> KnownFiles:
         """What its files say of themselves."""
 
     def lines(self, version: Version) -> Sequence[str]:
         """The Python lines that load an export of it."""
 
 
-def files_kind(kind: Kind) -> FilesKind:
+def files_kind(kind: ModelKind) -> FilesKind:
     """The module of a kind that is files."""
     if kind in CODE_KINDS:
         raise BugError(f"models of the kind {kind.value} are code")
@@ -118,3 +128,64 @@ def only(inputs: Mapping[str, Array]) -> Array:
             fix="give an example with one array: a row for each row",
         )
     return next(iter(inputs.values()))
+
+
+# --- what a model returned
+# -------------------------------------------------------------------------
+
+
+def shaped(signature: Signature, result: Any) -> dict[str, Array]:
+    """What a model returned, as the outputs of its signature; `BadModel` if it is not. Without
+    outputs in the signature: whatever it gave, with names."""
+    specs = signature.outputs
+    if not specs:
+        return named(result)
+    if isinstance(result, Mapping):
+        values = [result.get(spec.name) for spec in specs]
+    elif isinstance(result, tuple) or (isinstance(result, list) and len(specs) > 1):
+        values = list(result)
+    else:
+        values = [result]
+    if len(values) != len(specs) or any(value is None for value in values):
+        names = ", ".join(spec.name for spec in specs)
+        got = sorted(result) if isinstance(result, Mapping) else f"{len(values)} of them"
+        raise BadModel(
+            "the model did not give the outputs of its signature",
+            why=f"they are {names}; it gave {got}",
+            fix="return a dict with these names, or a tuple in this order",
+        )
+    found = {}
+    for spec, value in zip(specs, values, strict=True):
+        array = np.asarray(value)
+        if array.dtype != (wanted := numpy_of(spec.datatype)):
+            array = array.astype(wanted)
+        if spec.text is not None:
+            array = _as_recorded(spec, array)
+        if array.ndim != len(spec.shape):
+            raise BadModel(
+                f"the model's output {spec.name!r} has the shape {list(array.shape)}",
+                why=f"its signature says {list(spec.shape)}",
+                fix="publish it again with an example that shows what it gives",
+            )
+        found[spec.name] = array
+    return found
+
+
+def _as_recorded(spec: TensorSpec, array: Array) -> Array:
+    try:
+        return datatypes.fitted(spec, array)
+    except (UnicodeError, TypeError) as error:
+        raise BadModel(
+            f"the model's output {spec.name!r} is not of {'texts' if spec.text else 'bytes'}",
+            why=str(error),
+            fix="return what it returned for its example",
+        ) from error
+
+
+def named(result: Any) -> dict[str, Array]:
+    """Names for what a model returned, where nobody has given any: `output`, or `output_0`, ..."""
+    if isinstance(result, Mapping):
+        return {str(name): np.asarray(value) for name, value in result.items()}
+    if isinstance(result, tuple):
+        return {f"output_{at}": np.asarray(value) for at, value in enumerate(result)}
+    return {"output": np.asarray(result)}

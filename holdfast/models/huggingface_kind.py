@@ -24,12 +24,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import kinds
-from holdfast.models.files_kind import Array, Gathered, Known, only
-from holdfast.models.records import Kind, Signature, Version
+from holdfast.models.files_kind import Array, Gathered, KnownFiles, only, shaped
+from holdfast.models.records import ModelKind, Signature, Version
 from holdfast.models.torch_kind import chosen_device
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel, Refused, Usage
-from holdfast.wire.extras import require_extra
 
 # Tokens that a model of texts writes unless it is told otherwise: a sentence or two.
 GENERATED_TOKENS: Final = 64
@@ -71,7 +70,7 @@ def gather(path: Path) -> Gathered:
             fix="publish it as the kind torch or python: --code DIR --entry MODULE:NAME",
         )
     return Gathered(
-        Kind.HUGGINGFACE,
+        ModelKind.HUGGINGFACE,
         {name: each for name, each in files.items() if name.endswith(_DATA)},
         arguments={"task": task_of(config)},
     )
@@ -83,12 +82,12 @@ def load(version: Version, folder: Path, device: str | None) -> PipelineServable
     return PipelineServable(version.signature, folder, task, arguments, device)
 
 
-def known(folder: Path, arguments: Mapping[str, Any]) -> Known:
+def known(folder: Path, arguments: Mapping[str, Any]) -> KnownFiles:
     task = str(arguments.get("task") or task_of(_config(folder)))
     if task == "image-classification":
         pixels = np.zeros((2, 32, 32, 3), np.uint8)
-        return Known({"image": pixels}, {"image": {1: "", 2: ""}})
-    return Known({"text": np.array(["one text", "another, longer text"], object)})
+        return KnownFiles({"image": pixels}, {"image": {1: "", 2: ""}})
+    return KnownFiles({"text": np.array(["one text", "another, longer text"], object)})
 
 
 def lines(version: Version) -> list[str]:
@@ -151,7 +150,7 @@ class PipelineServable:
         self._read = _images if images else _texts
 
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return kinds.shaped(self._signature, self._compute(self._read(only(inputs))))
+        return shaped(self._signature, self._compute(self._read(only(inputs))))
 
     def close(self) -> None:
         del self._pipeline, self._compute

@@ -128,7 +128,7 @@ class Space:
     def _finder(self, folder: str) -> FileFinder:
         finder = self._finders.get(folder)
         if finder is None:
-            source: Any = partial(_Loader, space=self)
+            source: Any = partial(_BundleLoader, space=self)
             finder = self._finders[folder] = FileFinder(
                 folder,
                 (ExtensionFileLoader, EXTENSION_SUFFIXES),
@@ -171,7 +171,7 @@ class _Importlib(ModuleType):
         return getattr(importlib, name)
 
 
-class _Loader(SourceFileLoader):
+class _BundleLoader(SourceFileLoader):
     """Runs a module of the bundle with the space's own builtins."""
 
     def __init__(self, fullname: str, path: str, *, space: Space) -> None:

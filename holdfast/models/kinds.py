@@ -17,12 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import texts
-from holdfast.models.apart import Apart
-from holdfast.models.datatypes import numpy_of
-from holdfast.models.files_kind import ALLOW_PICKLE, Servable, files_kind
+from holdfast.models.apart import SeparateModel
+from holdfast.models.files_kind import ALLOW_PICKLE, Servable, files_kind, shaped
 from holdfast.models.importing import Space
-from holdfast.models.records import CODE_KINDS, WEIGHTS, Kind, Signature, TensorSpec, Version
+from holdfast.models.records import CODE_KINDS, WEIGHTS, ModelKind, Signature, Version
 from holdfast.wire.errors import BadModel, HoldfastError
 
 # Of a model's own traceback: what people read first, and what fits into a node of the plane.
@@ -31,7 +29,7 @@ MODEL_TRACE_LINES: Final = 12
 Array = np.ndarray[Any, Any]
 _OURS: Final = str(Path(__file__).parent)
 
-__all__ = ["Servable", "entry_parts", "found_in", "label", "last_lines", "load", "named", "shaped"]
+__all__ = ["Servable", "entry_parts", "found_in", "label", "last_lines", "load"]
 
 
 def load(
@@ -43,7 +41,7 @@ def load(
     try:
         if version.kind not in CODE_KINDS:
             if version.arguments.get(ALLOW_PICKLE) and not here:
-                return Apart(version, folder, device)
+                return SeparateModel(version, folder, device)
             return files_kind(version.kind).load(version, folder, device)
         inside, module, name = entry_parts(version.entry, what)
         space = Space((code / inside, code) if inside else (code,), what)
@@ -107,74 +105,17 @@ def last_lines(error: BaseException) -> tuple[str, ...]:
     return tuple(lines.rstrip().splitlines()[-MODEL_TRACE_LINES:])
 
 
-def shaped(signature: Signature, result: Any) -> dict[str, Array]:
-    """What a model returned, as the outputs of its signature; `BadModel` if it is not. Without
-    outputs in the signature: whatever it gave, with names."""
-    specs = signature.outputs
-    if not specs:
-        return named(result)
-    if isinstance(result, Mapping):
-        values = [result.get(spec.name) for spec in specs]
-    elif isinstance(result, tuple) or (isinstance(result, list) and len(specs) > 1):
-        values = list(result)
-    else:
-        values = [result]
-    if len(values) != len(specs) or any(value is None for value in values):
-        names = ", ".join(spec.name for spec in specs)
-        got = sorted(result) if isinstance(result, Mapping) else f"{len(values)} of them"
-        raise BadModel(
-            "the model did not give the outputs of its signature",
-            why=f"they are {names}; it gave {got}",
-            fix="return a dict with these names, or a tuple in this order",
-        )
-    found = {}
-    for spec, value in zip(specs, values, strict=True):
-        array = np.asarray(value)
-        if array.dtype != (wanted := numpy_of(spec.datatype)):
-            array = array.astype(wanted)
-        if spec.text is not None:
-            array = _as_recorded(spec, array)
-        if array.ndim != len(spec.shape):
-            raise BadModel(
-                f"the model's output {spec.name!r} has the shape {list(array.shape)}",
-                why=f"its signature says {list(spec.shape)}",
-                fix="publish it again with an example that shows what it gives",
-            )
-        found[spec.name] = array
-    return found
-
-
-def _as_recorded(spec: TensorSpec, array: Array) -> Array:
-    try:
-        return texts.fitted(spec, array)
-    except (UnicodeError, TypeError) as error:
-        raise BadModel(
-            f"the model's output {spec.name!r} is not of {'texts' if spec.text else 'bytes'}",
-            why=str(error),
-            fix="return what it returned for its example",
-        ) from error
-
-
-def named(result: Any) -> dict[str, Array]:
-    """Names for what a model returned, where nobody has given any: `output`, or `output_0`, ..."""
-    if isinstance(result, Mapping):
-        return {str(name): np.asarray(value) for name, value in result.items()}
-    if isinstance(result, tuple):
-        return {f"output_{at}": np.asarray(value) for at, value in enumerate(result)}
-    return {"output": np.asarray(result)}
-
-
 # --- python and function --------------------------------------------------------------------------
 
 
 def _made(version: Version, folder: Path, entry: Any, device: str | None) -> Servable:
-    if version.kind is Kind.TORCH:
+    if version.kind is ModelKind.TORCH:
         # Not at the top: it imports torch.
         from holdfast.models.torch_kind import TorchServable  # noqa: PLC0415
 
         weights = folder / WEIGHTS
         return TorchServable.of(version.signature, entry, version.arguments, weights, device)
-    if version.kind is Kind.PYTHON:
+    if version.kind is ModelKind.PYTHON:
         return _Python(version.signature, _instance(entry, folder, version.arguments))
     call = functools.partial(entry, **version.arguments) if version.arguments else entry
     return _Function(version.signature, call)

@@ -9,11 +9,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import kinds
-from holdfast.models.files_kind import CALL, PICKLES, Array, Gathered, Known, only, wrong
-from holdfast.models.records import Kind, Signature, Version
+from holdfast.models.files_kind import (
+    CALL,
+    PICKLES,
+    Array,
+    Gathered,
+    KnownFiles,
+    only,
+    shaped,
+    wrong,
+)
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel
-from holdfast.wire.extras import require_extra
 
 FILE: Final = "model.txt"
 _WHAT: Final = "a LightGBM model"
@@ -28,15 +36,15 @@ def gather(path: Path) -> Gathered:
             raise wrong(path, _WHAT, "its first line is not `tree`", _FIX)
         if b"end of trees" not in file.read():
             raise wrong(path, _WHAT, "it is cut off: its trees have no end", _FIX)
-    return Gathered(Kind.LIGHTGBM, {FILE: path})
+    return Gathered(ModelKind.LIGHTGBM, {FILE: path})
 
 
 def load(version: Version, folder: Path, _device: str | None) -> LightgbmServable:
     return LightgbmServable(version.signature, _booster(folder))
 
 
-def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
-    return Known({"x": np.zeros((2, int(_booster(folder).num_feature())), np.float64)})
+def known(folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
+    return KnownFiles({"x": np.zeros((2, int(_booster(folder).num_feature())), np.float64)})
 
 
 def lines(_version: Version) -> list[str]:
@@ -54,7 +62,7 @@ class LightgbmServable:
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         rows = np.ascontiguousarray(only(inputs))
         found = self._booster.predict(rows, num_threads=self._threads)
-        return kinds.shaped(self._signature, {CALL: found})
+        return shaped(self._signature, {CALL: found})
 
     def close(self) -> None:
         del self._booster

@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.models import describing, examples, kinds
 from holdfast.models.describing import Dynamic
 from holdfast.models.examples import Arrays, Example
-from holdfast.models.records import Kind, Signature, Version, example_name
+from holdfast.models.records import ModelKind, Signature, Version, example_name
 from holdfast.wire.errors import BadModel, Full, HoldfastError, Usage
 
 # An example is one batch, fetched and computed by every replica before it serves.
@@ -28,7 +28,7 @@ class Recipe:
     """How a model is built: `files` is a folder with its files, `code` one with its modules."""
 
     model: str
-    kind: Kind
+    kind: ModelKind
     files: Path
     code: Path
     entry: str = ""

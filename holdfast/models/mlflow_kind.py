@@ -14,22 +14,21 @@ from typing import Any, Final
 
 import yaml
 
-from holdfast.models import kinds
-from holdfast.models.files_kind import Array, Gathered, Known, files_kind, only
-from holdfast.models.records import Kind, Signature, Version
+from holdfast.models.files_kind import Array, Gathered, KnownFiles, files_kind, only, shaped
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel
-from holdfast.wire.extras import require_extra
 
 FILE: Final = "mlflow.tar"
 _MLMODEL: Final = "MLmodel"
 _INSIDE: Final = "model"
 # A flavor, and where it says which file or folder is the model's.
 _FLAVORS: Final = {
-    "onnx": (Kind.ONNX, "data"),
-    "xgboost": (Kind.XGBOOST, "data"),
-    "lightgbm": (Kind.LIGHTGBM, "data"),
-    "sklearn": (Kind.SKLEARN, "pickled_model"),
-    "transformers": (Kind.HUGGINGFACE, "model_binary"),
+    "onnx": (ModelKind.ONNX, "data"),
+    "xgboost": (ModelKind.XGBOOST, "data"),
+    "lightgbm": (ModelKind.LIGHTGBM, "data"),
+    "sklearn": (ModelKind.SKLEARN, "pickled_model"),
+    "transformers": (ModelKind.HUGGINGFACE, "model_binary"),
 }
 
 
@@ -52,7 +51,7 @@ def gather(path: Path, held: Path | None = None) -> Gathered:
     assert held is not None
     with tarfile.open(held / FILE, "w") as archive:
         archive.add(path, _INSIDE, filter=_plain)
-    return Gathered(Kind.MLFLOW, {FILE: held / FILE}, pickled=True)
+    return Gathered(ModelKind.MLFLOW, {FILE: held / FILE}, pickled=True)
 
 
 def load(version: Version, folder: Path, _device: str | None) -> MlflowServable:
@@ -69,8 +68,8 @@ def load(version: Version, folder: Path, _device: str | None) -> MlflowServable:
         raise
 
 
-def known(_folder: Path, _arguments: Mapping[str, Any]) -> Known:
-    return Known()
+def known(_folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
+    return KnownFiles()
 
 
 def lines(_version: Version) -> list[str]:
@@ -98,9 +97,7 @@ class MlflowServable:
             pandas = require_extra("pandas", "mlflow")
             given = pandas.DataFrame({name: each.reshape(-1) for name, each in inputs.items()})
         found = self._model.predict(given)
-        return kinds.shaped(
-            self._signature, found.to_numpy() if hasattr(found, "to_numpy") else found
-        )
+        return shaped(self._signature, found.to_numpy() if hasattr(found, "to_numpy") else found)
 
     def close(self) -> None:
         del self._model

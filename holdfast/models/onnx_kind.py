@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import kinds
 from holdfast.models.datatypes import BYTES
-from holdfast.models.files_kind import Array, Gathered, Known
-from holdfast.models.records import ONNX, Kind, Signature, TensorSpec, Version
+from holdfast.models.files_kind import Array, Gathered, KnownFiles, shaped
+from holdfast.models.records import ONNX, ModelKind, Signature, TensorSpec, Version
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel
-from holdfast.wire.extras import require_extra
 
 FILE: Final = ONNX
 _TYPES: Final = {
@@ -28,14 +27,14 @@ _TYPES: Final = {
 
 
 def gather(path: Path) -> Gathered:
-    return Gathered(Kind.ONNX, {FILE: path})
+    return Gathered(ModelKind.ONNX, {FILE: path})
 
 
 def load(version: Version, folder: Path, device: str | None) -> OnnxServable:
     return OnnxServable(version.signature, folder / FILE, device)
 
 
-def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
+def known(folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
     signature = onnx_signature(folder / FILE)
     dynamic = {
         spec.name: {
@@ -45,7 +44,7 @@ def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
         }
         for spec in (*signature.inputs, *signature.outputs)
     }
-    return Known(None, dynamic, signature)
+    return KnownFiles(None, dynamic, signature)
 
 
 def lines(_version: Version) -> list[str]:
@@ -90,7 +89,7 @@ class OnnxServable:
         for name in self._texts:
             given[name] = _as_texts(given[name])
         found = self._session.run(self._outputs, given)
-        return kinds.shaped(self._signature, dict(zip(self._outputs, found, strict=True)))
+        return shaped(self._signature, dict(zip(self._outputs, found, strict=True)))
 
     def close(self) -> None:
         del self._session

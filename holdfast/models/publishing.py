@@ -1,7 +1,7 @@
 """From files and code to a published version, through a trial load. What `holdfast models publish`
 does, for Python:
 
-    given = Given("digits", source=Path("model.skops"), examples=[{"x": rows}])
+    given = VersionFiles("digits", source=Path("model.skops"), examples=[{"x": rows}])
     version = publish(registry, blobs, given)
 """
 
@@ -16,38 +16,37 @@ from typing import Any, Final
 
 from holdfast.models import making
 from holdfast.models.describing import Dynamic
-from holdfast.models.drafts import Content, Draft
+from holdfast.models.drafts import Content, VersionDraft
 from holdfast.models.examples import Arrays, Example
-from holdfast.models.files_kind import ALLOW_PICKLE, Gathered, Known, check_pickle, files_kind
-from holdfast.models.names import check_model
-from holdfast.models.records import CODE_KINDS, WEIGHTS, Kind, Signature, Version
+from holdfast.models.files_kind import ALLOW_PICKLE, Gathered, KnownFiles, check_pickle, files_kind
+from holdfast.models.records import CODE_KINDS, WEIGHTS, ModelKind, Signature, Version, check_model
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles
 from holdfast.wire.errors import Missing, Usage
 
 # The kind that a file's name shows.
-SUFFIXES: Final[Mapping[str, Kind]] = {
-    ".onnx": Kind.ONNX,
-    ".pt": Kind.TORCHSCRIPT,
-    ".ts": Kind.TORCHSCRIPT,
-    ".pt2": Kind.EXPORTED,
-    ".skops": Kind.SKLEARN,
-    ".pkl": Kind.SKLEARN,
-    ".pickle": Kind.SKLEARN,
-    ".joblib": Kind.SKLEARN,
-    ".ubj": Kind.XGBOOST,
-    ".json": Kind.XGBOOST,
-    ".txt": Kind.LIGHTGBM,
+SUFFIXES: Final[Mapping[str, ModelKind]] = {
+    ".onnx": ModelKind.ONNX,
+    ".pt": ModelKind.TORCHSCRIPT,
+    ".ts": ModelKind.TORCHSCRIPT,
+    ".pt2": ModelKind.EXPORTED,
+    ".skops": ModelKind.SKLEARN,
+    ".pkl": ModelKind.SKLEARN,
+    ".pickle": ModelKind.SKLEARN,
+    ".joblib": ModelKind.SKLEARN,
+    ".ubj": ModelKind.XGBOOST,
+    ".json": ModelKind.XGBOOST,
+    ".txt": ModelKind.LIGHTGBM,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class VersionFiles:
     """What is to be published. `source`: the file or folder of a model that is files; `weights`,
     `code` and `entry` are of one that is code. `files`: more of them, by name."""
 
     name: str
-    kind: Kind | None = None
+    kind: ModelKind | None = None
     source: Path | None = None
     weights: Path | None = None
     code: Path | None = None
@@ -60,26 +59,26 @@ class Given:
     allow_pickle: bool = False
 
     @property
-    def meant(self) -> Kind:
+    def meant(self) -> ModelKind:
         """The kind that was named, or the one that the files show."""
         if self.kind is not None:
             return self.kind
         if self.source is not None:
             return recognised(self.source)
-        return Kind.TORCH if self.weights is not None else Kind.PYTHON
+        return ModelKind.TORCH if self.weights is not None else ModelKind.PYTHON
 
 
-def recognised(path: Path) -> Kind:
+def recognised(path: Path) -> ModelKind:
     """The kind of a model by its file's name, or by what is in its folder."""
     if (path / "MLmodel").is_file():
-        return Kind.MLFLOW
+        return ModelKind.MLFLOW
     if (path / "config.json").is_file():
-        return Kind.HUGGINGFACE
+        return ModelKind.HUGGINGFACE
     if path.is_file() and path.suffix in SUFFIXES:
         return SUFFIXES[path.suffix]
     if not path.exists():
         raise Missing(f"there is no {path}", fix="look at its name")
-    kinds = ", ".join(kind.value for kind in Kind if kind not in CODE_KINDS)
+    kinds = ", ".join(kind.value for kind in ModelKind if kind not in CODE_KINDS)
     raise Usage(
         f"it is not known what kind of model {path} is",
         why=f"names end with {', '.join(SUFFIXES)}; folders have a config.json or an MLmodel",
@@ -87,7 +86,7 @@ def recognised(path: Path) -> Kind:
     )
 
 
-def check(given: Given) -> Kind:
+def check(given: VersionFiles) -> ModelKind:
     """What can be known before anything is read or connected. The kind that is meant."""
     check_model(given.name)
     for path in (given.weights, *given.files):
@@ -105,7 +104,7 @@ def check(given: Given) -> Kind:
     return kind
 
 
-def publish(registry: Registry, blobs: Blobs, given: Given) -> Version:
+def publish(registry: Registry, blobs: Blobs, given: VersionFiles) -> Version:
     """Load it once, as a replica will, describe it, publish it."""
     kind = check(given)
     with tempfile.TemporaryDirectory(prefix="holdfast-publish-") as held:
@@ -127,7 +126,7 @@ def publish(registry: Registry, blobs: Blobs, given: Given) -> Version:
         recipe = making.Recipe(given.name, gathered.kind, folder, code, given.entry, arguments)
         signature, known = _described(recipe, given)
         return registry.publish(
-            Draft(
+            VersionDraft(
                 model=given.name,
                 kind=gathered.kind,
                 signature=signature,
@@ -143,7 +142,7 @@ def publish(registry: Registry, blobs: Blobs, given: Given) -> Version:
 # --- private --------------------------------------------------------------------------------------
 
 
-def _check_code(given: Given, kind: Kind) -> None:
+def _check_code(given: VersionFiles, kind: ModelKind) -> None:
     if given.code is None or not given.entry:
         raise Usage(
             f"a model of the kind {kind.value} needs its code",
@@ -154,7 +153,7 @@ def _check_code(given: Given, kind: Kind) -> None:
         raise Missing(f"there is no folder {given.code}", fix="name the folder of its modules")
     if not given.examples:
         raise no_example()
-    if kind is Kind.TORCH and given.weights is None:
+    if kind is ModelKind.TORCH and given.weights is None:
         raise Usage("a torch model needs its weights", fix="--weights FILE.safetensors")
 
 
@@ -166,13 +165,13 @@ def no_example() -> Usage:
     )
 
 
-def _gathered(given: Given, kind: Kind, held: Path) -> Gathered:
+def _gathered(given: VersionFiles, kind: ModelKind, held: Path) -> Gathered:
     more = {path.name: path for path in given.files}
     if kind in CODE_KINDS:
         weights = {} if given.weights is None else {WEIGHTS: given.weights}
         return Gathered(kind, {**more, **weights})
     assert given.source is not None
-    if kind is Kind.MLFLOW:
+    if kind is ModelKind.MLFLOW:
         # Not at the top: few need it.
         from holdfast.models import mlflow_kind  # noqa: PLC0415
 
@@ -182,8 +181,8 @@ def _gathered(given: Given, kind: Kind, held: Path) -> Gathered:
     return replace(found, files={**more, **found.files})
 
 
-def _described(recipe: making.Recipe, given: Given) -> tuple[Signature, tuple[Example, ...]]:
-    known = Known()
+def _described(recipe: making.Recipe, given: VersionFiles) -> tuple[Signature, tuple[Example, ...]]:
+    known = KnownFiles()
     if recipe.kind not in CODE_KINDS and not recipe.arguments.get(ALLOW_PICKLE):
         known = files_kind(recipe.kind).known(recipe.files, recipe.arguments)
     inputs = list(given.examples)

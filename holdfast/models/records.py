@@ -10,13 +10,16 @@ A version never changes but for being retired. An alias moves by compare-and-set
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from holdfast.wire.errors import Usage
+from holdfast.wire.history import HistoryPage
 from holdfast.wire.limits import EXAMPLES_MAX
-from holdfast.wire.places import MODELS_PATH
+from holdfast.wire.names import MODELS_PATH
 from holdfast.wire.reports import Part
 
 MODELS: Final = MODELS_PATH
@@ -61,7 +64,7 @@ def alias_path(model: str, alias: str) -> str:
     return f"{MODELS}/{model}/aliases/{alias}"
 
 
-class Kind(Enum):
+class ModelKind(Enum):
     """How a version is loaded."""
 
     TORCH = "torch"  # `entry` builds an nn.Module, which takes WEIGHTS; called with the inputs
@@ -79,9 +82,11 @@ class Kind(Enum):
 
 
 # Built from a bundle, by an entry.
-CODE_KINDS: Final = frozenset({Kind.TORCH, Kind.PYTHON, Kind.FUNCTION})
+CODE_KINDS: Final = frozenset({ModelKind.TORCH, ModelKind.PYTHON, ModelKind.FUNCTION})
 # Computed by torch: it is worth importing beforehand, and computes on a GPU if there is one.
-TORCH_KINDS: Final = frozenset({Kind.TORCH, Kind.TORCHSCRIPT, Kind.EXPORTED, Kind.HUGGINGFACE})
+TORCH_KINDS: Final = frozenset(
+    {ModelKind.TORCH, ModelKind.TORCHSCRIPT, ModelKind.EXPORTED, ModelKind.HUGGINGFACE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class Version:
 
     model: str
     number: int
-    kind: Kind
+    kind: ModelKind
     signature: Signature
     files: Mapping[str, Part]
     publication: str
@@ -140,12 +145,21 @@ class Version:
 class Model:
     """A model. Every change of its versions and aliases is one transaction that also adds one to
     `changes`: this node is the announcement, and what makes the changes come one after the other.
-    `last` says in words what the newest change was."""
+    `last` says in words what the newest change was, and `history` has the newest of them."""
 
     newest: int = 0
     changes: int = 0
     last: str = ""
     at_s: float = 0.0
+    history: HistoryPage = field(default_factory=HistoryPage)
+
+
+# What a change of a model is called in its history. `data` has the version, the alias, and for one
+# that was moved the versions `from` and `to`.
+PUBLISHED: Final = "Published"
+ALIAS_MOVED: Final = "AliasMoved"
+ALIAS_REMOVED: Final = "AliasRemoved"
+RETIRED: Final = "Retired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +170,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class AliasMove:
     """An alias was moved: who did it, when, why, from which version to which."""
 
     at_s: float
@@ -171,4 +185,47 @@ class Alias:
     """A name for a version. `moves`: the newest ones, oldest first."""
 
     version: int
-    moves: tuple[Move, ...] = ()
+    moves: tuple[AliasMove, ...] = ()
+
+
+# --- names ----------------------------------------------------------------------------------------
+# Names of models and aliases, and references to versions. Pure.
+
+
+# It becomes a part of paths, of clusters' names and of headers.
+MODEL_NAME_CHARACTERS_MAX: Final = 63
+
+PROD: Final = "prod"  # what a model's plain name means, once there is one
+_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# An alias begins with a letter: so it is never taken for a number.
+_ALIAS: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+
+
+def check_model(name: str) -> str:
+    return _checked("model", name, _MODEL, "beginning with a letter or a digit")
+
+
+def check_alias(name: str) -> str:
+    return _checked("alias", name, _ALIAS, "beginning with a letter")
+
+
+def split_reference(reference: str) -> tuple[str, str | int | None]:
+    """`MODEL`, `MODEL@ALIAS` or `MODEL@NUMBER`: the model, and what was asked of it."""
+    model, at, which = reference.partition("@")
+    check_model(model)
+    if not at:
+        return model, None
+    if which.isascii() and which.isdecimal():
+        return model, int(which)
+    return model, check_alias(which)
+
+
+def _checked(what: str, name: str, pattern: re.Pattern[str], begin: str) -> str:
+    if len(name) > MODEL_NAME_CHARACTERS_MAX or not pattern.fullmatch(name):
+        kind = "an" if what[0] in "aeiou" else "a"
+        raise Usage(
+            f"not the name of {kind} {what}: {name[:100]!r}",
+            fix=f"use at most {MODEL_NAME_CHARACTERS_MAX} letters, digits, dots, dashes and"
+            f" underscores, {begin}",
+        )
+    return name

@@ -1,7 +1,7 @@
 """The registry: publishing versions, moving aliases, retiring.
 
     registry = Registry(session, blobs, "anna@host")
-    version = registry.publish(Draft("digits", Kind.TORCH, signature, files, ...))
+    version = registry.publish(VersionDraft("digits", Kind.TORCH, signature, files, ...))
     registry.set_alias("digits", "prod", version.number, expect=2, why="better on the test set")
 
 Every change of a model is one transaction over its own node: so all changes of a model come one
@@ -18,23 +18,34 @@ from typing import Final, TypeVar
 from holdfast.coordination import Session, Transaction
 from holdfast.models import drafts, records
 from holdfast.models.catalogue import Catalogue, read_model
-from holdfast.models.drafts import Draft
-from holdfast.models.names import check_alias, check_model
-from holdfast.models.records import Alias, Model, Move, Publication, Version
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import (
+    Alias,
+    AliasMove,
+    Model,
+    Publication,
+    Version,
+    check_alias,
+    check_model,
+)
 from holdfast.storage import Blobs, bundles, put_part
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.documents import from_bytes, to_bytes
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
+from holdfast.wire.history import HistoryEntry
 from holdfast.wire.limits import UPDATE_TRIES_MAX
 from holdfast.wire.reports import Part
 
 # Moves of an alias that are kept: a year of weekly releases.
 ALIAS_MOVES_KEPT: Final = 50
+# Changes of a model that are kept in its own node, which every replica and gateway reads.
+MODEL_CHANGES_KEPT: Final = 32
 # A version's record is one node of the coordination plane, read by every replica and gateway.
 VERSION_BYTES_MAX: Final = 256 * 1024
 
 log = logs.get(__name__)
 T = TypeVar("T")
+_Data = dict[str, str | int]
 
 
 class Whatever:
@@ -67,7 +78,7 @@ class Registry(Catalogue):
 
     # --- publishing -------------------------------------------------------------------------
 
-    def publish(self, draft: Draft) -> Version:
+    def publish(self, draft: VersionDraft) -> Version:
         """Make a version of it: first its parts, durable, then its record, which is the commit.
 
         The same draft again, from whomever, is the same version. Once that is retired, it becomes
@@ -83,7 +94,7 @@ class Registry(Catalogue):
         parts = {name: put_part(self._blobs, data) for name, data in sorted(draft.files.items())}
         return self._change(draft.model, lambda seen: self._publish(seen, draft, parts))
 
-    def _publish(self, seen: _Seen, draft: Draft, parts: Mapping[str, Part]) -> Version:
+    def _publish(self, seen: _Seen, draft: VersionDraft, parts: Mapping[str, Part]) -> Version:
         publication = drafts.publication(draft, parts)
         marker = records.publication_path(seen.name, publication)
         before = self._facts.read(marker, fresh=True)
@@ -99,7 +110,11 @@ class Registry(Catalogue):
             return there is not None and there.data == data
 
         words = f"version {version.number} was published"
-        transaction = self._begin(seen, words, happened, newest=version.number)
+        known_of: _Data = {"version": version.number}
+        if version.job:
+            known_of |= {"job": version.job, "step": version.step or 0}
+        change = self._entry(records.PUBLISHED, words, known_of)
+        transaction = self._begin(seen, change, happened, newest=version.number)
         transaction.create(path, data)
         mark = to_bytes(Publication(version.number))
         if before is None:
@@ -110,7 +125,7 @@ class Registry(Catalogue):
         return version
 
     def _version_of(
-        self, draft: Draft, parts: Mapping[str, Part], publication: str, number: int
+        self, draft: VersionDraft, parts: Mapping[str, Part], publication: str, number: int
     ) -> Version:
         return Version(
             model=draft.model,
@@ -162,22 +177,26 @@ class Registry(Catalogue):
             raise _moved(model, alias, expect, before)
         if before is not None and now == number:
             return before
-        move = Move(time.time(), self._who, now, number, why)
+        move = AliasMove(time.time(), self._who, now, number, why)
         moves = (*(() if before is None else before.moves), move)
         after = Alias(number, moves[-ALIAS_MOVES_KEPT:])
-        path, data = records.alias_path(model, alias), to_bytes(after)
+        path, written = records.alias_path(model, alias), to_bytes(after)
 
         def happened() -> bool:
             there = self.alias(model, alias)
             return there is not None and move in there.moves
 
         words = f"alias {alias} names version {number}"
-        transaction = self._begin(seen, words, happened)
+        moved: _Data = {"alias": alias, "to": number}
+        if now is not None:
+            moved["from"] = now
+        change = self._entry(records.ALIAS_MOVED, words, moved)
+        transaction = self._begin(seen, change, happened)
         transaction.check(records.version_path(model, number), revision)
         if at is None:
-            transaction.create(path, data)
+            transaction.create(path, written)
         else:
-            transaction.replace(path, data, at)
+            transaction.replace(path, written, at)
         self._commit(transaction, seen, words)
         return after
 
@@ -185,11 +204,13 @@ class Registry(Catalogue):
         """After this there is no such alias; whether there was one."""
 
         def change(seen: _Seen) -> bool:
-            _, at = self.alias_at(model, alias)
-            if at is None:
+            before, at = self.alias_at(model, alias)
+            if before is None or at is None:
                 return False
             words = f"alias {alias} was removed"
-            transaction = self._begin(seen, words, lambda: self.alias(model, alias) is None)
+            data: _Data = {"alias": alias, "from": before.version}
+            gone = self._entry(records.ALIAS_REMOVED, words, data)
+            transaction = self._begin(seen, gone, lambda: self.alias(model, alias) is None)
             transaction.remove(records.alias_path(model, alias), at)
             self._commit(transaction, seen, words)
             return True
@@ -211,8 +232,9 @@ class Registry(Catalogue):
             self._check_unused(model, number, held_by)
             after = replace(before, retired=why)
             words = f"version {number} was retired"
+            retired = self._entry(records.RETIRED, words, {"version": number})
             transaction = self._begin(
-                seen, words, lambda: self.version(model, number).retired == why
+                seen, retired, lambda: self.version(model, number).retired == why
             )
             transaction.replace(records.version_path(model, number), _bounded(after), revision)
             self._commit(transaction, seen, words)
@@ -249,12 +271,17 @@ class Registry(Catalogue):
             fix="try again",
         )
 
+    def _entry(self, what: str, words: str, data: _Data) -> HistoryEntry:
+        return HistoryEntry(time.time(), 0, what, words, data=data | {"by": self._who})
+
     def _begin(
-        self, seen: _Seen, words: str, happened: Callable[[], bool], newest: int = 0
+        self, seen: _Seen, change: HistoryEntry, happened: Callable[[], bool], newest: int = 0
     ) -> Transaction:
         """A transaction that begins with the announcement, and takes effect only upon `seen`."""
         before, path = seen.model, records.model_path(seen.name)
-        after = Model(newest or before.newest, before.changes + 1, words, time.time())
+        history = before.history.with_entry(change).last_kept(MODEL_CHANGES_KEPT)
+        number, at_s = newest or before.newest, change.at_s
+        after = Model(number, before.changes + 1, change.reason, at_s, history)
         transaction = self._facts.transaction(happened)
         if seen.revision is None:
             return transaction.create(path, to_bytes(after))

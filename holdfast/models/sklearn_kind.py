@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import kinds
-from holdfast.models.files_kind import Array, Gathered, Known, wrong
-from holdfast.models.records import Kind, Signature, Version
+from holdfast.models.files_kind import Array, Gathered, KnownFiles, shaped, wrong
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel, Refused
-from holdfast.wire.extras import require_extra
 
 FILE: Final = "model.skops"
 _PICKLES: Final = {".pkl": "model.pkl", ".pickle": "model.pkl", ".joblib": "model.joblib"}
@@ -27,10 +26,10 @@ _FIX: Final = "save it with skops.io.dump(model, 'model.skops')"
 
 def gather(path: Path) -> Gathered:
     if path.suffix in _PICKLES:
-        return Gathered(Kind.SKLEARN, {_PICKLES[path.suffix]: path}, pickled=True)
+        return Gathered(ModelKind.SKLEARN, {_PICKLES[path.suffix]: path}, pickled=True)
     if path.suffix != ".skops":
         raise wrong(path, _WHAT, "its name ends neither with .skops nor with .pkl", _FIX)
-    return Gathered(Kind.SKLEARN, {FILE: path})
+    return Gathered(ModelKind.SKLEARN, {FILE: path})
 
 
 def load(version: Version, folder: Path, _device: str | None) -> SklearnServable:
@@ -38,11 +37,13 @@ def load(version: Version, folder: Path, _device: str | None) -> SklearnServable
     return SklearnServable(version.signature, estimator, version.arguments)
 
 
-def known(folder: Path, arguments: Mapping[str, Any]) -> Known:
+def known(folder: Path, arguments: Mapping[str, Any]) -> KnownFiles:
     if not (folder / FILE).exists():
-        return Known()  # a pickle is loaded once, in a process of its own
+        return KnownFiles()  # a pickle is loaded once, in a process of its own
     count = getattr(_estimator(folder, arguments), "n_features_in_", None)
-    return Known() if count is None else Known({"x": np.zeros((2, int(count)), np.float64)})
+    return (
+        KnownFiles() if count is None else KnownFiles({"x": np.zeros((2, int(count)), np.float64)})
+    )
 
 
 def lines(version: Version) -> list[str]:
@@ -69,7 +70,7 @@ class SklearnServable:
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         given = next(iter(inputs.values())) if len(inputs) == 1 else _table(inputs)
         outputs = {name: _dense(getattr(self._estimator, name)(given)) for name in self._methods}
-        return kinds.shaped(self._signature, outputs)
+        return shaped(self._signature, outputs)
 
     def close(self) -> None:
         del self._estimator

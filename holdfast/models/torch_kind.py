@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from holdfast.models import kinds
+from holdfast.models.files_kind import shaped
 from holdfast.models.records import Signature
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel
-from holdfast.wire.extras import require_extra
 
 Array = np.ndarray[Any, Any]
 log = logs.get(__name__)
@@ -64,7 +64,7 @@ class TorchServable:
         with torch.inference_mode():
             given = {name: self._tensor(inputs[name]) for name in self._names}
             result = self.module(**given) if self._by_name else self.module(*given.values())
-            return kinds.shaped(self._signature, on_host(result))
+            return shaped(self._signature, on_host(result))
 
     def close(self) -> None:
         del self.module

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from holdfast.models.files_kind import Gathered, Known, members, wrong
-from holdfast.models.records import Kind, Version
+from holdfast.models.files_kind import Gathered, KnownFiles, members, wrong
+from holdfast.models.records import ModelKind, Version
 from holdfast.models.torch_kind import TorchServable, chosen_device
 
 FILE: Final = "model.pt"
@@ -30,19 +30,19 @@ def gather(path: Path) -> Gathered:
             why = "torch.save wrote it: that is a pickle"
         fix = f"{_FIX}; or publish weights as safetensors with the code that builds the module"
         raise wrong(path, _WHAT, why, fix)
-    return Gathered(Kind.TORCHSCRIPT, {FILE: path})
+    return Gathered(ModelKind.TORCHSCRIPT, {FILE: path})
 
 
 def load(version: Version, folder: Path, device: str | None) -> TorchServable:
     chosen = chosen_device(device)
-    module = torch.jit.load(str(folder / FILE), map_location=chosen)  # type: ignore[no-untyped-call]
+    module = torch.jit.load(str(folder / FILE), map_location=chosen)
     module.eval()
     names = [each.name for each in module.forward.schema.arguments[1:]]
     return TorchServable(version.signature, module, chosen, names)
 
 
-def known(_folder: Path, _arguments: Mapping[str, Any]) -> Known:
-    return Known()
+def known(_folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
+    return KnownFiles()
 
 
 def lines(_version: Version) -> list[str]:

@@ -9,11 +9,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.models import kinds
-from holdfast.models.files_kind import CALL, PICKLES, Array, Gathered, Known, only, wrong
-from holdfast.models.records import Kind, Signature, Version
+from holdfast.models.files_kind import (
+    CALL,
+    PICKLES,
+    Array,
+    Gathered,
+    KnownFiles,
+    only,
+    shaped,
+    wrong,
+)
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.system.extras import require_extra
 from holdfast.wire.errors import BadModel
-from holdfast.wire.extras import require_extra
 
 FILE: Final = "model.ubj"
 _JSON: Final = "model.json"
@@ -28,15 +36,15 @@ def gather(path: Path) -> Gathered:
         first = file.read(1)
     if first != b"{":
         raise wrong(path, _WHAT, "it is neither UBJSON nor JSON", _FIX)
-    return Gathered(Kind.XGBOOST, {_JSON if path.suffix == ".json" else FILE: path})
+    return Gathered(ModelKind.XGBOOST, {_JSON if path.suffix == ".json" else FILE: path})
 
 
 def load(version: Version, folder: Path, _device: str | None) -> XgboostServable:
     return XgboostServable(version.signature, _booster(folder))
 
 
-def known(folder: Path, _arguments: Mapping[str, Any]) -> Known:
-    return Known({"x": np.zeros((2, int(_booster(folder).num_features())), np.float32)})
+def known(folder: Path, _arguments: Mapping[str, Any]) -> KnownFiles:
+    return KnownFiles({"x": np.zeros((2, int(_booster(folder).num_features())), np.float32)})
 
 
 def lines(version: Version) -> list[str]:
@@ -55,7 +63,7 @@ class XgboostServable:
     def predict(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         rows = np.ascontiguousarray(only(inputs))
         found = self._booster.inplace_predict(rows, validate_features=False)
-        return kinds.shaped(self._signature, {CALL: found})
+        return shaped(self._signature, {CALL: found})
 
     def close(self) -> None:
         del self._booster

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.serve.records import WEIGHT_TOTAL, Service
+from holdfast.serve.records import WEIGHT_TOTAL, ServiceSpec
 from holdfast.wire.errors import Full, Refused, Usage
 from holdfast.wire.limits import SERVICE_REPLICAS_MAX
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 # API keys of one service: each request is compared with all of them.
 SERVICE_KEYS_MAX: Final = 64
+# A record's tensors that stay in it: Kafka takes a megabyte, and base64 makes four bytes of three.
+PREDICTION_BLOB_BYTES_MAX: Final = 512 * 1024
+# What may be the name of a header.
+HEADER: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]{1,200}")
 
 
-def check(service: Service) -> None:
+def check(service: ServiceSpec) -> None:
     """`Usage` for numbers that make no sense, each with what would."""
     least, most, wanted = service.replicas_min, service.replicas_max, service.replicas_wanted
     if not 1 <= least <= most <= SERVICE_REPLICAS_MAX:
@@ -39,9 +44,11 @@ def check(service: Service) -> None:
         )
     _check_policy(service)
     _check_limits(service)
+    _check_predictions(service)
+    _check_routing(service)
 
 
-def check_same(before: Service, after: Service) -> None:
+def check_same(before: ServiceSpec, after: ServiceSpec) -> None:
     """`Refused` for what the job of the replicas is made of: that never changes."""
     for what in ("name", "model", "resources", "queue", "priority"):
         if getattr(before, what) != getattr(after, what):
@@ -68,7 +75,7 @@ def weights(given: Mapping[int, float]) -> dict[int, int]:
     return parts
 
 
-def _check_policy(service: Service) -> None:
+def _check_policy(service: ServiceSpec) -> None:
     policy = service.policy
     steps = policy.steps
     if any(not 0 < step < WEIGHT_TOTAL for step in steps) or list(steps) != sorted(set(steps)):
@@ -96,7 +103,7 @@ def _check_policy(service: Service) -> None:
         raise Usage("a range begins with its lowest value", fix="--guard-range y=0:1")
 
 
-def _check_limits(service: Service) -> None:
+def _check_limits(service: ServiceSpec) -> None:
     limits = service.limits
     least = min(limits.queue_max, limits.batch_max, limits.body_bytes_max, limits.bodies_bytes_max)
     if least < 1 or limits.timeout_s <= 0:
@@ -119,4 +126,38 @@ def _check_limits(service: Service) -> None:
         raise Usage(
             "a breaker's times are above 0, and it is open for longer the next time",
             fix="--breaker-open 2s --breaker-open-max 20s --connect-timeout 1s",
+        )
+
+
+def _check_predictions(service: ServiceSpec) -> None:
+    policy = service.predictions
+    if not 0 < policy.sample <= 1:
+        raise Usage(
+            "the share of predictions that is told is above 0% and at most 100%",
+            fix="--predictions-sample 10%, or none: --no-predictions-topic",
+        )
+    if not 0 <= policy.blob_bytes <= PREDICTION_BLOB_BYTES_MAX:
+        raise Usage(
+            "a tensor of a prediction goes to the blob store above 0 to 512KiB",
+            why="a topic takes records of a megabyte",
+            fix="--predictions-blob 64KiB",
+        )
+    if not policy.keep_s > 0:
+        raise Usage("a topic keeps predictions for longer than 0 s", fix="--predictions-keep 7d")
+    both = sorted({*policy.redact} & {*policy.keys})
+    if both:
+        raise Usage(
+            f"{both[0]!r} cannot be redacted and name an entity",
+            why="what names an entity is in the record",
+            fix="leave one of them out: --predictions-redact off, --predictions-key off",
+        )
+
+
+def _check_routing(service: ServiceSpec) -> None:
+    header = service.route_by
+    if header and (not HEADER.fullmatch(header) or header.startswith("x-holdfast-")):
+        raise Usage(
+            f"requests cannot be routed by {header!r}",
+            why="it is no name of a header, or one of ours, which gateways set themselves",
+            fix="--route-by x-customer",
         )

@@ -1,4 +1,4 @@
-"""Who may ask a replica: gateways and conductors of its cluster, by the secret of its service.
+"""Who may ask a replica: gateways and controllers of its cluster, by the secret of its service.
 
 The secret stands in the service's node, which only the cluster can read. Gateways add it to each
 request, in place of whatever a client sent under that name; a replica compares. Health and metrics
@@ -27,7 +27,7 @@ def new_secret() -> str:
 
 
 class Guard:
-    """What one replica asks for. A service of an earlier version has no secret, until a conductor
+    """What one replica asks for. A service of an earlier version has no secret, until a controller
     has given it one: then whoever comes without it is let in for a moment more, for gateways hear
     of it at another time than we do."""
 

@@ -1,31 +1,31 @@
 """The prediction log: what was asked and answered, as JSON lines in the worker's folder of logs.
 
-    {"at": 1712.5, "id": "...", "model": "digits", "version": 3, "arm": "stable", "region": "eu",
+    {"at": 1712.5, "id": "...", "model": "digits", "version": 3, "variant": "stable", "region":
+    "eu",
      "ms": 0.8, "cached": false, "digest": "...", "inputs": {...}, "outputs": {...}}
 
 A thread writes; a request only puts itself into a queue. When the queue is full, or the disk does
 not take it, the line is dropped and counted: a log never slows or fails an answer. Of large tensors
-the first elements are written; the digest is of all inputs.
+the first elements are written; the digest is of all inputs. Of an input that is redacted neither
+has anything but its shape. To a topic goes what `prediction_topic` says.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
 
-from holdfast.serve.cache.keys import feed
-from holdfast.serve.protocol.tensors import as_bytes
-from holdfast.serve.protocol.values import Answer, Array, Request
-from holdfast.wire import logs
+from holdfast.serve.protocol.tensors import Array, InferAnswer, InferRequest, as_bytes, feed
+from holdfast.system import logs
+from holdfast.system.retries import Retries
+from holdfast.system.tasks import start_thread
 from holdfast.wire.limits import PREDICTIONS_FILE_BYTES_MAX, PREDICTIONS_FILES_KEPT
-from holdfast.wire.retries import Retries
-from holdfast.wire.tasks import start_thread
 
 # Predictions that wait to be written down: a tenth of a second of the fastest replica.
 PREDICTIONS_WAITING_MAX: Final = 4_096
@@ -46,7 +46,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 log = logs.get(__name__)
 
-_Noted = tuple[float, Request, Answer, float, int]
+_Noted = tuple[float, InferRequest, InferAnswer, float, int]
 
 
 class PredictionLog:
@@ -60,6 +60,7 @@ class PredictionLog:
         waiting_max: int = PREDICTIONS_WAITING_MAX,
         flush_s: float = PREDICTIONS_FLUSH_S,
     ) -> None:
+        self.redact: tuple[str, ...] = ()  # inputs whose values nobody writes down
         self.path = folder / FILE
         self.written = 0
         self.dropped = 0
@@ -75,7 +76,7 @@ class PredictionLog:
         self._retries = Retries("writing down predictions")
         self._thread = start_thread(self._run, "predictions")
 
-    def note(self, request: Request, answer: Answer, ms: float) -> None:
+    def note(self, request: InferRequest, answer: InferAnswer, ms: float) -> None:
         """Write this down, soon. The arrays must not change any more."""
         size = sum(array.nbytes for array in (*request.inputs.values(), *answer.outputs.values()))
         if self._taken_bytes - self._done_bytes + size > PREDICTIONS_WAITING_BYTES_MAX:
@@ -123,7 +124,7 @@ class PredictionLog:
         at_s, request, answer, ms, size = noted
         self._done_bytes += size
         try:
-            lines.append(line_of(at_s, request, answer, ms))
+            lines.append(line_of(at_s, request, answer, ms, self.redact))
         except (TypeError, ValueError) as error:  # an array of what JSON does not know
             self.dropped += 1
             log.debug("a prediction cannot be written down", error=str(error))
@@ -173,19 +174,31 @@ class PredictionLog:
         return self.path.with_name(f"{FILE}.{number}")
 
 
-def line_of(at_s: float, request: Request, answer: Answer, ms: float) -> bytes:
+def line_of(
+    at_s: float,
+    request: InferRequest,
+    answer: InferAnswer,
+    ms: float,
+    redact: Collection[str] = (),
+) -> bytes:
     """The line of a prediction."""
+    variant = request.variant[:PREDICTIONS_TEXT_CHARACTERS_MAX]
+    shown = {name: array for name, array in request.inputs.items() if name not in redact}
     fields = {
         "at": round(at_s, 6),
-        "id": answer.id[:PREDICTIONS_TEXT_CHARACTERS_MAX],
+        "id": (answer.id or request.trace)[:PREDICTIONS_TEXT_CHARACTERS_MAX],
         "model": answer.model,
         "version": answer.version,
-        "arm": request.arm[:PREDICTIONS_TEXT_CHARACTERS_MAX],
+        "variant": variant,
+        "arm": variant,  # what it was called, for one release
         "region": request.region[:PREDICTIONS_TEXT_CHARACTERS_MAX],
         "ms": round(ms, 3),
         "cached": answer.cached,
-        "digest": digest_of(request.inputs),
-        "inputs": {name: _shown(array) for name, array in request.inputs.items()},
+        "digest": digest_of(shown),
+        "inputs": {
+            name: _shown(array) if name in shown else {"shape": array.shape, "redacted": True}
+            for name, array in request.inputs.items()
+        },
         "outputs": {name: _shown(array) for name, array in answer.outputs.items()},
     }
     return _encode(fields) + b"\n"

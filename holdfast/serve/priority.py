@@ -1,9 +1,9 @@
 """Whoever looks after things lets those who answer go first.
 
-    give_way()                      # a process that looks after things: a conductor
+    give_way()                      # a process that looks after things: a controller
     step_back_alone()               # one thread of a process that answers
     step_back_main(pid)             # the first thread of another process, which looks after things
-    apart = Apart()                 # a process, and what it starts, that nobody waits for, ...
+    apart = OwnSession()                 # a process, and what it starts, that nobody waits for, ...
     with apart.patiently("m@7", 10.0):    # ... but for whoever waits for this: then as all others
         ...
 
@@ -30,8 +30,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.wire import logs
-from holdfast.wire.tasks import WAITED, start_thread
+from holdfast.system import logs
+from holdfast.system.tasks import WAITED, start_thread
 
 # By how much the thread and the process that load a version step back, as `nice` has it: they take
 # what the requests leave over. The thread not far: it holds Python's lock now and then, and whoever
@@ -39,7 +39,7 @@ from holdfast.wire.tasks import WAITED, start_thread
 # what to do: it checks the replicas too.
 LOADING_NICE: Final = 5
 TRIAL_NICE: Final = 10
-# By how much those step back who look after things and answer nobody: a conductor, and what a
+# By how much those step back who look after things and answer nobody: a controller, and what a
 # gateway watches with. Not far: a rollback waits for them.
 GIVE_WAY_NICE: Final = 3
 # The last one that there is.
@@ -89,7 +89,7 @@ def step_back_main(pid: int) -> None:
     _set_slice(nice, pid)
 
 
-class Apart:
+class OwnSession:
     """The calling process in a session of its own, with all that it starts. Call it in the main
     thread of a process that has no other, and leave it the alarm (`SIGALRM`)."""
 

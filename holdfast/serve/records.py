@@ -1,7 +1,7 @@
 """A service as values, and where they lie in the coordination plane.
 
-    /holdfast/services/SERVICE               Service: what its users want
-        /course                              Course: what the conductor has decided; fenced
+    /holdfast/services/SERVICE               ServiceSpec: what its users want
+        /plan                              RolloutPlan: what the controller has decided; fenced
         /replicas/WORKER                     Replica: ephemeral, written by the replica itself
         /history                             decisions and their reasons (bounded)
     /holdfast/gateways/GATEWAY               Gateway: ephemeral, written by the gateway itself
@@ -10,7 +10,7 @@ Replicas and gateways are members (`holdfast.coordination.Membership`, joined wi
 their value): their nodes are read with `Membership.members`, or by `member_of`.
 
 The processes of a service are the workers of the job `job_name(SERVICE)`. Replicas and gateways
-read the course and follow it; while nobody can be read they go on with the last one.
+read the plan and follow it; while nobody can be read they go on with the last one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.wire import documents
 from holdfast.wire.limits import EJECT_FAILURES, EJECT_S
-from holdfast.wire.places import (
-    COURSE_NAME,
+from holdfast.wire.names import (
     GATEWAYS_PATH,
+    PLAN_NAME,
     REPLICA_TURNS_NAME,
     REPLICAS_NAME,
+    ROLLOUT_CONTROLLER_PATH,
     SERVICE_JOB,
     SERVICES_PATH,
 )
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 # Bodies that a replica has in its hands at once; one more that is not small gets 503.
 BODIES_BYTES_MAX: Final = 1024 * 1024 * 1024
@@ -52,16 +53,16 @@ UPSTREAM_CONNECT_S: Final = 1.0
 
 SERVICES: Final = SERVICES_PATH
 GATEWAYS: Final = GATEWAYS_PATH
-CONDUCTOR: Final = "/holdfast/conductor"  # election of the process that advances rollouts
-WEIGHT_TOTAL: Final = 10_000  # weights of arms are parts of it
+ROLLOUT_CONTROLLER: Final = ROLLOUT_CONTROLLER_PATH
+WEIGHT_TOTAL: Final = 10_000  # weights of variants are parts of it
 
 
 def service_path(service: str) -> str:
     return f"{SERVICES}/{service}"
 
 
-def course_path(service: str) -> str:
-    return f"{SERVICES}/{service}/{COURSE_NAME}"
+def plan_path(service: str) -> str:
+    return f"{SERVICES}/{service}/{PLAN_NAME}"
 
 
 def replicas_path(service: str) -> str:
@@ -72,16 +73,8 @@ def replica_turns_path(service: str) -> str:
     return f"{SERVICES}/{service}/{REPLICA_TURNS_NAME}"
 
 
-def replica_path(service: str, worker: int) -> str:
-    return f"{replicas_path(service)}/{worker}"
-
-
 def history_path(service: str) -> str:
     return f"{SERVICES}/{service}/history"
-
-
-def gateway_path(gateway: str) -> str:
-    return f"{GATEWAYS}/{gateway}"
 
 
 _T = TypeVar("_T")
@@ -159,6 +152,21 @@ class BreakerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionPolicy:
+    """What of its predictions a service tells the topic `predictions.SERVICE` (`topic`: whether it
+    does): a share of them (`sample`, by the request's id), without the values of the inputs that
+    `redact` names, with the entities that the inputs or parameters in `keys` name. Tensors of more
+    than `blob_bytes` go to the blob store. The topic and these blobs keep them for `keep_s`."""
+
+    topic: bool = False
+    sample: float = 1.0
+    redact: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    blob_bytes: int = 64 * 1024
+    keep_s: float = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a service does with too much: `queue_max` requests wait in a replica, or as many as are
     computed within `wait_s` (0: a quarter of the time-out); the next gets 503. `rate_per_s` for
@@ -179,7 +187,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceSpec:
     """What users want of a service. `target` is an alias' name or a version's number.
 
     `pinned`: serve exactly this version and no other now, whatever the target says (a rollback, an
@@ -203,22 +211,30 @@ class Service:
     pinned: int | None = None
     split: Mapping[int, int] = field(default_factory=dict)
     sticky_header: str = "x-user"
+    route_by: str = ""  # the header whose value chooses the replica; "": whoever has least to do
     keys: tuple[str, ...] = ()  # SHA-256 of API keys, hexadecimal; empty: none is asked for
     operator_keys: tuple[str, ...] = ()  # of those who may load and unload; empty: nobody may
     cache_entries: int = 0  # answers kept in each replica; 0: none
     redis: str = ""  # redis://... of a cache that replicas share
-    log_predictions: bool = False
-    asked: int = 0  # counts the changes by users: a conductor knows that it has seen them
-    wishes: int = 0  # counts those of them that say which version to serve: what failed is retried
+    log_predictions: bool = False  # to a file
+    predictions: PredictionPolicy = PredictionPolicy()  # to a topic
+    # Counts the changes by users, so that a controller knows that it has seen them; and those of
+    # them that say which version to serve: what had failed is tried again.
+    revision: int = 0
+    version_revision: int = 0
     created_s: float = 0.0
     # What gateways show to replicas; "": one of an earlier version, which gets one soon.
     secret: str = field(default="", repr=False)
 
+    @staticmethod
+    def of_older(plain: dict[str, Any]) -> dict[str, Any]:
+        return documents.renamed(plain, asked="revision", wishes="version_revision")
 
-# --- what the conductor decides ------------------------------------------------------------------
+
+# --- what the controller decides ------------------------------------------------------------------
 
 
-class Stage(Enum):
+class RolloutStage(Enum):
     """Where a rollout stands."""
 
     STARTING = "starting"  # the first version is not served yet
@@ -229,9 +245,9 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """A share of the requests: `weight` of `WEIGHT_TOTAL` go to `version`. The first arm is the
-    stable one; users leave an arm only when its weight shrinks."""
+class Variant:
+    """A share of the requests: `weight` of `WEIGHT_TOTAL` go to `version`. The first variant is the
+    stable one; users leave a variant only when its weight shrinks."""
 
     name: str
     version: int
@@ -240,38 +256,47 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A version that is held although nothing is sent to it any more: since the course of this
-    number, and since when. A gateway that has not applied that course may still send to it."""
+    """A version that is held although nothing is sent to it any more: since the plan of this
+    number, and since when. A gateway that has not applied that plan may still send to it."""
 
-    course: int
+    plan: int
     since_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RolloutPlan:
     """What is decided for a service. `number` grows with every change.
 
     `hold`: what every replica shall have loaded, the most needed first; what is not in it may be
-    unloaded. `arms`: where requests go; empty: nowhere yet. `since_s`: since when the stage and the
-    arms are these; of a split, since users asked for it. `failed`: versions that were taken back,
-    with the reason; they are not tried again until users ask anew (`wishes`). `leaving`: those in
-    `hold` that nobody needs any more.
+    unloaded. `variants`: where requests go; empty: nowhere yet. `since_s`: since when the stage
+    and the variants are these; of a split, since users asked for it. `failed`: versions that were
+    taken back, with the reason; they are not tried again until users ask anew (`version_revision`).
+    `leaving`: those in `hold` that nobody needs any more.
     """
 
     number: int
-    stage: Stage
+    stage: RolloutStage
     hold: tuple[int, ...] = ()
-    arms: tuple[Arm, ...] = ()
+    variants: tuple[Variant, ...] = ()
     stable: int | None = None
     previous: int | None = None
     next: int | None = None
     since_s: float = 0.0
     reason: str = ""
     failed: Mapping[int, str] = field(default_factory=dict)
-    asked: int = 0
-    wishes: int = 0
+    revision: int = 0
+    version_revision: int = 0
     replicas: int = 1  # how many the job shall have
     leaving: Mapping[int, Leaving] = field(default_factory=dict)
+
+    @staticmethod
+    def of_older(plain: dict[str, Any]) -> dict[str, Any]:
+        plain = documents.renamed(
+            plain, arms="variants", asked="revision", wishes="version_revision"
+        )
+        leaving: dict[str, dict[str, Any]] = plain.get("leaving", {})
+        dated = {version: documents.renamed(one, course="plan") for version, one in leaving.items()}
+        return {**plain, "leaving": dated}
 
 
 # --- what is observed ----------------------------------------------------------------------------
@@ -294,7 +319,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica, as it says of itself. `course` is the newest that it has followed."""
+    """A replica, as it says of itself. `plan` is the newest that it has followed."""
 
     service: str
     worker: int
@@ -305,9 +330,16 @@ class Replica:
     region: str = ""
     versions: Mapping[int, Loaded] = field(default_factory=dict)
     draining: bool = False
-    course: int = 0
+    plan: int = 0
     started_s: float = 0.0
     trust: str = ""  # a certificate (PEM) by whose key its TLS is signed; "": it speaks plain text
+    # Predictions that it could not tell or write down, and what is in the way now.
+    predictions_dropped: int = 0
+    predictions_trouble: str = ""
+
+    @staticmethod
+    def of_older(plain: dict[str, Any]) -> dict[str, Any]:
+        return documents.renamed(plain, course="plan")
 
 
 class Breaker(Enum):
@@ -329,7 +361,7 @@ class BreakerState:
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """A gateway, as it says of itself. `address`: a URL, without a path. `applied`: for each
-    service the newest course that its Envoy has taken, and that is remembered. `why`: what keeps it
+    service the newest plan that its Envoy has taken, and that is remembered. `why`: what keeps it
     from following; "": nothing. `breakers`: by service and replica; those that are not named are
     closed, and were never open or long ago."""
 
@@ -375,7 +407,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class OutputStats:
     """What a replica has seen of a version's outputs since the present rollout began: of so many
     `answers`, by output, those that are not finite, and those outside of their range."""
 
@@ -401,6 +433,17 @@ class CacheCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionCounts:
+    """What a replica has told of its predictions, to the topic; `dropped`: what it could not tell,
+    there or in its file. `waiting`: in its queues. `why`: what is in its way now; "": nothing."""
+
+    sent: int = 0
+    dropped: int = 0
+    waiting: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStats:
     """The whole answer of `GET /holdfast/stats`."""
 
@@ -410,4 +453,5 @@ class ReplicaStats:
     refused: int  # answered 503 because the queue was full
     versions: Mapping[int, Counts] = field(default_factory=dict)
     cache: CacheCounts = CacheCounts()
-    watched: Mapping[int, Watched] = field(default_factory=dict)  # in a rollout: both versions
+    watched: Mapping[int, OutputStats] = field(default_factory=dict)  # in a rollout: both versions
+    predictions: PredictionCounts = PredictionCounts()

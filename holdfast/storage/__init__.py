@@ -4,6 +4,7 @@
 - `parts`                blobs named by their content, written once
 - `manifests`            what a checkpoint consists of
 - `garbage`              removing what no checkpoint needs; deciding is pure
+- `lapsing`              blobs that are needed until a day, and removed then
 - `bundles`              the user's code as one blob; `bundle_names` its names and versions
 
 It knows nothing of jobs, terms or the coordination plane, and imports only `holdfast.wire`. obstore

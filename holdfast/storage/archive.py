@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
-from holdfast.wire.disk import private_folder
+from holdfast.system.disk import private_folder
 from holdfast.wire.errors import Corrupt, Refused, Usage
 from holdfast.wire.limits import BUNDLE_FILES_MAX, QUIET_PIECE_BYTES
 
@@ -31,7 +31,7 @@ _BLOCK: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """A file (`target` is None) or a link of an archive."""
 
     path: PurePosixPath
@@ -40,7 +40,7 @@ class Member:
     target: str | None = None
 
 
-def members_of(folder: Path, paths: Iterable[PurePosixPath]) -> list[Member]:
+def members_of(folder: Path, paths: Iterable[PurePosixPath]) -> list[ArchiveMember]:
     """What the archive of these files will hold; `Usage` for what cannot be in one."""
     members = [_member(folder, path) for path in sorted(paths, key=str)]
     check_members(members)
@@ -48,7 +48,7 @@ def members_of(folder: Path, paths: Iterable[PurePosixPath]) -> list[Member]:
     return members
 
 
-def _member(folder: Path, path: PurePosixPath) -> Member:
+def _member(folder: Path, path: PurePosixPath) -> ArchiveMember:
     full = folder / path
     status = full.lstat()
     try:
@@ -58,17 +58,17 @@ def _member(folder: Path, path: PurePosixPath) -> Member:
             f"the name {str(path)!r} is not UTF-8", fix="rename it, or let git ignore it"
         ) from None
     if stat.S_ISLNK(status.st_mode):
-        return Member(path, 0, is_program=False, target=os.fspath(full.readlink()))
+        return ArchiveMember(path, 0, is_program=False, target=os.fspath(full.readlink()))
     if not stat.S_ISREG(status.st_mode):
         raise Usage(
             f"{full} is neither a file nor a link",
             why="a socket, a pipe or a device cannot be copied to another machine",
             fix="let git ignore it",
         )
-    return Member(path, status.st_size, is_program=bool(status.st_mode & stat.S_IXUSR))
+    return ArchiveMember(path, status.st_size, is_program=bool(status.st_mode & stat.S_IXUSR))
 
 
-def check_size(members: Iterable[Member]) -> None:
+def check_size(members: Iterable[ArchiveMember]) -> None:
     """`Usage` with the largest files when there is more than a bundle may have."""
     found = list(members)
     total_bytes = sum(member.size_bytes for member in found)
@@ -84,7 +84,7 @@ def check_size(members: Iterable[Member]) -> None:
     )
 
 
-def check_members(members: Iterable[Member]) -> None:
+def check_members(members: Iterable[ArchiveMember]) -> None:
     """`Refused` unless everything stays within the folder, whatever it is unpacked into.
 
     A name is relative and plain. Nothing lies below a link. A link's target goes up first and then
@@ -106,7 +106,7 @@ def check_members(members: Iterable[Member]) -> None:
             _check_link(member, links)
 
 
-def _check_link(member: Member, links: set[PurePosixPath]) -> None:
+def _check_link(member: ArchiveMember, links: set[PurePosixPath]) -> None:
     target = PurePosixPath(member.target or "")
     rest = list(target.parts)
     at = member.path.parent
@@ -128,7 +128,7 @@ def _check_link(member: Member, links: set[PurePosixPath]) -> None:
 _FIX: Final = "do not use this archive; push the bundle again"
 
 
-def write(folder: Path, members: Iterable[Member]) -> Iterator[bytes]:
+def write(folder: Path, members: Iterable[ArchiveMember]) -> Iterator[bytes]:
     """The archive in pieces. A file that has changed since it was looked at is an error."""
     for member in members:
         yield _header(member)
@@ -138,7 +138,7 @@ def write(folder: Path, members: Iterable[Member]) -> Iterator[bytes]:
     yield bytes(2 * _BLOCK)
 
 
-def _header(member: Member) -> bytes:
+def _header(member: ArchiveMember) -> bytes:
     info = tarfile.TarInfo(str(member.path))
     info.mode = _PROGRAM if member.is_program else _PLAIN
     if member.target is None:
@@ -150,7 +150,7 @@ def _header(member: Member) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
-def _content(path: Path, member: Member) -> Iterator[bytes]:
+def _content(path: Path, member: ArchiveMember) -> Iterator[bytes]:
     left = member.size_bytes
     # Not through a link that has taken the file's place meanwhile.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -162,9 +162,9 @@ def _content(path: Path, member: Member) -> Iterator[bytes]:
             raise Refused(f"{path} changed while it was packed", fix="run it again")
 
 
-def read_members(file: BinaryIO) -> list[tuple[Member, int]]:
+def read_members(file: BinaryIO) -> list[tuple[ArchiveMember, int]]:
     """What an archive holds, checked, each with the place of its bytes. Nothing is written."""
-    found: list[tuple[Member, int]] = []
+    found: list[tuple[ArchiveMember, int]] = []
     try:
         with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="strict") as tar:
             for info in tar:
@@ -180,20 +180,20 @@ def read_members(file: BinaryIO) -> list[tuple[Member, int]]:
     return found
 
 
-def _of_info(info: tarfile.TarInfo) -> Member:
+def _of_info(info: tarfile.TarInfo) -> ArchiveMember:
     path = PurePosixPath(info.name)
     if info.issym():
-        return Member(path, 0, is_program=False, target=info.linkname)
+        return ArchiveMember(path, 0, is_program=False, target=info.linkname)
     if not info.isreg() or info.type == tarfile.GNUTYPE_SPARSE or info.size < 0:
         raise Refused(
             f"an archive holds {info.name!r}, which is neither a file nor a link",
             why="a bundle has no devices, hard links or folders of its own",
             fix=_FIX,
         )
-    return Member(path, info.size, is_program=bool(info.mode & stat.S_IXUSR))
+    return ArchiveMember(path, info.size, is_program=bool(info.mode & stat.S_IXUSR))
 
 
-def extract(file: BinaryIO, found: Iterable[tuple[Member, int]], folder: Path) -> None:
+def extract(file: BinaryIO, found: Iterable[tuple[ArchiveMember, int]], folder: Path) -> None:
     """Write checked members into an empty folder: all files, then all links."""
     rows = list(found)
     for member, at in rows:
@@ -206,7 +206,7 @@ def extract(file: BinaryIO, found: Iterable[tuple[Member, int]], folder: Path) -
             full.symlink_to(member.target)
 
 
-def _extract_file(file: BinaryIO, member: Member, at: int, path: Path) -> None:
+def _extract_file(file: BinaryIO, member: ArchiveMember, at: int, path: Path) -> None:
     private_folder(path.parent)
     mode = 0o700 if member.is_program else 0o600
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.storage.deadline import Deadline
-from holdfast.storage.sources import Watched
+from holdfast.storage.deadline import TransferDeadline
+from holdfast.storage.sources import MeteredSource
 from holdfast.wire.limits import BLOB_CHUNK_BYTES
 
 
@@ -29,19 +29,19 @@ class Backend(Protocol):
     def describe(self) -> str:
         """The address, without anything secret."""
 
-    def put(self, key: str, chunks: Watched, deadline: Deadline) -> None:
+    def put(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> None:
         """Replace the blob whole when `chunks` has come to its end, and durably; else nothing."""
 
-    def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
+    def put_if_absent(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> bool:
         """The same, if there is no blob with that key; False when there is one."""
 
     def open(
-        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+        self, key: str, deadline: TransferDeadline, piece_bytes: int = BLOB_CHUNK_BYTES
     ) -> tuple[int, Iterator[bytes]]:
         """The size, and the bytes in pieces, none of them larger than said. `Missing` at once when
         there is no such blob."""
 
-    def look(self, key: str) -> Listed | None:
+    def stat(self, key: str) -> Listed | None:
         """Size and age, without reading; None when it is not there."""
 
     def confirm(self, key: str) -> None:
@@ -53,7 +53,7 @@ class Backend(Protocol):
     def delete(self, key: str) -> None:
         """Gone, also when it was not there."""
 
-    def delete_unless_newer(self, key: str, than_s: float, deadline: Deadline) -> bool:
+    def delete_unless_newer(self, key: str, than_s: float, deadline: TransferDeadline) -> bool:
         """Delete it if it was last written at `than_s` or before; whether it is gone now."""
 
     def tidy(self) -> int:

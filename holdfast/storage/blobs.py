@@ -16,11 +16,11 @@ from typing import Final, cast
 from holdfast.storage import address as addresses
 from holdfast.storage import memory
 from holdfast.storage.backend import Backend, Listed
-from holdfast.storage.deadline import Deadline, Retrying
+from holdfast.storage.deadline import Retrying, TransferDeadline
 from holdfast.storage.folder import FolderBackend
 from holdfast.storage.keys import BytesLike, check_digest, check_key, check_prefix, digest_of_key
 from holdfast.storage.objects import ObjectBackend
-from holdfast.storage.sources import Data, Watched, source_of
+from holdfast.storage.sources import Data, MeteredSource, source_of
 from holdfast.wire.errors import Corrupt, Full, Unavailable, Usage
 from holdfast.wire.limits import BLOB_CHUNK_BYTES
 
@@ -77,7 +77,7 @@ class Blobs:
         expect = self._expected(key, expect_digest)
         source = source_of(data)
 
-        def once(deadline: Deadline) -> Blob:
+        def once(deadline: TransferDeadline) -> Blob:
             known = expect if still else None
             watched = self._watched(key, source.chunks(), deadline, expect, known)
             self._backend.put(key, watched, deadline)
@@ -96,7 +96,7 @@ class Blobs:
         source = source_of(data)
         tries = 0
 
-        def once(deadline: Deadline) -> Blob | None:
+        def once(deadline: TransferDeadline) -> Blob | None:
             nonlocal tries
             tries += 1
             watched = self._watched(key, source.chunks(), deadline, expect)
@@ -133,7 +133,7 @@ class Blobs:
         `expect_digest`, or a key made of a digest, says."""
         expect = self._expected(check_key(key), expect_digest)
 
-        def once(deadline: Deadline) -> bytes:
+        def once(deadline: TransferDeadline) -> bytes:
             size_bytes, pieces = self._backend.open(key, deadline)
             if size_bytes > BLOB_IN_MEMORY_BYTES_MAX:
                 raise Full(
@@ -156,7 +156,7 @@ class Blobs:
         expect = self._expected(check_key(key), expect_digest)
         room = buffer.cast("B")
 
-        def once(deadline: Deadline) -> int:
+        def once(deadline: TransferDeadline) -> int:
             size_bytes, pieces = self._backend.open(key, deadline)
             if size_bytes > room.nbytes:
                 raise Usage(
@@ -185,10 +185,10 @@ class Blobs:
         )
         return self._verified(key, size_bytes, pieces, self._retrying.deadline(), expect)
 
-    def look(self, key: str) -> Listed | None:
+    def stat(self, key: str) -> Listed | None:
         """Size and age of a blob, without reading it; None when there is none."""
         check_key(key)
-        return self._retrying.call(f"looking at {key!r}", lambda _: self._backend.look(key))
+        return self._retrying.call(f"looking at {key!r}", lambda _: self._backend.stat(key))
 
     def confirm(self, key: str) -> None:
         """The blob that a look has shown is durable when this returns. Whoever was about to write
@@ -197,7 +197,7 @@ class Blobs:
         self._retrying.call(f"looking at {key!r}", lambda _: self._backend.confirm(key))
 
     def exists(self, key: str) -> bool:
-        return self.look(key) is not None
+        return self.stat(key) is not None
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         """All blobs below a prefix of whole segments, in the order of their keys.
@@ -208,7 +208,7 @@ class Blobs:
         after = ""
         rows: Iterator[Listed] | None = None
 
-        def following(_: Deadline) -> Listed | None:
+        def following(_: TransferDeadline) -> Listed | None:
             nonlocal rows
             if rows is None:
                 # A listing that broke off goes on behind the last key that it gave.
@@ -246,19 +246,19 @@ class Blobs:
         self,
         key: str,
         chunks: Iterator[BytesLike],
-        deadline: Deadline,
+        deadline: TransferDeadline,
         expect: str | None,
         known: str | None = None,
-    ) -> Watched:
+    ) -> MeteredSource:
         what = f"{key!r} in {self.address}"
-        return Watched(chunks, deadline, what=what, expect_digest=expect, known=known)
+        return MeteredSource(chunks, deadline, what=what, expect_digest=expect, known=known)
 
     def _verified(
         self,
         key: str,
         size_bytes: int,
         pieces: Iterator[bytes],
-        deadline: Deadline,
+        deadline: TransferDeadline,
         expect: str | None,
     ) -> Iterator[bytes]:
         deadline.allow_for(size_bytes)
@@ -278,7 +278,7 @@ class Blobs:
                 fix="use another copy; delete this one, so that it can be written again",
             )
 
-    def _digest_at(self, key: str, deadline: Deadline) -> str:
+    def _digest_at(self, key: str, deadline: TransferDeadline) -> str:
         _, pieces = self._backend.open(key, deadline)
         watched = self._watched(key, pieces, deadline, None)
         for _ in watched:

@@ -33,8 +33,8 @@ from holdfast.storage.blobs import Blobs
 from holdfast.storage.folder import translated
 from holdfast.storage.keys import check_digest, content_key
 from holdfast.storage.selection import selected
-from holdfast.wire import logs
-from holdfast.wire.disk import draft, private_folder
+from holdfast.system import logs
+from holdfast.system.disk import draft, private_folder
 from holdfast.wire.errors import HoldfastError, TimedOut, Usage
 from holdfast.wire.limits import FOLDER_LOCK_POLL_S, GARBAGE_GRACE_S, QUIET_PIECE_BYTES
 
@@ -54,7 +54,7 @@ class Bundle:
 
     digest: str
     size_bytes: int
-    members: tuple[archive.Member, ...]
+    members: tuple[archive.ArchiveMember, ...]
 
     @property
     def key(self) -> str:
@@ -82,7 +82,7 @@ def push(blobs: Blobs, folder: Path) -> Bundle:
     `Conflict` when a file changes meanwhile.
     """
     bundle = pack(folder)
-    there = blobs.look(bundle.key)
+    there = blobs.stat(bundle.key)
     if there is None or there.size_bytes != bundle.size_bytes or not _young(blobs, there):
         with translated(f"packing {folder}"):
             pieces = _Again(folder, bundle.members)
@@ -96,7 +96,7 @@ def renew(blobs: Blobs, digest: str) -> bool:
     """Make sure that a bundle which is in the store stays there for a while, so that a job can be
     pinned to it; False: it is not there."""
     key = content_key(BUNDLES, digest)
-    there = blobs.look(key)
+    there = blobs.stat(key)
     if there is None:
         return False
     if not _young(blobs, there):
@@ -172,7 +172,7 @@ def _damage(entry: Path, digest: str) -> str:
 class _Again:
     """An archive that can be gone through as often as a store asks."""
 
-    def __init__(self, folder: Path, members: tuple[archive.Member, ...]) -> None:
+    def __init__(self, folder: Path, members: tuple[archive.ArchiveMember, ...]) -> None:
         self._folder = folder
         self._members = members
 
@@ -180,7 +180,7 @@ class _Again:
         return archive.write(self._folder, self._members)
 
 
-def _hashed(folder: Path, members: tuple[archive.Member, ...]) -> tuple[str, int]:
+def _hashed(folder: Path, members: tuple[archive.ArchiveMember, ...]) -> tuple[str, int]:
     found = hashlib.sha256()
     size_bytes = 0
     for piece in archive.write(folder, members):

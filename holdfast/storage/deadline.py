@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from holdfast.wire import backoff, logs
-from holdfast.wire.clock import Clock, SystemClock
+from holdfast.system import backoff, logs
+from holdfast.system.clock import Clock, SystemClock
 from holdfast.wire.errors import TimedOut, Unavailable
 from holdfast.wire.limits import BLOB_BYTES_PER_S_MIN, BLOB_CALL_S
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 log: Final = logs.get(__name__)
 
 
-class Deadline:
+class TransferDeadline:
     """The end of a call. It moves away with the bytes that have passed, at the slowest rate."""
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
@@ -71,14 +71,14 @@ class Retrying:
         self._sleep = sleep
         self.clock = clock or SystemClock()
 
-    def deadline(self) -> Deadline:
-        return Deadline(self.clock, self._timeout_s)
+    def deadline(self) -> TransferDeadline:
+        return TransferDeadline(self.clock, self._timeout_s)
 
     def pause_s(self, failures: int) -> float:
         longest_s = backoff.pause_s(failures, BLOB_BACKOFF_S, BLOB_BACKOFF_S_MAX)
         return backoff.spread(longest_s, self._chance.random())
 
-    def call(self, what: str, action: Callable[[Deadline], T], *, again: bool = True) -> T:
+    def call(self, what: str, action: Callable[[TransferDeadline], T], *, again: bool = True) -> T:
         """What `action` returns; its last `Unavailable` when tries or time are used up."""
         deadline = self.deadline()
         story: list[str] = []

@@ -7,7 +7,7 @@ sees the whole blob or none, also after a crash of the process or of the machine
     DIR/.holdfast/lock    taken for the moment of a rename or of a guarded removal
     DIR/KEY               a blob
 
-Whoever may write to the folder may put links and pipes there: they are not followed (`beneath`),
+Whoever may write to the folder may put links and pipes there: they are not followed (`Beneath`),
 but named in an error. In a listing they are left out, and named in the log.
 
 We do not use obstore here: its local store does not flush, and a plain install must have a store.
@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.storage.backend import Listed
-from holdfast.storage.beneath import Beneath
-from holdfast.storage.deadline import Deadline
-from holdfast.storage.sources import Watched
-from holdfast.wire import logs
-from holdfast.wire.disk import NO_ROOM, make_folder
+from holdfast.storage.deadline import TransferDeadline
+from holdfast.storage.sources import MeteredSource
+from holdfast.system import logs
+from holdfast.system.disk import NO_ROOM, make_folder
 from holdfast.wire.errors import (
+    Corrupt,
     DiskFailed,
     Full,
     HoldfastError,
@@ -79,13 +79,13 @@ class FolderBackend:
     def describe(self) -> str:
         return f"file:{self._folder}"
 
-    def put(self, key: str, chunks: Watched, deadline: Deadline) -> None:
+    def put(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> None:
         with self._translating(f"writing {key!r}"):
             self._publish(key, chunks, deadline, replace=True)
 
-    def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
+    def put_if_absent(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> bool:
         with self._translating(f"writing {key!r}"):
-            written = self._below.look(key) is None
+            written = self._below.stat(key) is None
             if written:
                 written = self._publish(key, chunks, deadline, replace=False)
         if not written:
@@ -93,7 +93,7 @@ class FolderBackend:
         return written
 
     def open(
-        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+        self, key: str, deadline: TransferDeadline, piece_bytes: int = BLOB_CHUNK_BYTES
     ) -> tuple[int, Iterator[bytes]]:
         with self._translating(f"reading {key!r}"):
             try:
@@ -105,9 +105,9 @@ class FolderBackend:
             size_bytes = os.fstat(handle).st_size
         return size_bytes, self._pieces(key, file, piece_bytes)
 
-    def look(self, key: str) -> Listed | None:
+    def stat(self, key: str) -> Listed | None:
         with self._translating(f"looking at {key!r}"):
-            found = self._below.look(key)
+            found = self._below.stat(key)
         return None if found is None else Listed(key, found.st_size, found.st_mtime)
 
     def confirm(self, key: str) -> None:
@@ -127,13 +127,13 @@ class FolderBackend:
         with self._translating(f"deleting {key!r}"):
             self._below.remove(key)
 
-    def delete_unless_newer(self, key: str, than_s: float, deadline: Deadline) -> bool:
+    def delete_unless_newer(self, key: str, than_s: float, deadline: TransferDeadline) -> bool:
         # Under the lock, so that no writer renames a new one between the look and the removal.
         with (
             self._translating(f"deleting {key!r}"),
             self._locked(fcntl.LOCK_EX, deadline),
         ):
-            found = self.look(key)
+            found = self.stat(key)
             if found is not None and found.modified_s > than_s:
                 return False
             self._below.remove(key)
@@ -152,7 +152,9 @@ class FolderBackend:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _publish(self, key: str, chunks: Watched, deadline: Deadline, *, replace: bool) -> bool:
+    def _publish(
+        self, key: str, chunks: MeteredSource, deadline: TransferDeadline, *, replace: bool
+    ) -> bool:
         try:
             return self._written(key, chunks, deadline, replace=replace)
         except FileNotFoundError:
@@ -161,7 +163,9 @@ class FolderBackend:
                 self._known.clear()
             raise
 
-    def _written(self, key: str, chunks: Watched, deadline: Deadline, *, replace: bool) -> bool:
+    def _written(
+        self, key: str, chunks: MeteredSource, deadline: TransferDeadline, *, replace: bool
+    ) -> bool:
         above, _, target = key.rpartition("/")
         self._make_durable(above)
         self._make_durable(_DRAFTS)
@@ -209,7 +213,7 @@ class FolderBackend:
             self._known.add(directory)
 
     @contextmanager
-    def _locked(self, how: int, deadline: Deadline) -> Iterator[None]:
+    def _locked(self, how: int, deadline: TransferDeadline) -> Iterator[None]:
         """Hold the folder's lock: shared by those who publish, alone for a guarded removal."""
         with self._below.folders(OWN, make=True):
             handle = self._below.open_file(_LOCK, os.O_RDWR | os.O_CREAT)
@@ -333,3 +337,122 @@ def _remove_if_left(drafts: int, name: str) -> bool:
 def _write_all(handle: int, view: memoryview) -> None:
     while view:
         view = view[os.write(handle, view) :]
+
+
+# --- beneath --------------------------------------------------------------------------------------
+# A folder that others may write to, opened name by name: nothing below it is followed elsewhere.
+#
+# Workers of a queue with a user of its own write to the store, and processes of root's read it. A
+# symbolic link there would lead these wherever the one who made it likes, a pipe would stop them, a
+# device would be worse. So every name is opened in the open folder above it, without following it,
+# and what is neither a plain file nor a folder is refused by its name. The path of the folder
+# itself is its owner's, and may have links.
+#
+# A hard link is a plain file. It cannot lead out of the store: for whoever has the store in mounts
+# of his own, it is another mount than everything else.
+
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe that nobody writes to is opened at once, and then refused.
+_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# What the system says of a link, and of a socket or a device, instead of opening it.
+_NOT_OPENED: Final = (errno.ELOOP, errno.ENXIO, errno.ENODEV)
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+class Beneath:
+    """What is below `top`. Places are relative paths with `/` between their names, "" is `top`."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+
+    @contextmanager
+    def folders(self, place: str, *, make: bool = False) -> Iterator[list[int]]:
+        """All folders on the way to this one, which is the last, open. `make`: those that are
+        missing, for their owner only. `FileNotFoundError`, `NotADirectoryError`; `Corrupt` names
+        what is a link."""
+        opened = [os.open(self._top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        try:
+            for name in place.split("/") if place else ():
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, 0o700, dir_fd=opened[-1])
+                try:
+                    opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
+                except NotADirectoryError:
+                    self._check(opened[-1], name, place)
+                    raise
+            yield opened
+        finally:
+            for handle in opened:
+                os.close(handle)
+
+    @contextmanager
+    def folder(self, place: str) -> Iterator[int]:
+        """This folder, open."""
+        with self.folders(place) as opened:
+            yield opened[-1]
+
+    def open_file(self, place: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+        """The file, open. `FileNotFoundError`: there is none, or a folder has this name; `Corrupt`:
+        what is there is not a plain file."""
+        above, _, name = place.rpartition("/")
+        with self.folder(above) as folder:
+            try:
+                handle = os.open(name, flags | _FILE, mode, dir_fd=folder)
+            except OSError as error:
+                if error.errno in _NOT_OPENED:
+                    self._check(folder, name, place)
+                raise
+        found = os.fstat(handle).st_mode
+        if stat.S_ISREG(found):
+            return handle
+        os.close(handle)
+        if stat.S_ISDIR(found):
+            raise FileNotFoundError(errno.ENOENT, "it is a folder", place)
+        raise self.planted(place, found)
+
+    def stat(self, place: str) -> os.stat_result | None:
+        """What is known of a file; None: there is none, or a folder has this name. `Corrupt`: what
+        is there is not a plain file."""
+        above, _, name = place.rpartition("/")
+        try:
+            with self.folder(above) as folder:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise self.planted(place, found.st_mode)
+        return found
+
+    def remove(self, place: str) -> None:
+        """Take the name away, whatever it is of; that of a folder stays."""
+        above, _, name = place.rpartition("/")
+        with suppress(FileNotFoundError, NotADirectoryError), self.folder(above) as folder:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=folder)
+
+    def planted(self, place: str, mode: int) -> Corrupt:
+        """What to say of something that is neither a file nor a folder."""
+        path = self._top / place
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        return Corrupt(
+            f"{path} is {kind}",
+            why="a store has plain files and folders: somebody else who may write to it made this,"
+            " and it is not followed",
+            fix=f"see whose it is, then remove it: ls -ld {path}; rm {path}",
+        )
+
+    def _check(self, folder: int, name: str, place: str) -> None:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(found) and not stat.S_ISDIR(found):
+            names = place.split("/")
+            raise self.planted("/".join(names[: names.index(name) + 1]), found)

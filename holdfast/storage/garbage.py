@@ -32,7 +32,7 @@ from holdfast.storage.bundles import BUNDLES
 from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import MANIFESTS, Manifest, manifest_key, read_manifest
 from holdfast.storage.parts import PARTS
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import Missing
 from holdfast.wire.limits import GARBAGE_GRACE_S, GARBAGE_WAIT_S
 

@@ -129,7 +129,7 @@ def write_manifest(blobs: Blobs, manifest: Manifest) -> str:
 def read_manifest(blobs: Blobs, key: str) -> Manifest:
     """The manifest with this key, verified by the digest in it."""
     digest = _digest_in(key)
-    there = blobs.look(key)
+    there = blobs.stat(key)
     if there is not None and there.size_bytes > MANIFEST_BYTES_MAX:
         raise Corrupt(f"{key!r} has {there.size_bytes} bytes: too many for a manifest", fix=_FIX)
     manifest = from_bytes(blobs.get(key, expect_digest=digest))

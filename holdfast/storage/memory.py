@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.storage.backend import Listed
-from holdfast.storage.deadline import Deadline
-from holdfast.storage.sources import Watched
-from holdfast.wire.clock import Clock, SystemClock
+from holdfast.storage.deadline import TransferDeadline
+from holdfast.storage.sources import MeteredSource
+from holdfast.system.clock import Clock, SystemClock
 from holdfast.wire.errors import Full, Missing
 from holdfast.wire.limits import BLOB_CHUNK_BYTES
 
@@ -30,12 +30,12 @@ class MemoryBackend:
     def describe(self) -> str:
         return f"memory:{self._name}"
 
-    def put(self, key: str, chunks: Watched, deadline: Deadline) -> None:
+    def put(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> None:
         data = b"".join(chunks)
         with self._lock:
             self._keep(key, data)
 
-    def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
+    def put_if_absent(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> bool:
         data = b"".join(chunks)
         with self._lock:
             if key in self._blobs:
@@ -44,7 +44,7 @@ class MemoryBackend:
             return True
 
     def open(
-        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+        self, key: str, deadline: TransferDeadline, piece_bytes: int = BLOB_CHUNK_BYTES
     ) -> tuple[int, Iterator[bytes]]:
         with self._lock:
             found = self._blobs.get(key)
@@ -54,7 +54,7 @@ class MemoryBackend:
         starts = range(0, len(data), piece_bytes)
         return len(data), (data[start : start + piece_bytes] for start in starts)
 
-    def look(self, key: str) -> Listed | None:
+    def stat(self, key: str) -> Listed | None:
         with self._lock:
             found = self._blobs.get(key)
         return None if found is None else Listed(key, len(found[0]), found[1])
@@ -76,7 +76,7 @@ class MemoryBackend:
         with self._lock:
             self._remove(key)
 
-    def delete_unless_newer(self, key: str, than_s: float, deadline: Deadline) -> bool:
+    def delete_unless_newer(self, key: str, than_s: float, deadline: TransferDeadline) -> bool:
         with self._lock:
             found = self._blobs.get(key)
             if found is not None and found[1] > than_s:

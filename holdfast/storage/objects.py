@@ -8,6 +8,7 @@ would wait for ever.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -17,11 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from holdfast.storage.address import S3Address
 from holdfast.storage.backend import Listed
-from holdfast.storage.deadline import Deadline
-from holdfast.storage.sources import Watched
-from holdfast.storage.translate import credentials_missing, translated
-from holdfast.wire.errors import Full, Missing, Refused, Usage
-from holdfast.wire.extras import require_extra
+from holdfast.storage.deadline import TransferDeadline
+from holdfast.storage.sources import MeteredSource
+from holdfast.system.extras import require_extra
+from holdfast.wire.errors import Full, HoldfastError, Missing, Refused, Unavailable, Usage
 from holdfast.wire.limits import BLOB_BYTES_PER_S_MIN, BLOB_CALL_S, BLOB_CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -50,9 +50,17 @@ _GIVES_CREDENTIALS: Final = (
 )
 # The process in which obstore's threads are; 0 before the first call.
 _threads_in = 0
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+_SECRETS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# Answers that may be different the next time.
+_LATER: Final = (408, 409, 425, 429)
+_NO_ROOM: Final = ("XMinioStorageFull", "QuotaExceeded", "InsufficientStorage")
+_WHY_CHARACTERS_MAX: Final = 300
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """What a request is for; each has its own time limits and retries."""
 
     SMALL = "small"
@@ -66,14 +74,14 @@ class ObjectBackend:
     def __init__(self, address: S3Address) -> None:
         self._address = address
         self._lock = threading.Lock()
-        self._stores: dict[Kind, S3Store] = {}
+        self._stores: dict[RequestKind, S3Store] = {}
         self._bucket_seen = False
         self._creates: bool | None = None
 
     def describe(self) -> str:
         return str(self._address)
 
-    def put(self, key: str, chunks: Watched, deadline: Deadline) -> None:
+    def put(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> None:
         pieces = _regrouped(chunks, BLOB_MULTIPART_BYTES)
         first = next(pieces, b"")
         second = next(pieces, None)
@@ -90,7 +98,7 @@ class ObjectBackend:
         self._call(
             f"writing {key!r}",
             lambda obstore: obstore.put(
-                self._store(Kind.UPLOAD),
+                self._store(RequestKind.UPLOAD),
                 key,
                 all_pieces(),
                 use_multipart=True,
@@ -99,7 +107,7 @@ class ObjectBackend:
             ),
         )
 
-    def put_if_absent(self, key: str, chunks: Watched, deadline: Deadline) -> bool:
+    def put_if_absent(self, key: str, chunks: MeteredSource, deadline: TransferDeadline) -> bool:
         gathered = bytearray()
         for chunk in chunks:
             gathered += chunk
@@ -118,11 +126,13 @@ class ObjectBackend:
         return self._put_one(key, bytes(gathered), create=True)
 
     def open(
-        self, key: str, deadline: Deadline, piece_bytes: int = BLOB_CHUNK_BYTES
+        self, key: str, deadline: TransferDeadline, piece_bytes: int = BLOB_CHUNK_BYTES
     ) -> tuple[int, Iterator[bytes]]:
         what = f"reading {key!r}"
         try:
-            result = self._call(what, lambda obstore: obstore.get(self._store(Kind.DOWNLOAD), key))
+            result = self._call(
+                what, lambda obstore: obstore.get(self._store(RequestKind.DOWNLOAD), key)
+            )
         except Missing:
             self._check_bucket()
             raise
@@ -138,7 +148,7 @@ class ObjectBackend:
 
         return size_bytes, pieces()
 
-    def look(self, key: str) -> Listed | None:
+    def stat(self, key: str) -> Listed | None:
         try:
             found = self._call(
                 f"looking at {key!r}", lambda obstore: obstore.head(self._store(), key)
@@ -173,10 +183,10 @@ class ObjectBackend:
         except Missing:
             return
 
-    def delete_unless_newer(self, key: str, than_s: float, deadline: Deadline) -> bool:
+    def delete_unless_newer(self, key: str, than_s: float, deadline: TransferDeadline) -> bool:
         # Two requests: S3 through obstore has no conditional delete. docs/decisions/0005 says what
         # this leaves open, and why the time between marking and removing covers it.
-        found = self.look(key)
+        found = self.stat(key)
         if found is not None and found.modified_s > than_s:
             return False
         self.delete(key)
@@ -189,7 +199,7 @@ class ObjectBackend:
 
     def _put_one(self, key: str, data: bytes, *, create: bool) -> bool:
         """One request; False when it should create the blob, and there was one."""
-        kind = Kind.UPLOAD if len(data) > BLOB_CHUNK_BYTES else Kind.SMALL
+        kind = RequestKind.UPLOAD if len(data) > BLOB_CHUNK_BYTES else RequestKind.SMALL
 
         def put(obstore: Obstore) -> bool:
             try:
@@ -228,7 +238,7 @@ class ObjectBackend:
         try:
             return action(obstore)
         except (FileNotFoundError, obstore.exceptions.BaseError) as error:
-            raise translated(error, f"{what} in {self.describe()}", self._address) from None
+            raise translated_error(error, f"{what} in {self.describe()}", self._address) from None
 
     def _obstore(self) -> Obstore:
         global _threads_in  # noqa: PLW0603  one for the process, as obstore's threads are
@@ -242,13 +252,13 @@ class ObjectBackend:
         _threads_in = os.getpid()
         return obstore
 
-    def _store(self, kind: Kind = Kind.SMALL) -> S3Store:
+    def _store(self, kind: RequestKind = RequestKind.SMALL) -> S3Store:
         with self._lock:
             if kind not in self._stores:
                 self._stores[kind] = self._made(kind)
             return self._stores[kind]
 
-    def _made(self, kind: Kind) -> S3Store:
+    def _made(self, kind: RequestKind) -> S3Store:
         address = self._address
         if address.credentials == "environment" and not any(
             os.environ.get(name) for name in _GIVES_CREDENTIALS
@@ -268,7 +278,7 @@ class ObjectBackend:
             config=config,
             client_options=_client_options(address, kind),
             retry_config={
-                "max_retries": 0 if kind is Kind.SMALL else _PIECE_RETRIES,
+                "max_retries": 0 if kind is RequestKind.SMALL else _PIECE_RETRIES,
                 "retry_timeout": timedelta(seconds=BLOB_CALL_S),
             },
         )
@@ -289,16 +299,18 @@ if TYPE_CHECKING:
         exceptions = obstore_module.exceptions
 
 
-def _client_options(address: S3Address, kind: Kind) -> ClientConfig:
+def _client_options(address: S3Address, kind: RequestKind) -> ClientConfig:
     silence_s = BLOB_REQUEST_S
-    if kind is Kind.UPLOAD:
+    if kind is RequestKind.UPLOAD:
         # The answer comes after the last byte, and all pieces that are on their way share the link.
         silence_s += BLOB_PIECES_IN_FLIGHT * BLOB_MULTIPART_BYTES / BLOB_BYTES_PER_S_MIN
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=BLOB_CONNECT_S),
         "read_timeout": timedelta(seconds=silence_s),
         # A large transfer is bounded by its silence and, between pieces, by the caller's deadline.
-        "timeout": timedelta(seconds=BLOB_REQUEST_S) if kind is Kind.SMALL else timedelta(hours=24),
+        "timeout": timedelta(seconds=BLOB_REQUEST_S)
+        if kind is RequestKind.SMALL
+        else timedelta(hours=24),
         "allow_http": (address.endpoint or "").startswith("http://"),
     }
     if address.ca is not None:
@@ -311,7 +323,7 @@ def _client_options(address: S3Address, kind: Kind) -> ClientConfig:
     return options
 
 
-def _regrouped(chunks: Watched, size_bytes: int) -> Iterator[bytes]:
+def _regrouped(chunks: MeteredSource, size_bytes: int) -> Iterator[bytes]:
     """The same bytes in pieces of one size; the last may be shorter."""
     gathered = bytearray()
     for chunk in chunks:
@@ -321,3 +333,75 @@ def _regrouped(chunks: Watched, size_bytes: int) -> Iterator[bytes]:
             del gathered[:size_bytes]
     if gathered:
         yield bytes(gathered)
+
+
+def translated_error(error: Exception, what: str, address: S3Address) -> HoldfastError:
+    """Our error for one of obstore's: whether to try again, and what to check."""
+    # What follows is the same error once more, for Rust programmers.
+    text = str(error).partition("Debug source:")[0].strip()
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else None
+    code = _first(_CODE, text)
+    why = _without_secrets(_sentence(text, code))
+    if code == "NoSuchBucket":
+        return bucket_missing(what, address)
+    if code == "NoSuchUpload":
+        # A server that was restarted does not know what was uploaded in pieces before.
+        return Unavailable(f"{what}: the store forgot the upload", why=why, fix="try again")
+    if isinstance(error, FileNotFoundError):
+        return Missing(f"{what}: there is no such blob")
+    if code in _NO_ROOM or status == 507:
+        return Full(f"{what}: no room", why=why, fix="free some room in the bucket")
+    if status in (401, 403):
+        return Refused(
+            f"{what}: access denied",
+            why=why,
+            fix="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), the"
+            f" machine's clock, and that they may use the bucket {address.bucket!r}",
+        )
+    if status is not None and 300 <= status < 500 and status not in _LATER:
+        return Refused(
+            f"{what}: refused ({status})", why=why, fix="check endpoint= and region= of the address"
+        )
+    return Unavailable(
+        f"{what}: no answer",
+        why=why,
+        fix=f"check that {address.endpoint or 'S3'} can be reached, then try again",
+    )
+
+
+def bucket_missing(what: str, address: S3Address) -> Refused:
+    return Refused(
+        f"{what}: there is no bucket {address.bucket!r}",
+        why="a bucket has to be made first, with its own settings and permissions",
+        fix=f"make it (aws s3 mb s3://{address.bucket}), or check endpoint= and the bucket's name",
+    )
+
+
+def credentials_missing(where: str) -> Refused:
+    return Refused(
+        f"no credentials for {where}",
+        why="neither AWS_ACCESS_KEY_ID nor another variable that gives credentials is set",
+        fix="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add credentials=instance (the"
+        " machine's role) or credentials=none (a public bucket) to the address",
+    )
+
+
+def _sentence(text: str, code: str) -> str:
+    if code:
+        message = _first(_MESSAGE, text)
+        return f"{code}: {message}" if message else code
+    return " ".join(text.split())
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
+
+
+def _without_secrets(text: str) -> str:
+    for name in _SECRETS:
+        value = os.environ.get(name)
+        if value:
+            text = text.replace(value, "***")
+    return text[:_WHY_CHARACTERS_MAX]

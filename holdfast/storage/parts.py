@@ -65,7 +65,7 @@ def put_part(
     before this returns, so it is enough to hash it once.
     """
     part = part_of(data)
-    there = blobs.look(part.key)
+    there = blobs.stat(part.key)
     young = there is not None and blobs.now_s() - there.modified_s < grace_s / 2
     if there is None or there.size_bytes != part.size_bytes or not young:
         blobs.put(part.key, data, expect_digest=part.digest, still=still)
@@ -90,7 +90,7 @@ def verify_part(blobs: Blobs, part: Part) -> None:
 
 def check_present(blobs: Blobs, part: Part) -> None:
     """Whether a part is there with its size, without reading it: `Missing` or `Corrupt` if not."""
-    there = blobs.look(check_part(part).key)
+    there = blobs.stat(check_part(part).key)
     if there is None:
         raise Missing(f"part {part.key!r} is not in {blobs.address}")
     if there.size_bytes != part.size_bytes:

@@ -1,15 +1,17 @@
-"""What a blob is made from: bytes, a file, or an iterator; and how its bytes are watched."""
+"""What a blob is made from: bytes, a file, or an iterator; and how its bytes are counted and hashed
+on their way. Large pieces are hashed by a second thread, beside the work on the same bytes."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from holdfast.storage.deadline import Deadline
-from holdfast.storage.hashing import Hasher
+from holdfast.storage.deadline import TransferDeadline
 from holdfast.storage.keys import BytesLike
 from holdfast.wire.errors import Conflict, Full, Refused, Usage
 from holdfast.wire.limits import BLOB_CHUNK_BYTES
@@ -18,23 +20,65 @@ from holdfast.wire.limits import BLOB_CHUNK_BYTES
 BLOB_BYTES_MAX: Final = 128 * 1024**3
 
 Data = BytesLike | Path | BinaryIO | io.BufferedIOBase | Iterable[bytes]
+# A smaller piece is hashed sooner than another thread is woken.
+HASH_ASIDE_BYTES: Final = 1024 * 1024
+
+
+class Hasher:
+    """A digest of the pieces that it was given, in their order.
+
+    A large piece may still be read after `update` has returned. Until `settle` it must not change.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
+
+    def update(self, piece: BytesLike) -> None:
+        self.settle()
+        if memoryview(piece).nbytes < HASH_ASIDE_BYTES:
+            self._hash.update(piece)
+            return
+        # Python's own lock is free while a large piece is hashed.
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-hash")
+        self._pending = self._thread.submit(self._hash.update, piece)
+
+    def settle(self) -> None:
+        """Wait until nothing is read any more."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    @property
+    def digest(self) -> str:
+        self.settle()
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def close(self) -> None:
+        """End the thread; the digest stays."""
+        self.settle()
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
 
 
 @dataclass(frozen=True)
-class Source:
+class BlobSource:
     """Bytes to be written. `again`: they can be read once more, so a failed write is repeated."""
 
     chunks: Callable[[], Iterator[BytesLike]]
     again: bool
 
 
-def source_of(data: Data) -> Source:
-    """A `Source` of anything that `put` takes."""
+def source_of(data: Data) -> BlobSource:
+    """A `BlobSource` of anything that `put` takes."""
     if isinstance(data, bytes | bytearray | memoryview):
         view = memoryview(data).cast("B")
-        return Source(lambda: _pieces(view), again=True)
+        return BlobSource(lambda: _pieces(view), again=True)
     if isinstance(data, Path):
-        return Source(lambda: _of_path(data), again=True)
+        return BlobSource(lambda: _of_path(data), again=True)
     if isinstance(data, io.IOBase):
         return _of_file(data)
     if isinstance(data, Iterable) and not isinstance(data, str):
@@ -45,25 +89,25 @@ def source_of(data: Data) -> Source:
     )
 
 
-def _of_file(file: io.IOBase) -> Source:
+def _of_file(file: io.IOBase) -> BlobSource:
     if isinstance(file, io.TextIOBase):
         raise Usage("the file is opened as text", fix="open it with mode 'rb'")
     if not file.seekable():
-        return Source(lambda: _of_reader(file), again=False)
+        return BlobSource(lambda: _of_reader(file), again=False)
     start = file.tell()
 
     def chunks() -> Iterator[BytesLike]:
         file.seek(start)
         return _of_reader(file)
 
-    return Source(chunks, again=True)
+    return BlobSource(chunks, again=True)
 
 
-def _of_iterable(pieces: Iterable[bytes]) -> Source:
+def _of_iterable(pieces: Iterable[bytes]) -> BlobSource:
     """A list can be gone through twice; a generator cannot."""
     if iter(pieces) is pieces:
-        return Source(lambda: iter(pieces), again=False)
-    return Source(lambda: iter(pieces), again=True)
+        return BlobSource(lambda: iter(pieces), again=False)
+    return BlobSource(lambda: iter(pieces), again=True)
 
 
 def _pieces(view: memoryview) -> Iterator[BytesLike]:
@@ -81,7 +125,7 @@ def _of_reader(file: io.IOBase) -> Iterator[BytesLike]:
         yield piece
 
 
-class Watched:
+class MeteredSource:
     """Passes bytes on while it counts and hashes them, within a time and a size.
 
     Going through it ends with `Conflict` instead of its end when the bytes are not those that were
@@ -92,7 +136,7 @@ class Watched:
     def __init__(
         self,
         chunks: Iterator[BytesLike],
-        deadline: Deadline,
+        deadline: TransferDeadline,
         *,
         what: str,
         expect_digest: str | None = None,

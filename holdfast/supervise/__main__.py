@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.supervise import records, wanted
 from holdfast.supervise.supervisor import ENDED, KIND, NAME, Supervisor
-from holdfast.wire import process
+from holdfast.system import process
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import KEEP_TURN_S
 

@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Final
 
-from holdfast.wire import backoff
+from holdfast.system import backoff
 from holdfast.wire.errors import RetryError
 from holdfast.wire.limits import KEEP_STEADY_S
 
@@ -31,7 +31,7 @@ _KILLED: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signa
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ProcessDeath:
     """How a process ended. `code` as `Popen.returncode`; None: it was not our child. `in_order`: it
     took its record away, so nobody killed it. `words`: the last that it said."""
 
@@ -48,15 +48,15 @@ class Death:
             return -self.code not in _KILLED
         return self.code not in (0, RetryError.exit_code)
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """For people: `was killed (SIGKILL)`, `ended (exit code 2): no such model`."""
         if self.code is None:
-            told = "ended" if self.in_order else "was killed"
+            text = "ended" if self.in_order else "was killed"
         elif self.code < 0:
-            told = f"was killed ({_signal_name(-self.code)})"
+            text = f"was killed ({_signal_name(-self.code)})"
         else:
-            told = f"ended (exit code {self.code})" if self.code else "was told to end"
-        return f"{told}: {self.words}" if self.words and self.own_doing else told
+            text = f"ended (exit code {self.code})" if self.code else "was told to end"
+        return f"{text}: {self.words}" if self.words and self.own_doing else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Care:
     why: str = ""
 
 
-def after(care: Care, death: Death) -> Care:
+def after(care: Care, death: ProcessDeath) -> Care:
     """What follows from a death."""
     steady = death.lived_s >= KEEP_STEADY_S
     deaths = 1 if steady else care.deaths + 1
     faults = (0 if steady else care.faults) + death.own_doing
     pause_s = backoff.pause_s(deaths - 1, KEEP_PAUSE_S, KEEP_PAUSE_S_MAX)
-    found = Care(deaths, faults, pause_s, why=death.told())
+    found = Care(deaths, faults, pause_s, why=death.sentence())
     if faults >= KEEP_FAULTS_MAX:
         return replace(found, gave_up=True, pause_s=0.0)
     return found

@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.wire import disk, process_identity
+from holdfast.system import disk, process_identity
+from holdfast.system.process import PART_VARIABLE
+from holdfast.system.process_identity import boot
+from holdfast.system.retries import show_retries
 from holdfast.wire.errors import Full, Occupied
 from holdfast.wire.plain import known_fields
-from holdfast.wire.process import PART_VARIABLE
-from holdfast.wire.process_identity import boot
-from holdfast.wire.retries import show_retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Process:
     def stopped(self) -> bool:
         """Whether a signal has stopped it (SIGSTOP, Ctrl-Z): it lives, and does nothing."""
         try:
-            told = Path(f"/proc/{self.pid}/stat").read_text()
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
             return False
-        return told.rpartition(")")[2].split()[0] in ("T", "t") and self.alive
+        return stat.rpartition(")")[2].split()[0] in ("T", "t") and self.alive
 
     def send(self, number: signal.Signals) -> bool:
         """Signal exactly this process; False: it has ended."""

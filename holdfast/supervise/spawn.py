@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.wire import disk
-from holdfast.wire.process import PART_VARIABLE
+from holdfast.system import disk
+from holdfast.system.process import PART_VARIABLE
 
 # A log of a process is put aside at its start when it is longer than this; one older is kept.
 PROCESS_LOG_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.supervise import records, spawn, wanted
-from holdfast.supervise.decide import Care, Death, after
+from holdfast.supervise.decide import Care, ProcessDeath, after
 from holdfast.supervise.records import Process, Registration
-from holdfast.supervise.wanted import Wanted
+from holdfast.supervise.wanted import WantedProcess
 from holdfast.wire.errors import Occupied
 from holdfast.wire.limits import KEEP_STEADY_S
 
@@ -48,7 +48,7 @@ GAVE_UP: Final = "gave up"
 class Kept:
     """One that is wanted, and how keeping it goes."""
 
-    wanted: Wanted
+    wanted: WantedProcess
     care: Care = field(default_factory=Care)
     handle: int | None = None  # of the process that lives
     child: subprocess.Popen[bytes] | None = None
@@ -70,7 +70,7 @@ class Kept:
             return RUNNING
         return GAVE_UP if self.care.gave_up else WAITING
 
-    def told(self, now_s: float) -> dict[str, Any]:
+    def document(self, now_s: float) -> dict[str, Any]:
         again_s = 0.0 if self.due_s is None else round(time.time() + self.due_s - now_s, 1)
         return {
             "state": self.state,
@@ -134,15 +134,15 @@ class Supervisor:
                 kept.wanted, kept.care = one, Care()
                 kept.due_s = None
 
-    def _remembered(self, key: str, one: Wanted) -> Kept:
+    def _remembered(self, key: str, one: WantedProcess) -> Kept:
         """How it went with the supervisor before us, if that was killed."""
-        said = self._former.get(key, {})
-        if said.get("asked_s") != one.asked_s:
+        former = self._former.get(key, {})
+        if former.get("asked_s") != one.asked_s:
             return Kept(one)
-        gave_up, why = said.get("state") == GAVE_UP, str(said.get("why", ""))
-        care = Care(int(said["deaths"]), int(said["faults"]), gave_up=gave_up, why=why)
-        lived = said.get("state") == RUNNING  # if it does not any more, nobody has seen that
-        return Kept(one, care, since_s=0.0 if lived else float(said["since_s"]))
+        gave_up, why = former.get("state") == GAVE_UP, str(former.get("why", ""))
+        care = Care(int(former["deaths"]), int(former["faults"]), gave_up=gave_up, why=why)
+        lived = former.get("state") == RUNNING  # if it does not any more, nobody has seen that
+        return Kept(one, care, since_s=0.0 if lived else float(former["since_s"]))
 
     def _mind(self, kept: Kept) -> None:
         if kept.handle is not None:
@@ -152,9 +152,10 @@ class Supervisor:
         if self._adopt(kept):
             return
         now_s = time.monotonic()
-        if kept.since_s == 0.0:  # it was gone before we came
+        if kept.since_s == 0.0:  # it was gone before we came, or nobody has started it yet
             kept.since_s = time.time()
-            kept.care = after(kept.care, self._unseen(kept))
+            if kept.wanted.pid:
+                kept.care = after(kept.care, self._unseen(kept))
         if kept.care.gave_up:
             return
         if kept.due_s is None:
@@ -180,12 +181,12 @@ class Supervisor:
             return True
         return False
 
-    def _unseen(self, kept: Kept) -> Death:
+    def _unseen(self, kept: Kept) -> ProcessDeath:
         """The death of one that we have not seen alive: of a machine that has stopped, or beside
         the supervisor before us."""
         one = kept.wanted
         record = records.recorded(self._folder, one.kind, one.name)
-        return Death(KEEP_STEADY_S, in_order=record is None, words=self._words(kept))
+        return ProcessDeath(KEEP_STEADY_S, in_order=record is None, words=self._words(kept))
 
     def _died(self, kept: Kept) -> None:
         one, child = kept.wanted, kept.child
@@ -196,7 +197,7 @@ class Supervisor:
             return  # another one was faster, and lives
         record = records.recorded(self._folder, one.kind, one.name)
         in_order = record is None or record.pid != kept.pid
-        death = Death(time.monotonic() - kept.began_s, code, in_order, self._words(kept))
+        death = ProcessDeath(time.monotonic() - kept.began_s, code, in_order, self._words(kept))
         kept.care = after(kept.care, death)
         kept.since_s = time.time()
         kept.due_s = None
@@ -215,7 +216,9 @@ class Supervisor:
         try:
             child = spawn.spawn(self._folder, one.command, log, environment)
         except OSError as error:
-            kept.care = after(kept.care, Death(0.0, 1, words=f"it cannot be started: {error}"))
+            kept.care = after(
+                kept.care, ProcessDeath(0.0, 1, words=f"it cannot be started: {error}")
+            )
             kept.since_s, kept.due_s = time.time(), None
             _log(f"the {one.kind} {one.name} cannot be started: {error}")
             return
@@ -231,7 +234,7 @@ class Supervisor:
     def _say(self, registration: Registration) -> None:
         """In our record, when something has changed."""
         now_s = time.monotonic()
-        registration.note(kept={key: one.told(now_s) for key, one in self._kept.items()})
+        registration.note(kept={key: one.document(now_s) for key, one in self._kept.items()})
 
     def _wait(self) -> None:
         poll = select.poll()

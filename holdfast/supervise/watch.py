@@ -13,15 +13,38 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.supervise import records, supervisor, wanted
-from holdfast.wire import logs
-from holdfast.wire.errors import HoldfastError
+from holdfast.supervise.records import Registration
+from holdfast.system import logs
+from holdfast.system.tasks import OwnedThread, start_thread
+from holdfast.wire.errors import Cancelled, HoldfastError
 from holdfast.wire.limits import KEEP_TURN_S
-from holdfast.wire.tasks import OwnedThread, start_thread
 
 # After a supervisor was started, or could not be: when one looks again.
 KEEP_AGAIN_S: Final = 0.5
 
 log = logs.get(__name__)
+
+
+def register(folder: Path, kind: str, name: str, *, kept: bool = False) -> Registration:
+    """Be the process of this kind and name over the cluster's folder. `Occupied`: a living one is.
+
+    `kept`: one that is to live as long as it is wanted here. It sees to it that the folder has a
+    supervisor; `Cancelled`: the supervisor has started it, and meanwhile nobody wants it any more.
+    Register before anything that lowers the priority of this process: a supervisor that it starts
+    is not to inherit that.
+    """
+    supervised = bool(os.environ.pop(wanted.SUPERVISED_VARIABLE, ""))
+    registration = records.register(folder, kind, name)
+    # Who does not want it any more first says so and then looks for records: one of us sees the
+    # other.
+    if supervised and not wanted.is_wanted(folder, kind, name):
+        registration.close()
+        raise Cancelled(f"the {kind} {name} of {folder} is not wanted any more")
+    if kept:
+        watch = Watch(folder)
+        registration.before_close(watch.close)
+        watch.start()
+    return registration
 
 
 class Watch:

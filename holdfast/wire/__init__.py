@@ -1,4 +1,5 @@
-"""What every other package shares: errors, limits, clocks, logs and, later, protobuf schemas.
+"""What travels between processes, and what they must agree on: values and their one spelling,
+errors, tokens, names, shared limits, protobuf schemas.
 
 The lowest floor: it imports nothing of Holdfast.
 """

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from holdfast.wire.errors import GpuFault
+
 TRACEBACK: Final = "Traceback (most recent call last):"
 _GROUP: Final = re.compile(r"^[ |+-]*\+ Exception Group Traceback \(most recent call last\):$")
 _BAR: Final = re.compile(r"^\s*\| ")  # before each line of a group
@@ -29,7 +31,7 @@ _FACTS: Final = (
     "it was ended by ",
     "somebody had paused it",
 )
-# What a coordinator adds to them (`control.life`).
+# What a coordinator adds to them (`control.decide.lifecycle`).
 _BEFORE: Final = "failed: "
 _REMARK: Final = re.compile(r"\(worker \d+; .*\)")
 _BUNDLE: Final = re.compile(r"^.*/(?:bundles/[0-9a-f]+/files|workers/[^/]+/code)/")
@@ -73,6 +75,11 @@ def cause_of(told: str) -> Cause:
     if found is not None:
         return found
     return Cause(f"{own[-1].strip()} ({status[1]})" if status and own is not lines else own[-1])
+
+
+def is_gpu_fault(told: str) -> bool:
+    """Whether a GPU's own fault has ended it."""
+    return cause_of(told).kind == GpuFault.__name__
 
 
 def remark_of(told: str) -> str:

@@ -4,7 +4,8 @@ JSON with sorted keys and a format number; the fields of a dataclass by their na
 understood (another format, a value of another kind) is `Corrupt`, and the message names the path. A
 key that is missing has its default, if it has one, and one that is not known is passed over: so a
 field can be added without a new format, and machines of both versions read what the other has
-written (docs/upgrades.md). Whoever writes a document anew writes the fields that it knows. A change
+written (docs/upgrades.md). A kind whose fields were called otherwise has `of_older`, which gives a
+document its present names. Whoever writes a document anew writes the fields that it knows. A change
 that an older reader must not pass over is a new format. What people write is read by those who
 refuse what they do not know (`control.jobfile`).
 """
@@ -12,6 +13,7 @@ refuse what they do not know (`control.jobfile`).
 from __future__ import annotations
 
 import json
+import threading
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -38,9 +40,16 @@ class _Head(msgspec.Struct):
 _head: Final = msgspec.json.Decoder(_Head).decode
 
 
+# When msgspec sees a kind first, it notes at its class what it has found out so far. A thread that
+# comes to it before that is finished reads what is not there yet, and the process dies (SIGSEGV).
+_one_at_a_time: Final = threading.Lock()
+
+
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+def prepared(kind: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of a kind. After it, `msgspec.convert` to that kind is safe in every thread."""
+    with _one_at_a_time:
+        return msgspec.json.Decoder(kind)
 
 
 def to_bytes(value: Any) -> bytes:
@@ -52,7 +61,9 @@ def from_bytes(path: str, kind: type[T], data: bytes) -> T:
     """The value that `to_bytes` wrote; `Corrupt`, naming the path, if it is not one of `kind`."""
     try:
         _check_format(path, _head(data).format)
-        value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type can be hashed
+        if hasattr(kind, "of_older"):
+            return read(path, kind, parsed(path, data))
+        value: T = prepared(kind).decode(data)  # type: ignore[arg-type]  # a type can be hashed
     except NOT_READ as error:
         raise corrupt(path, str(error)) from error
     return value
@@ -101,6 +112,10 @@ def from_document(path: str, kind: type[T], plain: Any) -> T:
 def read(path: str, kind: type[T], plain: Any) -> T:
     """`plain` as a value of `kind`; `Corrupt` if it is not one."""
     try:
+        of_older = getattr(kind, "of_older", None)
+        if of_older is not None and isinstance(plain, dict):
+            plain = of_older(plain)
+        prepared(kind)  # type: ignore[arg-type]  # a type can be hashed
         return msgspec.convert(plain, kind, str_keys=True)
     except NOT_READ as error:
         raise corrupt(path, str(error)) from error
@@ -119,3 +134,8 @@ def corrupt(path: str, why: str) -> Corrupt:
         why=why,
         fix="use the version that wrote it, or restore the node from a backup",
     )
+
+
+def renamed(plain: dict[str, Any], **names: str) -> dict[str, Any]:
+    """The document with these keys called otherwise, `old="new"`, where it has the old one."""
+    return {names.get(key, key): value for key, value in plain.items()}

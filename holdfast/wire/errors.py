@@ -66,6 +66,10 @@ class PeerLost(Unavailable):
         self.suspect = suspect
 
 
+class GpuFault(Unavailable):
+    """A GPU has failed, or has computed something wrong. Another one computes the same."""
+
+
 class TimedOut(RetryError):
     """The wait ended before what it waited for came."""
 

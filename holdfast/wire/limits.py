@@ -122,10 +122,10 @@ CHANNEL_MESSAGE_BYTES_MAX: Final = 1024 * 1024
 ATTEMPTS_KEPT: Final = 2
 # A full disk is tried again so often; until then the agent decides nothing.
 JOURNAL_RETRY_S: Final = 1.0
-# A nursery forks within milliseconds; one that does not answer for so long is replaced.
-NURSERY_ANSWER_S: Final = 5.0
-# One request to a nursery, or its answer: a path, and a sentence.
-NURSERY_MESSAGE_BYTES_MAX: Final = 16 * 1024
+# A zygote forks within milliseconds; one that does not answer for so long is replaced.
+ZYGOTE_ANSWER_S: Final = 5.0
+# One request to a zygote, or its answer: a path, and a sentence.
+ZYGOTE_MESSAGE_BYTES_MAX: Final = 16 * 1024
 # A probe is asked so often, may take so long, and so many failures in a row mean no. Others ask
 # every ten seconds; a loopback or a rack is asked twice as often for nothing.
 PROBE_EVERY_S: Final = 5.0
@@ -206,13 +206,13 @@ OBSERVE_SILENCE_S: Final = 2.0
 
 # --- of training ----------------------------------------------------------------------------------
 
-# Callers that wait at a worker's door: every member of a large job twice.
+# Callers that wait at a worker's listener: every member of a large job twice.
 CALLERS_MAX: Final = 4_096
-# Nothing came from a peer for so long: ask at its door whether it is there.
-KNOCK_AFTER_S: Final = 1.0
-# One question at a peer's door: far more than a round trip and a busy machine need.
-KNOCK_S: Final = 3.0
-# A peer whose door has not answered for so long, although asked several times, is suspected.
+# Nothing came from a peer for so long: ask its listener whether it is there.
+PROBE_AFTER_S: Final = 1.0
+# One question at a peer's listener: far more than a round trip and a busy machine need.
+PROBE_S: Final = 3.0
+# A peer whose listener has not answered for so long, although asked several times, is suspected.
 PEER_SILENCE_S: Final = 10.0
 # When a peer is lost the next view is on its way: wait so long for it before the members of this
 # one meet again (a link was cut, and nobody died).
@@ -277,16 +277,16 @@ HELD_VERSIONS_MAX: Final = 6
 VERDICT_SIGMAS: Final = 2.0
 
 # It looks so often while time alone brings something (a step is over), else so rarely.
-CONDUCTOR_LOOK_S: Final = 0.1
-CONDUCTOR_LOOK_S_MAX: Final = 2.0
+ROLLOUT_LOOK_S: Final = 0.1
+ROLLOUT_LOOK_S_MAX: Final = 2.0
 # How often replicas are asked for their counts during a rollout, and for autoscaling.
 STATS_POLL_S: Final = 0.25
 
-# Replicas of one service: more than one gateway and one conductor can watch.
+# Replicas of one service: more than one gateway and one controller can watch.
 SERVICE_REPLICAS_MAX: Final = 256
 # `holdfast serve` and `rollout` wait so long at most; loading a large model takes minutes.
 SERVE_WAIT_S: Final = 600.0
-# A gateway that has applied the course answers within so long: a busy machine, and some.
+# A gateway that has applied the plan answers within so long: a busy machine, and some.
 SERVE_ANSWER_S: Final = 60.0
 # `unserve` waits so long for its replicas to drain and leave.
 UNSERVE_WAIT_S: Final = 120.0

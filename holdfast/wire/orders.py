@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.wire.probes import Probe
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class ProbeKind(Enum):
     HTTP = "http"  # GET: a status from 200 to 399 passes
     TCP = "tcp"  # a connection that is accepted passes
     EXEC = "exec"  # a command that ends with status 0 passes
-    LINK = "link"  # nothing: the program says itself that it is ready (`holdfast.train.link`)
+    LINK = "link"  # nothing: the program says itself that it is ready (`holdfast.worker`)
 
 
 @dataclass(frozen=True, slots=True)

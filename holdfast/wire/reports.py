@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 # Metrics that the people's view knows by name; every other one is shown as it is called.
 TOTAL_METRIC: Final = "steps_total"  # how many steps the job will have, as far as its code knows

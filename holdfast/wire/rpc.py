@@ -7,18 +7,16 @@ details, and the same in trailing metadata, from which the other side makes the 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from holdfast.wire import places
-from holdfast.wire.certificates import COORDINATOR, Identity
+from holdfast.wire import names
 from holdfast.wire.errors import (
     Conflict,
     Full,
@@ -27,7 +25,7 @@ from holdfast.wire.errors import (
     TimedOut,
     Unavailable,
 )
-from holdfast.wire.limits import RPC_CALL_S, RPC_KEEPALIVE_S, RPC_MESSAGE_BYTES_MAX
+from holdfast.wire.limits import RPC_KEEPALIVE_S, RPC_MESSAGE_BYTES_MAX
 from holdfast.wire.values import malformed
 
 # A peer that does not answer HTTP/2 pings for so long is gone.
@@ -35,8 +33,8 @@ RPC_KEEPALIVE_TIMEOUT_S: Final = 5.0
 
 # Raised when an older side would misunderstand a newer one.
 PROTOCOL: Final = 3
-JOIN: Final = "/holdfast.v1.Door/Join"
-STAND: Final = "/holdfast.v1.Door/Stand"
+JOIN: Final = "/holdfast.v1.Joining/Join"
+STAND: Final = "/holdfast.v1.Joining/Stand"
 ATTACH: Final = "/holdfast.v1.Agents/Attach"
 RENEW: Final = "/holdfast.v1.Agents/Renew"
 OBSERVE: Final = "/holdfast.v1.People/Observe"
@@ -48,9 +46,9 @@ _ERROR_KEY: Final = "holdfast-error-bin"
 _SENTENCE_CHARACTERS_MAX: Final = 600
 # What a read gives at the end of a stream.
 EOF: Final[object] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
-LEADER_PATH: Final = places.LEADER_PATH
-CONTACT_PATH: Final = places.CONTACT_PATH
-NODES_PATH: Final = places.NODES_PATH
+LEADER_PATH: Final = names.LEADER_PATH
+CONTACT_PATH: Final = names.CONTACT_PATH
+NODES_PATH: Final = names.NODES_PATH
 
 _KINDS: Final[dict[str, type[HoldfastError]]] = {
     kind.__name__: kind for kind in (Conflict, Full, Refused, TimedOut, Unavailable)
@@ -74,13 +72,6 @@ OPTIONS: Final[Sequence[tuple[str, Any]]] = (
 )
 # A server with a new certificate takes the port over while the old one still has it.
 SERVER_OPTIONS: Final[Sequence[tuple[str, Any]]] = (*OPTIONS, ("grpc.so_reuseport", 1))
-CHANNEL_OPTIONS: Final[Sequence[tuple[str, Any]]] = (
-    *OPTIONS,
-    ("grpc.ssl_target_name_override", COORDINATOR),
-    # The uplink has its own pauses, and a new leader's address is tried at once.
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 
 M = TypeVar("M", bound=Message)
@@ -200,54 +191,3 @@ def check_protocol(protocol: int) -> None:
             fix=f"upgrade holdfast on the {'agent' if older else 'coordinator'}'s machine",
         ),
     )
-
-
-def channel_to(address: str, identity: Identity) -> grpc.aio.Channel:
-    """A channel on which both sides show certificates of the cluster."""
-    credentials = grpc.ssl_channel_credentials(
-        identity.trust_pem, identity.key_pem, identity.certificate_pem
-    )
-    return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
-
-
-def door_to(address: str, trust_pem: bytes) -> grpc.aio.Channel:
-    """A channel of a machine that has no certificate yet, but knows whom to trust."""
-    credentials = grpc.ssl_channel_credentials(trust_pem)
-    return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
-
-
-class AgentStream:
-    """An agent's end of its stream, in bytes."""
-
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
-        # Without serializers a call takes bytes; the stubs do not know that.
-        opened = cast("Any", channel).stream_stream(ATTACH)
-        self._call = opened(metadata=((TOKEN_KEY, token),))
-        # A call takes one write at a time; a second one would end it.
-        self._writing = asyncio.Lock()
-
-    async def write(self, message: bytes) -> None:
-        """Send it, or wait for room. A stream that is over raises with its status."""
-        try:
-            async with self._writing:
-                await self._call.write(message)
-        except asyncio.InvalidStateError:
-            call = self._call
-            status: Any = (await call.code(), await call.initial_metadata())
-            more: Any = (await call.trailing_metadata(), await call.details(), "")
-            raise grpc.aio.AioRpcError(*status, *more) from None
-
-    async def read(self) -> bytes | None:
-        """The next message; None at the end of the stream."""
-        raw = await self._call.read()
-        return None if raw is EOF else cast("bytes", raw)
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-
-async def call_once(channel: grpc.aio.Channel, method: str, request: bytes, token: str) -> bytes:
-    """A short call, in bytes."""
-    called = cast("Any", channel).unary_unary(method)
-    answer = await called(request, metadata=((TOKEN_KEY, token),), timeout=RPC_CALL_S)
-    return cast("bytes", answer)

@@ -10,7 +10,7 @@ not name any more is given back. So a message that is lost with a connection is 
 next one, and an agent that was started anew hears from each worker what it believes to hold. One
 with a smaller serial than the last is late, and means nothing.
 
-Times are of the machine's clock (`wire.clock`), which a worker and its agent have in common.
+Times are of the machine's clock (`system.clock`), which a worker and its agent have in common.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from holdfast.wire import errors, talk
+from holdfast.wire import errors, worker_messages
 from holdfast.wire.errors import HoldfastError, Unavailable, Usage
 from holdfast.wire.limits import NAME_CHARACTERS_MAX
 from holdfast.wire.plain import known_fields
@@ -56,7 +56,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WantState:
     """What has become of a want. Held: certainly until `sure_s`, and not known to be over before
     `over_s`, whatever happens to the agent."""
 
@@ -68,7 +68,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SharedValue:
     """A watched value and its version; -1: there is none. Or why it cannot be followed."""
 
     name: str
@@ -109,7 +109,7 @@ def check_count(name: str, count: object) -> int:
 
 def wants_line(serial: int, wants: Iterable[Want], follows: Iterable[str]) -> bytes:
     said = {"wants": [asdict(want) for want in wants], "follows": sorted(follows)}
-    return talk.line(SHARED, {"serial": serial, **said})
+    return worker_messages.line(SHARED, {"serial": serial, **said})
 
 
 def wants_from(body: Mapping[str, Any]) -> Wants:
@@ -129,11 +129,13 @@ def wants_from(body: Mapping[str, Any]) -> Wants:
     return Wants(int(body["serial"]), wants, follows)
 
 
-def standings_line(standings: Mapping[int, Standing]) -> bytes:
-    return talk.line(SHARED, {str(number): _plain(one) for number, one in standings.items()})
+def want_states_line(standings: Mapping[int, WantState]) -> bytes:
+    return worker_messages.line(
+        SHARED, {str(number): _plain(one) for number, one in standings.items()}
+    )
 
 
-def _plain(one: Standing) -> dict[str, Any]:
+def _plain(one: WantState) -> dict[str, Any]:
     times = {"sure_s": one.sure_s, "over_s": one.over_s}
     return {"state": one.state, "token": one.token, **times, "error": _said(one.error)}
 
@@ -145,9 +147,9 @@ def _said(error: HoldfastError | None) -> dict[str, str] | None:
     return {"kind": kind, "what": error.what, "why": error.why, "fix": error.fix}
 
 
-def standings_from(body: Mapping[str, Any]) -> dict[int, Standing]:
+def want_states_from(body: Mapping[str, Any]) -> dict[int, WantState]:
     return {
-        int(number): Standing(
+        int(number): WantState(
             fields["state"],
             int(fields["token"]),
             float(fields["sure_s"]),
@@ -168,10 +170,12 @@ def _error(said: Mapping[str, str] | None) -> HoldfastError | None:
     return kind(said["what"], why=said["why"], fix=said["fix"])
 
 
-def value_line(value: Value) -> bytes:
+def value_line(value: SharedValue) -> bytes:
     known = {"name": value.name, "value": value.value, "version": value.version}
-    return talk.line(CONFIG, {**known, "error": _said(value.error)})
+    return worker_messages.line(CONFIG, {**known, "error": _said(value.error)})
 
 
-def value_from(body: Mapping[str, Any]) -> Value:
-    return Value(str(body["name"]), body["value"], int(body["version"]), _error(body["error"]))
+def value_from(body: Mapping[str, Any]) -> SharedValue:
+    return SharedValue(
+        str(body["name"]), body["value"], int(body["version"]), _error(body["error"])
+    )

@@ -20,11 +20,11 @@ import json
 import secrets
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from holdfast.wire.certificates import Authority, Trust, checked_name
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import JOIN_TOKEN_S
+from holdfast.wire.names import checked_name
 
 # A join token is copied by hand, and then used.
 JOIN_TOKEN_S_MAX: Final = 7 * 24 * 3_600.0
@@ -39,17 +39,35 @@ _DOMAIN: Final = b"holdfast token 1\n"
 _NUMBER_BYTES: Final = 16
 
 
-class Kind(Enum):
+class Verifier(Protocol):
+    """Whoever can tell whether the cluster's authority signed something, and what time it is."""
+
+    cluster: str
+
+    def signed(self, payload: bytes, signature: bytes) -> bool: ...
+
+    def now_s(self) -> float: ...
+
+
+class Signer(Verifier, Protocol):
+    """The cluster's authority (`system.certificates`)."""
+
+    trust_pem: bytes
+
+    def signature(self, payload: bytes) -> bytes: ...
+
+
+class TokenKind(Enum):
     JOIN = "join"
     MEMBER = "member"
     STANDBY = "standby"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterAddress:
     """Where a cluster is: who lets machines in, and what they need to know then."""
 
-    doors: tuple[str, ...]
+    join_endpoints: tuple[str, ...]
     coordination: str
     store: str
 
@@ -59,22 +77,22 @@ class Token:
     """What a token says. `node` None: any node whose name is new. `trust_pem`, `place`, `number`
     and `uses` are not in member tokens."""
 
-    kind: Kind
+    kind: TokenKind
     cluster: str
     until_s: float
     node: str | None = None
     trust_pem: bytes = b""
-    place: Place | None = None
+    place: ClusterAddress | None = None
     number: str = ""
     uses: int = 0
 
 
 def join_token(
-    authority: Authority,
+    authority: Signer,
     life_s: float = JOIN_TOKEN_S,
     node: str | None = None,
-    place: Place | None = None,
-    kind: Kind = Kind.JOIN,
+    place: ClusterAddress | None = None,
+    kind: TokenKind = TokenKind.JOIN,
     uses: int = 1,
 ) -> str:
     """A token with which so many machines (or only `node`) may join, or stand by, for so long."""
@@ -99,9 +117,9 @@ def join_token(
     return _made(authority, said)
 
 
-def member_token(authority: Authority, node: str, until_s: float) -> str:
+def member_token(authority: Signer, node: str, until_s: float) -> str:
     """The token that goes with a node's certificate."""
-    return _made(authority, Token(Kind.MEMBER, authority.cluster, until_s, node))
+    return _made(authority, Token(TokenKind.MEMBER, authority.cluster, until_s, node))
 
 
 def read(text: str) -> Token:
@@ -109,7 +127,7 @@ def read(text: str) -> Token:
     return _parsed(text)[0]
 
 
-def check(authority: Authority | Trust, text: str, kind: Kind, node: str) -> Token:
+def check(authority: Verifier, text: str, kind: TokenKind, node: str) -> Token:
     """The token, if `node` may use it for this now; `Refused` says why not, but not the token."""
     if not text:
         raise _refused("there is none", kind)
@@ -132,16 +150,16 @@ def check(authority: Authority | Trust, text: str, kind: Kind, node: str) -> Tok
     return token
 
 
-def _refused(why: str, kind: Kind) -> Refused:
+def _refused(why: str, kind: TokenKind) -> Refused:
     fix = {
-        Kind.JOIN: "ask a coordinator's machine for a new token, and join with it",
-        Kind.MEMBER: "join this machine to the cluster again, with a new join token",
-        Kind.STANDBY: "ask a coordinator's machine for one: holdfast token --standby",
+        TokenKind.JOIN: "ask a coordinator's machine for a new token, and join with it",
+        TokenKind.MEMBER: "join this machine to the cluster again, with a new join token",
+        TokenKind.STANDBY: "ask a coordinator's machine for one: holdfast token --standby",
     }[kind]
     return Refused(f"this {kind.value} token does not hold", why=why, fix=fix)
 
 
-def _made(authority: Authority, token: Token) -> str:
+def _made(authority: Signer, token: Token) -> str:
     body: dict[str, Any] = {
         "kind": token.kind.value,
         "cluster": token.cluster,
@@ -191,11 +209,19 @@ def _token_of(
     name = None if node is None else str(node)
     where = None if place is None else _place_of(**place)
     trust_pem, until = str(trust).encode(), float(until_s)
-    return Token(Kind(kind), str(cluster), until, name, trust_pem, where, str(number), int(uses))
+    return Token(
+        TokenKind(kind), str(cluster), until, name, trust_pem, where, str(number), int(uses)
+    )
 
 
-def _place_of(doors: list[str], coordination: str, store: str) -> Place:
-    return Place(tuple(map(str, doors)), str(coordination), str(store))
+def _place_of(
+    coordination: str,
+    store: str,
+    join_endpoints: list[str] | None = None,
+    doors: list[str] | None = None,  # as a version before has called them
+) -> ClusterAddress:
+    endpoints = tuple(map(str, join_endpoints or doors or ()))
+    return ClusterAddress(endpoints, str(coordination), str(store))
 
 
 def _no_token(why: str) -> Refused:

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.wire import talk
-from holdfast.wire.documents import FORMAT, NOT_READ
+from holdfast.wire import worker_messages
+from holdfast.wire.documents import FORMAT, NOT_READ, prepared
 from holdfast.wire.errors import BugError, Refused
 from holdfast.wire.limits import RPC_MESSAGE_BYTES_MAX
 from holdfast.wire.orders import (
@@ -37,7 +37,7 @@ from holdfast.wire.orders import (
 )
 from holdfast.wire.probes import Probe
 from holdfast.wire.reports import NodeFacts, Part, WorkerFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 # What a report keeps of each traceback when the whole does not fit.
 EXIT_DETAIL_SHORT_CHARACTERS: Final = 200
@@ -62,7 +62,7 @@ def text(words: str) -> str:
 # --- views ----------------------------------------------------------------------------------
 
 
-class _View(msgspec.Struct):
+class _ViewMessage(msgspec.Struct):
     """A view as it is written down."""
 
     number: int
@@ -98,7 +98,7 @@ class _LastView:
 
 _last_view: Final = _LastView()
 _view_encoder: Final = msgspec.json.Encoder(order="sorted")
-_view_decoder: Final = msgspec.json.Decoder(_View)
+_view_decoder: Final = msgspec.json.Decoder(_ViewMessage)
 
 
 def view_bytes(view: View) -> bytes:
@@ -110,7 +110,7 @@ def _view_bytes(view: View) -> bytes:
     lanes = {str(worker): _runs(lanes) for worker, lanes in view.lanes.items()}
     addresses = {str(worker): address for worker, address in view.addresses.items()}
     start = (view.restore_step, view.manifest)
-    return _view_encoder.encode(_View(view.number, lanes, *start, addresses, view.settings))
+    return _view_encoder.encode(_ViewMessage(view.number, lanes, *start, addresses, view.settings))
 
 
 def view_from(raw: bytes) -> View:
@@ -148,7 +148,7 @@ def _lanes(runs: Sequence[int]) -> tuple[int, ...]:
 # --- orders ---------------------------------------------------------------------------------
 
 
-class _GiveView(msgspec.Struct, omit_defaults=True):
+class _GiveViewMessage(msgspec.Struct, omit_defaults=True):
     """`GiveView` as it is written down. Without a view: that of the order before it in the same
     message, since members on one machine are told of a large view once."""
 
@@ -162,7 +162,7 @@ class _GivenView(msgspec.Struct):
     node: str
     job: str
     worker: int
-    view: _View | UnsetType = UNSET
+    view: _ViewMessage | UnsetType = UNSET
 
 
 class Named(NamedTuple):
@@ -193,7 +193,7 @@ def order_bytes(order: Order, *, with_view: bool = True) -> bytes:
     """`with_view` False: it gives the view of the order before it in the same message."""
     body: Any = order
     if isinstance(order, GiveView):
-        body = _GiveView(order.node, order.job, order.worker)
+        body = _GiveViewMessage(order.node, order.job, order.worker)
         if with_view:
             body.view = msgspec.Raw(view_bytes(order.view))
     return _encode({_NAMES[type(order)]: body})
@@ -202,7 +202,7 @@ def order_bytes(order: Order, *, with_view: bool = True) -> bytes:
 def order_from(raw: bytes, before: Order | None = None) -> Order:
     """The order in these bytes. `before`: the order before it in the same message, whose view it
     may share."""
-    return order_of(*talk.parse(raw), before)
+    return order_of(*worker_messages.parse(raw), before)
 
 
 def order_of(kind: str, body: Any, before: Order | None = None) -> Order:
@@ -210,6 +210,7 @@ def order_of(kind: str, body: Any, before: Order | None = None) -> Order:
     if kind not in _KINDS:
         raise malformed(f"an order of an unknown kind: {kind!r:.50}")
     try:
+        prepared(_KINDS[kind])
         found = msgspec.convert(body, _KINDS[kind], str_keys=True)
         if not found.node or not found.job:
             raise ValueError(f"an order without a node or a job: {found.node!r}, {found.job!r}")
@@ -258,7 +259,7 @@ def _check_probe(probe: Probe) -> None:
 def named(raw: bytes) -> Named:
     """Which order these bytes are, as far as they say."""
     try:
-        kind, body = talk.parse(raw)
+        kind, body = worker_messages.parse(raw)
         return Named(kind, str(body["job"]), int(body["worker"]))
     except (Refused, KeyError, TypeError, ValueError):
         return Named("", "", 0)
@@ -295,10 +296,10 @@ def _facts_bytes(facts: NodeFacts) -> bytes:
 
 
 def _with_sayable_metrics(facts: WorkerFacts) -> WorkerFacts:
-    said: Any = {
+    metrics: Any = {
         name: value if isfinite(value) else str(value) for name, value in facts.metrics.items()
     }
-    return replace(facts, metrics=said)
+    return replace(facts, metrics=metrics)
 
 
 def _with_texts(facts: WorkerFacts) -> WorkerFacts:
@@ -362,12 +363,13 @@ class SayParts(msgspec.Struct):
 
 
 def line(kind: str, body: Say | SayParts) -> bytes:
-    return talk.line(kind, msgspec.to_builtins(body))
+    return worker_messages.line(kind, msgspec.to_builtins(body))
 
 
 def said(kind: type[T], raw: bytes, body: Any) -> T:
     """The body of a line as a value of `kind`; `Refused` if it is none."""
     try:
+        prepared(kind)  # type: ignore[arg-type]  # a type can be hashed
         return msgspec.convert(body, kind, str_keys=True)
     except NOT_READ as error:
-        raise talk.not_understood(raw, error) from error
+        raise worker_messages.not_understood(raw, error) from error

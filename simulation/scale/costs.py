@@ -54,7 +54,7 @@ class Costs:
     replica_request_s: Cost
     envoy_check_s: Cost
     replica_check_s: Cost
-    ask_s: Cost  # a conductor asks a replica for its counts
+    ask_s: Cost  # a controller asks a replica for its counts
     files_service_s: (
         Cost  # of a gateway's turn, for each service that it knows and that is the same
     )
@@ -91,7 +91,9 @@ MEASURED: Final = Costs(
     watch_bytes=Cost(106, "bytes", _SESSIONS),
     request_s=Cost(12e-6, "s", _SESSIONS),
     event_s=Cost(8.5e-6, "s", _SESSIONS),
-    meeting_s=Cost(0.37e-3, "s/peer", "python -m bench.scale.doors: 2,000 call one (busy machine)"),
+    meeting_s=Cost(
+        0.37e-3, "s/peer", "python -m bench.scale.listeners: 2,000 call one (busy machine)"
+    ),
     message_s=Cost(72e-6, "s", f"{_MEETING} --chunk-kb 64: 128 members, without the bytes"),
     byte_s=Cost(0.25e-9, "s/byte", f"{_MEETING}: 8 members"),
     manifest_bytes=Cost(205, "bytes/part", _RECORDS),

@@ -64,7 +64,7 @@ def checks_of_replica(traffic: Traffic, costs: Costs) -> float:
 
 
 def polling(traffic: Traffic, costs: Costs) -> float:
-    """Cores that the conductor spends on asking for counts during a rollout."""
+    """Cores that the controller spends on asking for counts during a rollout."""
     return replicas(traffic, costs) / STATS_POLL_S * costs.ask_s.value
 
 
@@ -103,7 +103,7 @@ def parts(costs: Costs, traffic: Traffic) -> list[Part]:
             lambda rate: Load(checks_of_replica(at(rate), costs), 0.1),
         ),
         Part(
-            "conductor: counts during a rollout",
+            "controller: counts during a rollout",
             "one core",
             lambda rate: Load(polling(at(rate), costs), 1.0),
         ),

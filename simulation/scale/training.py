@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.control.rpc.lines import steps_pause_s
-from holdfast.train.sums.buckets import bucket_bytes
+from holdfast.control.rpc.connections import steps_pause_s
+from holdfast.train.sums.exchange_plan import bucket_bytes
 from holdfast.wire.limits import (
     BUCKET_BYTES,
     CALLERS_MAX,
     CONNECTIONS_MAX,
     KEEPER_FRACTION,
-    KNOCK_S,
     MANIFEST_BYTES_MAX,
+    PROBE_S,
     REMEET_S,
     REPORT_STEPS_S,
     SESSION_TIMEOUT_S,
@@ -180,14 +180,14 @@ def _workers(at: At, costs: Costs) -> list[Part]:
 
     return [
         Part(
-            "worker: callers at its door",
+            "worker: callers at its listener",
             f"CALLERS_MAX = {CALLERS_MAX:,}",
             lambda size: Load(at(size).members - 1, CALLERS_MAX),
         ),
         Part(
             "worker: a meeting",
-            f"a call is lost after {KNOCK_S:g} s without an answer",
-            lambda size: Load(at(size).members * costs.meeting_s.value, KNOCK_S),
+            f"a call is lost after {PROBE_S:g} s without an answer",
+            lambda size: Load(at(size).members * costs.meeting_s.value, PROBE_S),
         ),
         Part(
             "worker: messages of an exchange",

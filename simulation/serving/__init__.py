@@ -1,8 +1,8 @@
-"""A small world of one service: replicas, gateways with their Envoys, conductors, users, requests.
+"""A small world of one service: replicas, gateways with their Envoys, controllers, users, requests.
 
-Real: `rollout.advance` and what it stands on, `conductor.memory`, and of the gateway `kept`,
+Real: `rollout.advance` and what it stands on, `controller.memory`, and of the gateway `kept`,
 `resources` and `steps`. Around them: a coordination plane that is read late and written with a
-check of the term, replicas, Envoys that take files late and route requests by them, conductors
+check of the term, replicas, Envoys that take files late and route requests by them, controllers
 that die between deciding and writing, users who ask for anything at any time. `README.md` says
 more.
 

@@ -1,6 +1,6 @@
 """Deliberate breakages of rollouts. Each must be found, or the serving world is blind.
 
-The code's own check of a course (`moves.validate`) is off meanwhile: what finds a mutant is the
+The code's own check of a plan (`advance.validate`) is off meanwhile: what finds a mutant is the
 world's truth. Those of the gateway are in `gateway_breakages`.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.serve import moves, rollout, splits, trouble
-from holdfast.serve.conduct import Fleet
-from holdfast.serve.conductor.memory import Memory
+from holdfast.serve.controller.memory import ServiceHistory
 from holdfast.serve.records import WEIGHT_TOTAL, Load
-from holdfast.serve.verdict import Finding, Verdict
+from holdfast.serve.rollout import advance, facts, verdict
+from holdfast.serve.rollout.facts import Fleet
+from holdfast.serve.rollout.verdict import Finding, VersionVerdict
 from simulation.breaking import Mutant, Patch
 from simulation.serving.gateway_breakages import GATEWAY_MUTANTS
 from simulation.serving.world import World
@@ -47,12 +47,12 @@ def _loading_is_ready(_: Any) -> Any:
 
 def _drops_at_once(old: Any) -> Any:
     blind = _forgets_gateways(old)
-    return lambda course, look: blind(course, replace(look, now_s=1e12))
+    return lambda plan, context: blind(plan, replace(context, now_s=1e12))
 
 
 def _forgets_gateways(old: Any) -> Any:
-    return lambda course, look: old(
-        course, replace(look, observed=replace(look.observed, gateways={}))
+    return lambda plan, context: old(
+        plan, replace(context, observed=replace(context.observed, gateways={}))
     )
 
 
@@ -69,38 +69,38 @@ def _holds_only_needed(old: Any) -> Any:
 
 def _cold(old: Any) -> Any:
     """The version before is not kept."""
-    return lambda course, version, now_s: replace(old(course, version, now_s), previous=None)
+    return lambda plan, version, now_s: replace(old(plan, version, now_s), previous=None)
 
 
 def _tries_for_ever(old: Any) -> Any:
     """That it failed is forgotten."""
-    return lambda course, version, reason, now_s: replace(
-        old(course, version, reason, now_s), failed=course.failed
+    return lambda plan, version, reason, now_s: replace(
+        old(plan, version, reason, now_s), failed=plan.failed
     )
 
 
 def _ignores_failures(old: Any) -> Any:
-    return lambda look: old(replace(look, course=replace(look.course, failed={})))
+    return lambda context: old(replace(context, plan=replace(context.plan, failed={})))
 
 
 def _ignores_retirement(old: Any) -> Any:
-    return lambda look: old(replace(look, desired=replace(look.desired, unusable={})))
+    return lambda context: old(replace(context, desired=replace(context.desired, unusable={})))
 
 
 def _ignores_pins(old: Any) -> Any:
-    def goal(look: Any) -> Any:
-        service = replace(look.desired.service, pinned=None)
-        return old(replace(look, desired=replace(look.desired, service=service)))
+    def goal(context: Any) -> Any:
+        service = replace(context.desired.service, pinned=None)
+        return old(replace(context, desired=replace(context.desired, service=service)))
 
     return goal
 
 
 def _all_is_fine(_: Any) -> Any:
-    return lambda *arguments, **named: Verdict(Finding.FINE, "")
+    return lambda *arguments, **named: VersionVerdict(Finding.FINE, "")
 
 
 def _no_split(_: Any) -> Any:
-    return lambda look: {}
+    return lambda context: {}
 
 
 def _shrinks(old: Any) -> Any:
@@ -116,17 +116,17 @@ def _shrinks(old: Any) -> Any:
 
 
 def _counts_before_applied(old: Any) -> Any:
-    return lambda self, course, *, applied: old(self, course, applied=True)
+    return lambda self, plan, *, applied: old(self, plan, applied=True)
 
 
 def _keeps_old_counts(_: Any) -> Any:
-    """Other arms do not begin a new window."""
+    """Other variants do not begin a new window."""
 
-    def see(self: Any, course: Any, *, applied: bool) -> None:
-        self._arms = course.arms if course is not None else ()
+    def see(self: Any, plan: Any, *, applied: bool) -> None:
+        self._variants = plan.variants if plan is not None else ()
         self._applied = applied
         if self._window is not None:
-            self._window = replace(self._window, arms=self._arms, since_s=0.0, counts={})
+            self._window = replace(self._window, variants=self._variants, since_s=0.0, counts={})
 
     return see
 
@@ -135,10 +135,10 @@ def _asks_are_lost(old: Any) -> Any:
     """What users asked is never noted."""
 
     def advance(desired: Any, observed: Any, now_s: float) -> Any:
-        if observed.course is None:
+        if observed.plan is None:
             return old(desired, observed, now_s)
-        asked, wishes = observed.course.asked, observed.course.wishes
-        service = replace(desired.service, asked=asked, wishes=wishes)
+        revision, version_revision = observed.plan.revision, observed.plan.version_revision
+        service = replace(desired.service, revision=revision, version_revision=version_revision)
         return old(replace(desired, service=service), observed, now_s)
 
     return advance
@@ -155,7 +155,7 @@ def _by_other_clocks(old: Any) -> Any:
 
 
 def _dated_by_its_writer(_: Any) -> Any:
-    return property(lambda look: look.course.since_s)
+    return property(lambda context: context.plan.since_s)
 
 
 def _not_noticed(_: Any) -> Any:
@@ -169,7 +169,7 @@ def _by_the_clock(_: Any) -> Any:
 MUTANTS: Final = (
     _mutant(
         "no fence",
-        "a deposed conductor writes, and upon a course that it has not seen",
+        "a deposed controller writes, and upon a plan that it has not seen",
         (World, "fenced", _not_fenced),
     ),
     _mutant(
@@ -185,87 +185,87 @@ MUTANTS: Final = (
     _mutant(
         "unload at once",
         "a version is dropped as soon as nobody needs it, without asking gateways",
-        (moves, "dropped", _drops_at_once),
+        (advance, "dropped", _drops_at_once),
     ),
     _mutant(
         "gateways forgotten",
         "a version is dropped after the grace, whatever gateways have applied",
-        (moves, "dropped", _forgets_gateways),
+        (advance, "dropped", _forgets_gateways),
     ),
     _mutant(
         "only what is needed",
         "replicas hold nothing that is not needed",
-        (moves, "kept", _holds_only_needed),
+        (advance, "kept", _holds_only_needed),
     ),
     _mutant(
         "nothing stays warm",
         "the version before is not held after a promotion",
-        (moves, "promoted", _cold),
+        (advance, "promoted", _cold),
     ),
     _mutant(
         "tried for ever",
         "a version that failed is begun again and again",
-        (moves, "given_up", _tries_for_ever),
+        (advance, "given_up", _tries_for_ever),
     ),
     _mutant(
         "failures ignored",
         "a version that failed is rolled out all the same",
-        (rollout, "goal_of", _ignores_failures),
+        (advance, "goal_of", _ignores_failures),
     ),
     _mutant(
         "retirement ignored",
         "a retired version is rolled out",
-        (rollout, "goal_of", _ignores_retirement),
+        (advance, "goal_of", _ignores_retirement),
     ),
-    _mutant("pins ignored", "a user's pin does nothing", (rollout, "goal_of", _ignores_pins)),
-    _mutant("splits ignored", "a user's split does nothing", (splits, "usable_split", _no_split)),
+    _mutant("pins ignored", "a user's pin does nothing", (advance, "goal_of", _ignores_pins)),
+    _mutant("splits ignored", "a user's split does nothing", (advance, "usable_split", _no_split)),
     _mutant(
-        "all is fine", "no counts ever speak against a version", (trouble, "judge", _all_is_fine)
+        "all is fine", "no counts ever speak against a version", (verdict, "judge", _all_is_fine)
     ),
     _mutant(
         "guards ignored",
         "what a version answers is never looked at",
-        (trouble, "_unfit", _never),
+        (verdict, "_unfit", _never),
     ),
     _mutant(
         "no patience",
         "a step is over as soon as it has begun",
-        (rollout, "held_long_enough", _always),
+        (advance, "held_long_enough", _always),
     ),
-    _mutant("crashes ignored", "crashes are nobody's fault", (trouble, "crashes", _never)),
+    _mutant("crashes ignored", "crashes are nobody's fault", (verdict, "crashes", _never)),
     _mutant(
         "failed loads ignored",
         "that no replica can load a version is not noticed, nor that it takes too long",
-        (trouble, "unloadable", _never),
-        (trouble, "_late", _never),
+        (verdict, "unloadable", _never),
+        (verdict, "_late", _never),
     ),
     _mutant(
         "counted too early",
         "a step is judged before gateways send by it",
-        (Memory, "see_course", _counts_before_applied),
+        (ServiceHistory, "see_plan", _counts_before_applied),
     ),
     _mutant(
         "old counts",
-        "what was counted under other arms lets a step pass",
-        (Memory, "see_course", _keeps_old_counts),
+        "what was counted under other variants lets a step pass",
+        (ServiceHistory, "see_plan", _keeps_old_counts),
     ),
     _mutant(
         "shrinks in a rollout",
         "replicas are taken away while a version is rolled out",
-        (rollout, "wanted_replicas", _shrinks),
+        (advance, "wanted_replicas", _shrinks),
     ),
-    _mutant("deaf", "what users asked is not noted", (rollout, "advance", _asks_are_lost)),
+    _mutant("deaf", "what users asked is not noted", (advance, "advance", _asks_are_lost)),
     _mutant(
         "other clocks",
         "a crash is dated by the clock of the machine that tells of it",
-        (Memory, "see_failures", _by_other_clocks),
+        (ServiceHistory, "see_failures", _by_other_clocks),
     ),
     _mutant(
-        "courses' clocks",
-        "a course's times are of the clock that wrote them, though clocks differ and are set back",
-        (moves.Look, "since_s", _dated_by_its_writer),
-        (Memory, "_see_time", _not_noticed),
-        (moves, "lasts", _by_the_clock),
+        "plans' clocks",
+        "a plan's times are of the clock that wrote them, though clocks differ and are set back",
+        (facts.RolloutContext, "since_s", _dated_by_its_writer),
+        (ServiceHistory, "_see_time", _not_noticed),
+        (advance, "lasts", _by_the_clock),
     ),
     *GATEWAY_MUTANTS,
 )

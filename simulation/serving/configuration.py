@@ -37,7 +37,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Variant:
     """A share of a route: the cluster, and what the request says to the replica."""
 
     cluster: str
@@ -60,9 +60,9 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request goes: by arms; or the gateway answers itself, with `status`."""
+    """Where a request goes: by variants; or the gateway answers itself, with `status`."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
     total: int
     retries: Retries
     timeout_s: float
@@ -116,18 +116,18 @@ def _route(one: Json, host: Json) -> Route:
     if action is None:
         nothing = Retries(0, frozenset(), False, 1, 0.0)
         return Route((), 0, nothing, 0.0, one["direct_response"]["status"])
-    arms = tuple(_arm(each) for each in action["weighted_clusters"]["clusters"])
+    variants = tuple(_variant(each) for each in action["weighted_clusters"]["clusters"])
     retries = _retries(action.get("retry_policy") or host.get("retry_policy") or {})
-    total = sum(arm.weight for arm in arms)
-    return Route(arms, total, retries, _seconds(action["timeout"]), 0)
+    total = sum(variant.weight for variant in variants)
+    return Route(variants, total, retries, _seconds(action["timeout"]), 0)
 
 
-def _arm(one: Json) -> Arm:
+def _variant(one: Json) -> Variant:
     added = {
         each["header"]["key"]: each["header"]["value"] for each in one["request_headers_to_add"]
     }
     instead = added.get(marks.INSTEAD)
-    return Arm(
+    return Variant(
         str(one["name"]),
         one["weight"],
         int(added[marks.VERSION]),

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from holdfast.serve.gateway.clusters import Json
-from holdfast.serve.gateway.listener import CLUSTERS_FILE, LISTENER_FILE, ROUTES_FILE
-from holdfast.serve.gateway.resources import VERSION
+from holdfast.serve.gateway.resources import CLUSTERS_FILE, LISTENER_FILE, ROUTES_FILE, VERSION
 from holdfast.wire.limits import EJECT_FAILURES, EJECT_S, HEALTH_CHECK_TIMEOUT_S
 from simulation.kernel import Being
 from simulation.serving.configuration import Cluster, Host, Table
@@ -92,7 +91,7 @@ class Envoy(Being):
     def sends_to(self) -> set[int]:
         """The versions that its routes name."""
         route = self.table.route(*KINDS[0]) if self.table is not None else None
-        return {arm.version for arm in route.arms} if route is not None else set()
+        return {variant.version for variant in route.variants} if route is not None else set()
 
     def _boot(self) -> None:
         self.active = dict(self.world.pure.clusters(self.files[CLUSTERS_FILE]))

@@ -16,8 +16,8 @@ from simulation.sources import source
 RATES_MAX: Final = {
     "late": 0.15,  # what is written is read much later, after what was written later
     "double": 0.15,  # it is told of twice
-    "request lost": 0.15,  # a conductor's write does not reach the plane, and it does not know
-    "reply lost": 0.15,  # ... it does, and the conductor does not know
+    "request lost": 0.15,  # a controller's write does not reach the plane, and it does not know
+    "reply lost": 0.15,  # ... it does, and the controller does not know
     "scale refused": 1.0,  # the job cannot be scaled now; it is tried again later
     "slow load": 0.2,  # a version takes long to load
     "failed load": 0.2,  # a replica does not reach the store; it tries again
@@ -28,10 +28,10 @@ COUNTS_MAX: Final = {
     "kill replica": 5,
     "pause replica": 2,
     "expire replica": 2,  # its session is lost, and it lives
-    "crash conductor": 3,
-    "pause conductor": 2,  # it may wake up deposed, with a decision in its hand
-    "depose conductor": 2,  # its session is over, and it does not know
-    "clock jump": 2,  # of a conductor
+    "crash controller": 3,
+    "pause controller": 2,  # it may wake up deposed, with a decision in its hand
+    "depose controller": 2,  # its session is over, and it does not know
+    "clock jump": 2,  # of a controller
     "restart gateway": 2,  # Envoy goes on
     "pause gateway": 2,
     "expire gateway": 1,

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.serve.gateway import keeping
-from holdfast.serve.gateway.keeping import Found
-from holdfast.serve.gateway.state import Front, Known, State
-from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm, Step, Write
+from holdfast.serve.gateway import state
+from holdfast.serve.gateway.applying import AwaitSettled, AwaitTaken, AwaitWarm, Step, Write
+from holdfast.serve.gateway.state import Front, GatewayState, KnownService, PlaneService
 from holdfast.serve.records import Gateway
 from holdfast.wire.limits import ENVOY_SETTLE_S, LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
 from simulation.kernel import Being
 from simulation.serving.envoy import Envoy
-from simulation.serving.plane import COURSE, GATEWAY, REPLICA, WISH, Sight
+from simulation.serving.plane import GATEWAY, PLAN, REPLICA, WISH, Sight
 from simulation.serving.settings import NAME
 
 if TYPE_CHECKING:
@@ -31,16 +30,16 @@ class GatewayBeing(Being):
         self.world = world
         self.front = front
         self.envoy = Envoy(world, f"{name}/envoy", lambda: self.arrive(self._go_on))
-        kinds = frozenset({WISH, COURSE, REPLICA})
+        kinds = frozenset({WISH, PLAN, REPLICA})
         self.sight = Sight(world, self, kinds, self._hear)
-        self.services: tuple[Known, ...] = ()
-        self.remembered: tuple[Known, ...] = ()  # on disk
+        self.services: tuple[KnownService, ...] = ()
+        self.remembered: tuple[KnownService, ...] = ()  # on disk
         self.ready_since_s: dict[tuple[int, int], float] = {}  # worker, version: in use since
-        self.applied: State | None = None
+        self.applied: GatewayState | None = None
         self.told: dict[str, int] = {}
         self.registered = False
         self.astray = False  # nobody waited for it: what it sends to may be gone
-        self._applying: State | None = None
+        self._applying: GatewayState | None = None
         self._steps: list[Step] = []
         self._settles_s: float | None = None  # until then the step waits that comes next
         self._present_s = 0.0
@@ -111,18 +110,18 @@ class GatewayBeing(Being):
         present = sight.known and now_s >= self.world.plane.away_until_s
         if present and sight.desired is not None:
             replicas = {str(worker): replica for worker, replica in sight.replicas.items()}
-            found = {NAME: Found(sight.desired.service, sight.course, replicas)}
-            healthy = self.envoy.healthy() if keeping.anything_lost(self.services) else None
+            found = {NAME: PlaneService(sight.desired.service, sight.plan, replicas)}
+            healthy = self.envoy.healthy() if state.anything_lost(self.services) else None
             before = self.services
-            self.services = keeping.kept(before, found, now_s, healthy)
+            self.services = state.kept(before, found, now_s, healthy)
             self.world.checks.known_now(self, before)
             self._present_s = now_s
         elif now_s < self._wait_until_s:
             return
-        state = self._state()
-        if state != self.applied:
-            self._apply(state)
-        if keeping.anything_lost(self.services):
+        wanted = self._state()
+        if wanted != self.applied:
+            self._apply(wanted)
+        if state.anything_lost(self.services):
             self._look_again(LOST_LOOK_S)
         elif not present:
             self._look_again(STALE_STEP_S / 2)
@@ -137,13 +136,13 @@ class GatewayBeing(Being):
         if self.kernel.now_s >= self._timer_s:
             self._turn()
 
-    def _state(self) -> State:
+    def _state(self) -> GatewayState:
         age_s = self.kernel.now_s - self._present_s
         if age_s < STALE_AFTER_S:
-            return State(self.front, self.services)
-        return State(self.front, self.services, int(age_s // STALE_STEP_S * STALE_STEP_S))
+            return GatewayState(self.front, self.services)
+        return GatewayState(self.front, self.services, int(age_s // STALE_STEP_S * STALE_STEP_S))
 
-    def _apply(self, state: State) -> None:
+    def _apply(self, state: GatewayState) -> None:
         self._applying, self._settles_s = state, None
         pure = self.world.pure
         files = pure.resources(state, self.world.checks.resources_made)
@@ -189,13 +188,13 @@ class GatewayBeing(Being):
             self._settles_s = None
         return True
 
-    def _applied(self, state: State) -> None:
+    def _applied(self, state: GatewayState) -> None:
         self.applied, self._applying, self.remembered = state, None, state.services
         before, now_s = self.ready_since_s, self.kernel.now_s
         self.ready_since_s = {}
         for known in state.services:
-            if known.course is not None:
-                self.told = {NAME: known.course.number}
+            if known.plan is not None:
+                self.told = {NAME: known.plan.number}
             for one in known.replicas:
                 for version in one.replica.versions:
                     if one.ready(version) and not one.draining:
@@ -237,8 +236,8 @@ class GatewayBeing(Being):
         self.world.changed((GATEWAY, self.name))
 
     def _newest(self) -> int:
-        course = self.world.plane.course
-        return course.number if course is not None else 0
+        plan = self.world.plane.plan
+        return plan.number if plan is not None else 0
 
     def _expire_later(self, life: int) -> None:
         self.kernel.after(self.world.settings.session_s, lambda: self._expire(life))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.serve.gateway import arms, clusters, keeping, resources, routes, steps
-from holdfast.serve.gateway.listener import CLUSTERS_FILE
-from holdfast.serve.gateway.state import Known
-from holdfast.serve.gateway.steps import AwaitSettled, AwaitTaken, AwaitWarm
+from holdfast.serve.gateway import applying, clusters, resources, routes, state
+from holdfast.serve.gateway.applying import AwaitSettled, AwaitTaken, AwaitWarm
+from holdfast.serve.gateway.resources import CLUSTERS_FILE
+from holdfast.serve.gateway.state import KnownService
 from simulation.breaking import Mutant, Patch
 
 
@@ -48,8 +48,8 @@ def _counts_draining(_: Any) -> Any:
 
 
 def _unmarked(old: Any) -> Any:
-    def endpoint(*arguments: Any) -> Any:
-        made = old(*arguments)
+    def endpoint(*arguments: Any, **named: Any) -> Any:
+        made = old(*arguments, **named)
         made.pop("health_status", None)
         return made
 
@@ -67,7 +67,7 @@ def _no_spare(old: Any) -> Any:
 
 
 def _any_weight(_: Any) -> Any:
-    return lambda arm, capacity, able: arm.weight
+    return lambda variant, capacity, able: variant.weight
 
 
 def _unshared(_: Any) -> Any:
@@ -90,14 +90,14 @@ def _keeps(_: Any) -> Any:
     return lambda *arguments: True
 
 
-def _first_course(old: Any) -> Any:
-    """The course that it knew first stays for ever."""
+def _first_plan(old: Any) -> Any:
+    """The plan that it knew first stays for ever."""
 
     def service(before: Any, found: Any, *others: Any) -> Any:
         made = old(before, found, *others)
-        if before is None or before.course is None or not before.course.arms or made is None:
+        if before is None or before.plan is None or not before.plan.variants or made is None:
             return made
-        return Known(made.service, before.course, made.replicas, made.lost_s)
+        return KnownService(made.service, before.plan, made.replicas, made.lost_s)
 
     return service
 
@@ -106,22 +106,22 @@ GATEWAY_MUTANTS: Final = (
     _mutant(
         "routes before clusters",
         "a version is routed to before its cluster is there and warm",
-        (steps, "steps", _without(AwaitWarm)),
+        (applying, "steps", _without(AwaitWarm)),
     ),
     _mutant(
         "told before taken",
-        "a course counts as applied before Envoy has taken its routes",
-        (steps, "steps", _without(AwaitTaken)),
+        "a plan counts as applied before Envoy has taken its routes",
+        (applying, "steps", _without(AwaitTaken)),
     ),
     _mutant(
         "no bridge",
         "clusters go before the routes that name them",
-        (steps, "_bridge", _no_bridge),
+        (applying, "_bridge", _no_bridge),
     ),
     _mutant(
         "never settles",
         "a cluster changes again before Envoy has taken up its last change",
-        (steps, "steps", _without(AwaitSettled)),
+        (applying, "steps", _without(AwaitSettled)),
     ),
     _mutant("no retries", "a request is tried once", (routes, "_retries", _no_retries)),
     _mutant(
@@ -137,7 +137,7 @@ GATEWAY_MUTANTS: Final = (
     _mutant(
         "draining counts",
         "a replica that drains counts as capacity",
-        (Known, "capacity", _counts_draining),
+        (KnownService, "capacity", _counts_draining),
     ),
     _mutant(
         "draining is not told",
@@ -150,11 +150,13 @@ GATEWAY_MUTANTS: Final = (
         "a canary without replicas is not answered by the stable version",
         (clusters, "endpoints", _no_spare),
     ),
-    _mutant("any weight", "an arm has its weight on any replica", (arms, "_bounded", _any_weight)),
+    _mutant(
+        "any weight", "a variant has its weight on any replica", (state, "_bounded", _any_weight)
+    ),
     _mutant(
         "nobody has the stable one",
         "its share is given to nobody",
-        (arms, "_without_stable", _unshared),
+        (state, "_without_stable", _unshared),
     ),
     _mutant(
         "abroad first", "other regions are asked before ours", (clusters, "at_home", _all_at_home)
@@ -167,16 +169,16 @@ GATEWAY_MUTANTS: Final = (
     _mutant(
         "forgets the living",
         "a replica whose session is lost is not asked any more, though it is well",
-        (keeping, "_stays", _forgets),
+        (state, "_stays", _forgets),
     ),
     _mutant(
         "remembers the dead",
         "a replica that is gone is kept for ever",
-        (keeping, "_stays", _keeps),
+        (state, "_stays", _keeps),
     ),
     _mutant(
-        "first course",
-        "a gateway follows the first course that it has known",
-        (keeping, "_service", _first_course),
+        "first plan",
+        "a gateway follows the first plan that it has known",
+        (state, "_service", _first_plan),
     ),
 )

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.control.decide.facts import Failure
-from holdfast.serve.conduct import Desired
-from holdfast.serve.records import Course, Gateway, Replica, Service
+from holdfast.serve.records import Gateway, Replica, RolloutPlan, ServiceSpec
+from holdfast.serve.rollout.facts import DesiredService
 from simulation.kernel import Being
 
 if TYPE_CHECKING:
     from simulation.serving.world import World
 
 WISH: Final = "wish"  # the service, what its target names, what is retired
-COURSE: Final = "course"
+PLAN: Final = "course"
 JOB: Final = "job"
 REPLICA: Final = "replica"
 GATEWAY: Final = "gateway"
@@ -37,11 +37,11 @@ Node = tuple[str, int | str]
 class Plane:
     """What is written."""
 
-    service: Service
+    service: ServiceSpec
     job_replicas: int
     target: int = 1
     retired: dict[int, str] = field(default_factory=dict)
-    course: Course | None = None
+    plan: RolloutPlan | None = None
     replicas: dict[int, Replica] = field(default_factory=dict)
     gateways: dict[str, Gateway] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
@@ -49,9 +49,9 @@ class Plane:
     leader: int = 0  # the term of the leader whose session lives; 0: there is none
     away_until_s: float = 0.0
 
-    def desired(self) -> Desired:
+    def desired(self) -> DesiredService:
         unusable = {version: f"it is retired: {why}" for version, why in self.retired.items()}
-        return Desired(self.service, self.target, "", unusable)
+        return DesiredService(self.service, self.target, "", unusable)
 
 
 class Sight:
@@ -70,8 +70,8 @@ class Sight:
         self.deaf_until_s = 0.0
         self.mute_until_s = 0.0
         self.known = False  # everything was read at least once
-        self.desired: Desired | None = None
-        self.course: Course | None = None
+        self.desired: DesiredService | None = None
+        self.plan: RolloutPlan | None = None
         self.replicas: dict[int, Replica] = {}
         self.gateways: dict[str, Gateway] = {}
         self.failures: tuple[Failure, ...] = ()
@@ -82,7 +82,7 @@ class Sight:
         plane = self._world.plane
         self.known, self._comes = False, False
         self.replicas, self.gateways = {}, {}
-        self._dirty = {(kind, 0): None for kind in (WISH, COURSE, JOB) if kind in self._kinds}
+        self._dirty = {(kind, 0): None for kind in (WISH, PLAN, JOB) if kind in self._kinds}
         if REPLICA in self._kinds:
             self._dirty |= {(REPLICA, worker): None for worker in plane.replicas}
         if GATEWAY in self._kinds:
@@ -148,8 +148,8 @@ class Sight:
         plane = self._world.plane
         if kind == WISH:
             self.desired = plane.desired()
-        elif kind == COURSE:
-            self.course = plane.course
+        elif kind == PLAN:
+            self.plan = plane.plan
         elif kind == JOB:
             self.failures, self.job_replicas = plane.failures, plane.job_replicas
         elif kind == REPLICA:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.serve.gateway.clusters import Json
-from holdfast.serve.gateway.listener import CLUSTERS_FILE, ROUTES_FILE
-from holdfast.serve.gateway.state import Known, State
-from holdfast.serve.records import WEIGHT_TOTAL, Course
+from holdfast.serve.gateway.resources import CLUSTERS_FILE, ROUTES_FILE
+from holdfast.serve.gateway.state import GatewayState, KnownService
+from holdfast.serve.records import WEIGHT_TOTAL, RolloutPlan
 from holdfast.wire.limits import HEALTH_CHECK_TIMEOUT_S, LOST_REPLICA_S
 from simulation.kernel import Violation
-from simulation.serving.configuration import Arm, Cluster, Route
+from simulation.serving.configuration import Cluster, Route, Variant
 from simulation.serving.plane import REPLICA
 from simulation.serving.settings import NAME, Nature
 from simulation.serving.traffic import KINDS
@@ -66,31 +66,36 @@ class Promises:
 
     # --- what Envoy is given ----------------------------------------------------------------------
 
-    def resources_made(self, state: State, files: Mapping[str, Json]) -> None:
+    def resources_made(self, state: GatewayState, files: Mapping[str, Json]) -> None:
         """Each time that it is worked out."""
         pure = self._world.pure
         table, clusters = pure.table(files[ROUTES_FILE]), pure.clusters(files[CLUSTERS_FILE])
         for known in state.services:
-            if known.course is None or not known.course.arms:
+            if known.plan is None or not known.plan.variants:
                 continue
             shares = set()
             for kind in KINDS:
                 route = table.route(*kind)
-                if route is None or not route.arms:
+                if route is None or not route.variants:
                     raise Violation(ANSWERED, f"there is no way for {kind}")
-                shares.add(tuple((arm.version, arm.weight, arm.instead) for arm in route.arms))
+                shares.add(
+                    tuple(
+                        (variant.version, variant.weight, variant.instead)
+                        for variant in route.variants
+                    )
+                )
             if len(shares) > 1:
                 raise Violation(WEIGHTS, f"it depends on how one asks: {shares}")
             for kind in (KINDS[0], KINDS[-1]):
                 route = table.route(*kind)
                 assert route is not None
                 self._route(known, route, clusters)
-                for arm in route.arms:
-                    self._at_home(known, state.front.region, clusters[arm.cluster])
+                for variant in route.variants:
+                    self._at_home(known, state.front.region, clusters[variant.cluster])
 
-    def _route(self, known: Known, route: Route, clusters: Mapping[str, Cluster]) -> None:
-        assert known.course is not None
-        versions = [arm.version for arm in known.course.arms]
+    def _route(self, known: KnownService, route: Route, clusters: Mapping[str, Cluster]) -> None:
+        assert known.plan is not None
+        versions = [variant.version for variant in known.plan.variants]
         able = {
             one.replica.worker: {version for version in versions if one.ready(version)}
             for one in known.replicas
@@ -99,27 +104,31 @@ class Promises:
         some = sum(bool(each) for each in able.values())
         if route.total != WEIGHT_TOTAL:
             raise Violation(WEIGHTS, f"the weights sum up to {route.total}")
-        for arm in route.arms:
-            if arm.version not in versions:
-                raise Violation(WEIGHTS, f"version {arm.version} has no arm: {versions}")
-            have = sum(arm.version in each for each in able.values())
-            alone = arm.version == versions[0] or not any(
+        for variant in route.variants:
+            if variant.version not in versions:
+                raise Violation(WEIGHTS, f"version {variant.version} has no variant: {versions}")
+            have = sum(variant.version in each for each in able.values())
+            alone = variant.version == versions[0] or not any(
                 versions[0] in one for one in able.values()
             )
-            if not alone and arm.weight * some > WEIGHT_TOTAL * have:
+            if not alone and variant.weight * some > WEIGHT_TOTAL * have:
                 raise Violation(
-                    WEIGHTS, f"version {arm.version} has {arm.weight}, on {have} of {some} replicas"
+                    WEIGHTS,
+                    f"version {variant.version} has {variant.weight}, on {have} of {some} replicas",
                 )
-            self._hosts(known, arm, clusters)
+            self._hosts(known, variant, clusters)
 
-    def _hosts(self, known: Known, arm: Arm, clusters: Mapping[str, Cluster]) -> None:
-        cluster = clusters.get(arm.cluster)
+    def _hosts(
+        self, known: KnownService, variant: Variant, clusters: Mapping[str, Cluster]
+    ) -> None:
+        cluster = clusters.get(variant.cluster)
         if cluster is None:
-            raise Violation(NAMED, f"{arm.cluster} is routed to, and not made")
+            raise Violation(NAMED, f"{variant.cluster} is routed to, and not made")
         can = {
-            (one.replica.host, one.draining): one.ready(arm.version)
+            (one.replica.host, one.draining): one.ready(variant.version)
             for one in known.replicas
-            if one.ready(arm.version) or (arm.instead is not None and one.ready(arm.instead))
+            if one.ready(variant.version)
+            or (variant.instead is not None and one.ready(variant.instead))
         }
         found = {
             (host.address, host.draining): level
@@ -133,7 +142,7 @@ class Promises:
         if any(level <= first for key, level in found.items() if not can[key]):
             raise Violation(ENDPOINTS, f"{cluster.name} has {found}")
 
-    def _at_home(self, known: Known, region: str, cluster: Cluster) -> None:
+    def _at_home(self, known: KnownService, region: str, cluster: Cluster) -> None:
         regions = {one.replica.host: one.replica.region for one in known.replicas}
         levels = [{regions[host.address] for host in level} for level in cluster.levels]
         if cluster.stay > _ALWAYS_STAYS:
@@ -142,7 +151,7 @@ class Promises:
             if at and level <= {"", region}:
                 raise Violation(HOME, f"{cluster.name} has {levels}, seen from {region}")
 
-    def known_now(self, gateway: GatewayBeing, before: Sequence[Known]) -> None:
+    def known_now(self, gateway: GatewayBeing, before: Sequence[KnownService]) -> None:
         """What the gateway knows has been looked at anew."""
         there = {one.address for known in gateway.services for one in known.replicas}
         if all(one.address in there for known in before for one in known.replicas):
@@ -162,17 +171,17 @@ class Promises:
         assert envoy.table is not None
         for kind in KINDS:
             route = envoy.table.route(*kind)
-            for arm in route.arms if route is not None else ():
-                if arm.cluster not in envoy.active:
-                    raise Violation(NAMED, f"{envoy.name} has no {arm.cluster}")
+            for variant in route.variants if route is not None else ():
+                if variant.cluster not in envoy.active:
+                    raise Violation(NAMED, f"{envoy.name} has no {variant.cluster}")
 
     def clusters_gone(self, envoy: Envoy, gone: Sequence[str]) -> None:
         assert envoy.table is not None
         for kind in KINDS:
             route = envoy.table.route(*kind)
-            for arm in route.arms if route is not None else ():
-                if arm.cluster in gone:
-                    raise Violation(NAMED, f"{envoy.name} has {arm.cluster} no more")
+            for variant in route.variants if route is not None else ():
+                if variant.cluster in gone:
+                    raise Violation(NAMED, f"{envoy.name} has {variant.cluster} no more")
 
     def changes_taken(self, envoy: Envoy, behind_s: Mapping[str, float]) -> None:
         """Before it reads a file. `behind_s`: since when it uses another form of a cluster than the
@@ -185,33 +194,33 @@ class Promises:
 
     # --- a request --------------------------------------------------------------------------------
 
-    def routed(self, gateway: GatewayBeing, arm: Arm) -> None:
-        """A request goes this way: some course says so that is not older than what the gateway has
+    def routed(self, gateway: GatewayBeing, variant: Variant) -> None:
+        """A request goes this way: some plan says so that is not older than what the gateway has
         told everybody that it has applied."""
         told = self._world.plane.gateways.get(gateway.name)
         since = told.applied.get(NAME, 0) if told is not None else 0
         if not since:
             return
-        for course in self._world.courses[since - 1 :]:
-            if any(each.version == arm.version for each in course.arms):
+        for plan in self._world.plans[since - 1 :]:
+            if any(each.version == variant.version for each in plan.variants):
                 return
         raise Violation(
             TAKEN_BACK,
-            f"{gateway.name} has applied course {since}, and sends to version {arm.version}",
+            f"{gateway.name} has applied plan {since}, and sends to version {variant.version}",
         )
 
-    def able(self, gateway: GatewayBeing, arm: Arm) -> list[ReplicaBeing]:
+    def able(self, gateway: GatewayBeing, variant: Variant) -> list[ReplicaBeing]:
         """The replicas that are healthy, could answer, and are known to the gateway and its Envoy:
         for long enough that Envoy has them by now."""
         world = self._world
-        if world.settings.natures[arm.version] is Nature.CRASHING:
+        if world.settings.natures[variant.version] is Nature.CRASHING:
             return []  # whoever is asked dies
         latest_s = self._latest_s()
         found = []
         for (worker, version), since_s in gateway.ready_since_s.items():
             replica = world.replicas.get(worker)
             if (
-                version in (arm.version, arm.instead)
+                version in (variant.version, variant.instead)
                 and since_s <= latest_s
                 and replica is not None
                 and replica.well
@@ -238,30 +247,34 @@ class Promises:
         if applied is None:
             return
         for known in applied.services:
-            if known.course is not None and known.course.arms:
+            if known.plan is not None and known.plan.variants:
                 status = route.status if route is not None else None
                 raise Violation(ANSWERED, f"{gateway.name} answers {status} by itself")
 
-    def answered(self, gateway: GatewayBeing, arm: Arm, version: int) -> None:
-        if version not in (arm.version, arm.instead) or version not in self._wished:
-            raise Violation(ASKED, f"version {version} answered a request for {arm}")
+    def answered(self, gateway: GatewayBeing, variant: Variant, version: int) -> None:
+        if version not in (variant.version, variant.instead) or version not in self._wished:
+            raise Violation(ASKED, f"version {version} answered a request for {variant}")
         self._answered.setdefault(gateway.name, set()).add(version)
 
     def lost(
-        self, gateway: GatewayBeing, arm: Arm, stayed: Sequence[ReplicaBeing], why: list[str]
+        self,
+        gateway: GatewayBeing,
+        variant: Variant,
+        stayed: Sequence[ReplicaBeing],
+        why: list[str],
     ) -> None:
         """Nobody answered it, and these were there the whole time."""
         well = [replica.name for replica in stayed if replica.well]
         if well:
             raise Violation(
                 ANSWERED,
-                f"{gateway.name} lost a request for version {arm.version} ({'; '.join(why)}), and "
-                f"{', '.join(well)} could have answered it",
+                f"{gateway.name} lost a request for version {variant.version} ({'; '.join(why)}), "
+                f"and {', '.join(well)} could have answered it",
             )
 
-    def end_of_requests(self, course: Course) -> None:
-        """All is settled: whoever asks now is answered, by what the course says."""
-        wanted = {arm.version for arm in course.arms}
+    def end_of_requests(self, plan: RolloutPlan) -> None:
+        """All is settled: whoever asks now is answered, by what the plan says."""
+        wanted = {variant.version for variant in plan.variants}
         natures = self._world.settings.natures
         deadly = any(natures[version] is Nature.CRASHING for version in wanted)
         for gateway in self._world.gateways:

@@ -13,12 +13,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from holdfast.serve.gateway import applying as ordering
 from holdfast.serve.gateway import resources as making
-from holdfast.serve.gateway import steps as ordering
+from holdfast.serve.gateway.applying import Step
 from holdfast.serve.gateway.clusters import Json
-from holdfast.serve.gateway.resources import VERSION, Part
-from holdfast.serve.gateway.state import Front, Known, State
-from holdfast.serve.gateway.steps import Step
+from holdfast.serve.gateway.resources import VERSION, ServiceResources
+from holdfast.serve.gateway.state import Front, GatewayState, KnownService
 from holdfast.serve.records import Load, Replica
 from simulation.kernel import Violation
 from simulation.serving.configuration import Cluster, Table, cluster_of, table_of
@@ -37,7 +37,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.files: OrderedDict[object, Files] = OrderedDict()
-        self.parts: dict[Front, dict[str, Part]] = {}
+        self.parts: dict[Front, dict[str, ServiceResources]] = {}
         self.steps: dict[object, tuple[Step, ...]] = {}
         self.clusters: dict[str, dict[str, Cluster]] = {}
         self.tables: dict[str, Table] = {}
@@ -60,7 +60,7 @@ class Pure:
         self._asked = seed % _ASKED_AGAIN  # in each world at another time
         kept.bound()
 
-    def resources(self, state: State, made: Callable[[State, Files], None]) -> Files:
+    def resources(self, state: GatewayState, made: Callable[[GatewayState, Files], None]) -> Files:
         """As the gateway works it out. `made` hears of those that were not known yet."""
         kept = self._kept
         key = (state.front, state.stale_s, tuple(map(self._matters, state.services)))
@@ -105,11 +105,11 @@ class Pure:
             found = self._kept.tables[content[VERSION]] = table_of(content)
         return found
 
-    def _matters(self, known: Known) -> tuple[object, ...]:
+    def _matters(self, known: KnownService) -> tuple[object, ...]:
         service = known.service
         replicas = tuple([self._told(one.replica) for one in known.replicas])
-        arms = known.course.arms if known.course is not None else ()
-        return (service.name, service.limits, known.lost_s is None, arms, replicas)
+        variants = known.plan.variants if known.plan is not None else ()
+        return (service.name, service.limits, known.lost_s is None, variants, replicas)
 
     def _told(self, replica: Replica) -> tuple[object, ...]:
         """Values are never changed, only replaced: what is said of one is worked out once."""

@@ -1,4 +1,4 @@
-"""A simulated replica: it follows the course, loads one version at a time, answers, and dies."""
+"""A simulated replica: it follows the plan, loads one version at a time, answers, and dies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.serve.records import (
     Counts,
     Load,
     Loaded,
+    OutputStats,
     Replica,
     ReplicaStats,
-    Stage,
-    Watched,
+    RolloutStage,
 )
 from holdfast.wire.limits import HEALTH_CHECK_FAILURES, HEALTH_CHECK_S, HEALTH_CHECK_TIMEOUT_S
 from simulation.kernel import Being
-from simulation.serving.plane import COURSE, JOB, REPLICA, Sight
+from simulation.serving.plane import JOB, PLAN, REPLICA, Sight
 from simulation.serving.settings import NAME, Nature
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class ReplicaBeing(Being):
         self.grpc_port = GRPC_PORT
         self.draining = False
         self.joined = False
-        self.course = 0
-        self.wishes = 0
+        self.plan = 0
+        self.version_revision = 0
         self.stable: int | None = None
         self.hold: tuple[int, ...] = ()
         self.loading: int | None = None
         self.started_s = 0.0
         self.registered = False  # its session lives, and it has joined
         self.pauses = 0  # how often it was stopped
-        self.sight = Sight(world, self, frozenset({COURSE}), self._follow)
+        self.sight = Sight(world, self, frozenset({PLAN}), self._follow)
         self._shows = False
         # What those see who ask for its health: since when, and what they believed before.
         self.well = False
@@ -164,7 +164,7 @@ class ReplicaBeing(Being):
             versions[version] = Counts(requests, errors, tuple(buckets))
         waiting = self.world.waiting // len(self.world.replicas)
         watched = {
-            version: Watched(answers, {"y": broken}, {})
+            version: OutputStats(answers, {"y": broken}, {})
             for version, (answers, broken) in self.watched.items()
         }
         return ReplicaStats(self.worker, waiting, 0, 0, versions, watched=watched)
@@ -207,20 +207,20 @@ class ReplicaBeing(Being):
         self._show()
 
     def _follow(self) -> None:
-        course = self.sight.course
-        if course is None:
+        plan = self.sight.plan
+        if plan is None:
             return
-        if course.wishes != self.wishes:
-            self.wishes = course.wishes
+        if plan.version_revision != self.version_revision:
+            self.version_revision = plan.version_revision
             self._forget(v for v, held in self.versions.items() if held.state is Load.FAILED)
-        self.course, self.hold, self.stable = course.number, course.hold, course.stable
-        under_way = course.stage in (Stage.LOADING, Stage.SHIFTING)
-        rollout = (course.stable, course.next) if under_way else (None, None)
+        self.plan, self.hold, self.stable = plan.number, plan.hold, plan.stable
+        under_way = plan.stage in (RolloutStage.LOADING, RolloutStage.SHIFTING)
+        rollout = (plan.stable, plan.next) if under_way else (None, None)
         if rollout != self.rollout:
             self.rollout = rollout
             self.watched = {version: [0, 0] for version in rollout if version is not None}
-        self._forget(v for v in self.versions if v not in course.hold)
-        for version in course.hold:
+        self._forget(v for v in self.versions if v not in plan.hold)
+        for version in plan.hold:
             self.versions.setdefault(version, _LOADING)
         self._look_well()
         self._show()
@@ -285,7 +285,7 @@ class ReplicaBeing(Being):
             region=self.region,
             versions=dict(self.versions),
             draining=self.draining,
-            course=self.course,
+            plan=self.plan,
             started_s=self.started_s,
         )
         self.world.changed((REPLICA, self.worker))

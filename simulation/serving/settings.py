@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from holdfast.serve.gateway.state import Front
-from holdfast.serve.records import Limits, RolloutPolicy, Service
+from holdfast.serve.records import Limits, RolloutPolicy, ServiceSpec
 from simulation.sources import source
 
 NAME: Final = "s"
@@ -94,11 +94,11 @@ class Storm:
 class Settings:
     """A world before it begins."""
 
-    service: Service
+    service: ServiceSpec
     natures: dict[int, Nature]
     fronts: tuple[Front, ...]  # one for each gateway
     regions: tuple[str, ...]  # replicas stand in them by turns; "": nobody names one
-    clocks_s: tuple[float, ...]  # one for each conductor: by how much it is wrong
+    clocks_s: tuple[float, ...]  # one for each controller: by how much it is wrong
     session_s: float  # how long nobody knows of a death
     read_s: float  # the longest from a write until others have read it
     apply_s: float  # the longest that Envoy takes for a file
@@ -114,7 +114,7 @@ def draw(seed: int, off: frozenset[str]) -> Settings:
     for version in range(2, count + 1):
         natures[version] = Nature.GOOD if random.random() < 0.35 else random.choice(NATURES)
     least = random.choice((1, 2, 2, 3))
-    service = Service(
+    service = ServiceSpec(
         NAME,
         NAME,
         "prod",

@@ -12,7 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.serve.gateway.routes import GRPC_PREFIX, tries
-from simulation.serving.configuration import BROKEN, NOT_HERE, REFUSED, Arm, Cluster, Host, Route
+from simulation.serving.configuration import (
+    BROKEN,
+    NOT_HERE,
+    REFUSED,
+    Cluster,
+    Host,
+    Route,
+    Variant,
+)
 from simulation.serving.settings import NAME, Nature
 
 if TYPE_CHECKING:
@@ -80,18 +88,20 @@ class Traffic:
             if not envoy.answering or envoy.table is None:
                 continue
             route = envoy.table.route(*KINDS[0])
-            for arm in route.arms if route is not None else ():
-                cluster = envoy.active.get(arm.cluster)
+            for variant in route.variants if route is not None else ():
+                cluster = envoy.active.get(variant.cluster)
                 if cluster is not None:
-                    self._share(gateway, arm, cluster, requests * arm.weight // route.total)  # type: ignore[union-attr]
+                    self._share(gateway, variant, cluster, requests * variant.weight // route.total)  # type: ignore[union-attr]
 
-    def _share(self, gateway: GatewayBeing, arm: Arm, cluster: Cluster, requests: int) -> None:
+    def _share(
+        self, gateway: GatewayBeing, variant: Variant, cluster: Cluster, requests: int
+    ) -> None:
         envoy = gateway.envoy
         able = []
         for _, hosts in envoy.pools(cluster):
             for host in hosts:
                 replica = envoy.replica(host)
-                version = replica.answers(arm.version, arm.instead) if replica.up else None
+                version = replica.answers(variant.version, variant.instead) if replica.up else None
                 if version is not None and not replica.stopped:
                     able.append((replica, version))
         for replica, version in able:
@@ -104,7 +114,6 @@ class Followed:
 
     __slots__ = (
         "_able",
-        "_arm",
         "_gateway",
         "_hosts",
         "_left_out",
@@ -112,6 +121,7 @@ class Followed:
         "_route",
         "_spent_s",
         "_tries",
+        "_variant",
         "_why",
         "_world",
     )
@@ -131,21 +141,21 @@ class Followed:
         random = world.kernel.random
         route = table.route(*random.choice(KINDS)) if table is not None else None
         world.happened["request"] += 1
-        if route is None or not route.arms:
+        if route is None or not route.variants:
             world.checks.turned_away(self._gateway, route)
             return
         self._route: Route = route
-        place, self._arm = random.random() * route.total, route.arms[-1]
-        for arm in route.arms:
-            place -= arm.weight
+        place, self._variant = random.random() * route.total, route.variants[-1]
+        for variant in route.variants:
+            place -= variant.weight
             if place < 0:
-                self._arm = arm
+                self._variant = variant
                 break
-        world.checks.routed(self._gateway, self._arm)
+        world.checks.routed(self._gateway, self._variant)
         # Those who could answer it now, each with its life.
         self._able = [
             (replica, replica.life, replica.pauses)
-            for replica in world.checks.able(self._gateway, self._arm)
+            for replica in world.checks.able(self._gateway, self._variant)
         ]
         self._try()
 
@@ -165,7 +175,11 @@ class Followed:
 
     def _ask(self, host: Host) -> frozenset[str] | None:
         """How it failed at once; None: it goes on by itself."""
-        kernel, replica, arm = self._world.kernel, self._gateway.envoy.replica(host), self._arm
+        kernel, replica, variant = (
+            self._world.kernel,
+            self._gateway.envoy.replica(host),
+            self._variant,
+        )
         if not replica.up:
             self._why.append(f"{replica.name} refused")
             self._gateway.envoy.broken(host)
@@ -176,7 +190,7 @@ class Followed:
             self._spent_s += wait_s
             kernel.after(wait_s, lambda: self._hung(host))
             return None
-        version = replica.answers(arm.version, arm.instead)
+        version = replica.answers(variant.version, variant.instead)
         if version is None:
             self._why.append(f"{replica.name} does not have it")
             return NOT_HERE
@@ -204,7 +218,7 @@ class Followed:
         world = self._world
         self._gateway.envoy.answered(host)
         world.happened["answered again" if self._tries > 1 else "answered"] += 1
-        world.checks.answered(self._gateway, self._arm, version)
+        world.checks.answered(self._gateway, self._variant, version)
         if world.settings.natures[version] is Nature.CRASHING and replica.up:
             replica.serve(version, 1)
 
@@ -223,9 +237,9 @@ class Followed:
 
     def _chosen(self) -> Host | None:
         envoy, retries = self._gateway.envoy, self._route.retries
-        cluster = envoy.active.get(self._arm.cluster)
+        cluster = envoy.active.get(self._variant.cluster)
         if cluster is None:
-            self._why.append(f"there is no cluster {self._arm.cluster}")
+            self._why.append(f"there is no cluster {self._variant.cluster}")
             return None
         pools = self._pools(cluster)
         if not pools:
@@ -278,4 +292,4 @@ class Followed:
         hung = sum(why.endswith("hung") for why in self._why)
         if len(set(self._hosts)) >= tries(self._gateway.front) - 1 or hung > 1:
             return
-        world.checks.lost(self._gateway, self._arm, stayed, self._why)
+        world.checks.lost(self._gateway, self._variant, stayed, self._why)

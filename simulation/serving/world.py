@@ -6,16 +6,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from holdfast.serve import moves
-from holdfast.serve.conduct import Desired, Observed, SetCourse
-from holdfast.serve.records import Course
+from holdfast.serve.records import RolloutPlan
+from holdfast.serve.rollout import advance
+from holdfast.serve.rollout.facts import DesiredService, ServiceObservation, SetPlan
 from holdfast.wire.errors import BugError
 from simulation.kernel import Being, Kernel, Violation
 from simulation.serving.checks import Checks
-from simulation.serving.conductor import Conductor
+from simulation.serving.controller import RolloutController
 from simulation.serving.faults import Faults
 from simulation.serving.gateway import GatewayBeing
-from simulation.serving.plane import COURSE, JOB, WISH, Node, Plane, Sight
+from simulation.serving.plane import JOB, PLAN, WISH, Node, Plane, Sight
 from simulation.serving.pure import Kept, Pure
 from simulation.serving.replica import RESTLESS_TIMES, ReplicaBeing
 from simulation.serving.settings import Act, Settings, draw
@@ -23,13 +23,13 @@ from simulation.serving.traffic import Traffic
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
 
 LOAD_S: Final = 2.0  # how long the service is as busy as it is
-TOLD_S: Final = 2.0  # until a conductor knows that its session is over
+TOLD_S: Final = 2.0  # until a controller knows that its session is over
 LOOK_S: Final = 0.7  # how often it is looked whether all is settled
 EPOCH_S: Final = 1_000.0
 PEACE_S: Final = 180.0
 # A clock jumps by seconds; if by more than so many, by so many times as much: an hour or so.
 FAR_S, FAR = 2.0, 900.0
-EXPIRIES: Final = ("expire replica", "expire gateway", "depose conductor")
+EXPIRIES: Final = ("expire replica", "expire gateway", "depose controller")
 _KEPT: Final = Kept()
 EVENTS_MAX: Final = 30_000
 
@@ -60,7 +60,7 @@ class World:
         self.hung_until_s = 0.0  # a replica hangs, or has just done so
         self.waiting = 0  # requests in all queues
         self.stormy = True
-        self.courses: list[Course] = []  # all that were written
+        self.plans: list[RolloutPlan] = []  # all that were written
         self._workers = 0
         self._over = False
         self.checks = Checks(self)
@@ -69,8 +69,8 @@ class World:
             GatewayBeing(self, f"g{number}", front)
             for number, front in enumerate(self.settings.fronts)
         ]
-        self.conductors = [
-            Conductor(self, f"c{number}", clock_s)
+        self.controllers = [
+            RolloutController(self, f"c{number}", clock_s)
             for number, clock_s in enumerate(self.settings.clocks_s)
         ]
 
@@ -85,13 +85,13 @@ class World:
 
     def beings(self) -> list[Being]:
         """All processes but Envoy."""
-        return [*self.gateways, *self.conductors, *self.replicas.values()]
+        return [*self.gateways, *self.controllers, *self.replicas.values()]
 
     def sights(self) -> list[Sight]:
         """What each of them has read."""
         return [
             *(gateway.sight for gateway in self.gateways),
-            *(conductor.sight for conductor in self.conductors),
+            *(controller.sight for controller in self.controllers),
             *(replica.sight for replica in self.replicas.values()),
         ]
 
@@ -102,8 +102,8 @@ class World:
         kernel, rule, what = self.kernel, "", ""
         for gateway in self.gateways:
             gateway.start()
-        for conductor in self.conductors:
-            conductor.start()
+        for controller in self.controllers:
+            controller.start()
         self._match_job()
         kernel.after(self.settings.calm_s, lambda: self._storm(0))
         self.traffic.start()
@@ -148,35 +148,40 @@ class World:
 
     # --- the plane's changes ----------------------------------------------------------------------
 
-    def write_course(
-        self, who: str, term: int, command: SetCourse, desired: Desired, seen: Observed
+    def write_plan(
+        self,
+        who: str,
+        term: int,
+        command: SetPlan,
+        desired: DesiredService,
+        seen: ServiceObservation,
     ) -> bool:
-        """Whether it was written: by the leader of the newest term, upon the course that it saw."""
-        present = self.plane.course
+        """Whether it was written: by the leader of the newest term, upon the plan that it saw."""
+        present = self.plane.plan
         if self.fenced(term, command):
             self.happened["refused"] += 1
             self.kernel.tell(who, "is refused", command.before)
             return False
-        self.plane.course = command.course
-        self.courses.append(command.course)
-        self.happened[command.course.stage.value] += 1
-        self.kernel.tell(who, "course", command.course)
-        self.checks.course_written(term, present, command.course, desired, seen)
-        self.changed((COURSE, 0))
+        self.plane.plan = command.plan
+        self.plans.append(command.plan)
+        self.happened[command.plan.stage.value] += 1
+        self.kernel.tell(who, "plan", command.plan)
+        self.checks.plan_written(term, present, command.plan, desired, seen)
+        self.changed((PLAN, 0))
         return True
 
-    def fenced(self, term: int, command: SetCourse) -> bool:
-        present = self.plane.course.number if self.plane.course is not None else 0
+    def fenced(self, term: int, command: SetPlan) -> bool:
+        present = self.plane.plan.number if self.plane.plan is not None else 0
         return term != self.plane.leader or command.before != present
 
     def changed(self, node: Node) -> None:
         """Watches wake those who look there."""
-        for conductor in self.conductors:
-            if conductor.term:
-                conductor.sight.touched(node)
+        for controller in self.controllers:
+            if controller.term:
+                controller.sight.touched(node)
         for gateway in self.gateways:
             gateway.sight.touched(node)
-        if node[0] == COURSE:
+        if node[0] == PLAN:
             for replica in self.replicas.values():
                 if replica.joined:
                     replica.sight.touched(node)
@@ -193,12 +198,12 @@ class World:
             self.kernel.after(self.plane.away_until_s - self.now_s, lambda: self._elect(term))
             return
         self.plane.leader = 0
-        for conductor in self.conductors:
-            if conductor.up and not conductor.term:
-                conductor.stand()
-            elif conductor.up:
+        for controller in self.controllers:
+            if controller.up and not controller.term:
+                controller.stand()
+            elif controller.up:
                 # At the latest: a session that ends while the plane is away ends after all others.
-                conductor.after(TOLD_S, conductor.give_up_if_deposed)
+                controller.after(TOLD_S, controller.give_up_if_deposed)
 
     # --- the job: as many replicas as it shall have -----------------------------------------------
 
@@ -235,8 +240,8 @@ class World:
         if self.now_s < plane.away_until_s:
             self.kernel.after(plane.away_until_s - self.now_s, lambda: self._act(act))
             return
-        service = replace(plane.service, asked=plane.service.asked + 1)
-        wished = replace(service, wishes=service.wishes + 1)
+        service = replace(plane.service, revision=plane.service.revision + 1)
+        wished = replace(service, version_revision=service.version_revision + 1)
         usable = [version for version in act.versions if version not in plane.retired]
         if act.what == "target" and usable:
             plane.target = usable[0]
@@ -249,7 +254,7 @@ class World:
         elif act.what == "split" and usable:
             split = dict(zip(usable, (3_000, 1_000 * act.number), strict=False))
             plane.service = replace(wished, split=split, pinned=None)
-        elif act.what == "retire" and (plane.course is None or first != plane.course.stable):
+        elif act.what == "retire" and (plane.plan is None or first != plane.plan.stable):
             plane.retired[first] = "it is bad"
         elif act.what == "scale":
             most = max(plane.service.replicas_max, act.number)
@@ -272,8 +277,8 @@ class World:
         replicas = list(self.replicas.values())
         if kind.endswith("replica") and replicas:
             self._strike_replica(kind, random.choice(replicas))
-        elif kind.endswith("conductor") or kind == "clock jump":
-            self._strike_conductor(kind, random.choice(self.conductors))
+        elif kind.endswith("controller") or kind == "clock jump":
+            self._strike_controller(kind, random.choice(self.controllers))
         elif kind.endswith(("gateway", "envoy")):
             self._strike_gateway(kind, random.choice(self.gateways))
         elif kind in ("deaf", "mute"):
@@ -290,8 +295,8 @@ class World:
         elif kind == "everything":
             for replica in replicas:
                 replica.killed()
-            for conductor in self.conductors:
-                conductor.crash()
+            for controller in self.controllers:
+                controller.crash()
             self._strike_gateway("restart gateway", self.gateways[0])
 
     def _strike_replica(self, kind: str, replica: ReplicaBeing) -> None:
@@ -304,16 +309,16 @@ class World:
         else:
             replica.expired()
 
-    def _strike_conductor(self, kind: str, conductor: Conductor) -> None:
-        if kind == "crash conductor":
-            conductor.crash()
-        elif kind == "pause conductor":
-            conductor.pause(self.kernel.between(0.2, 4.0))
+    def _strike_controller(self, kind: str, controller: RolloutController) -> None:
+        if kind == "crash controller":
+            controller.crash()
+        elif kind == "pause controller":
+            controller.pause(self.kernel.between(0.2, 4.0))
         elif kind == "clock jump":
             by_s = self.kernel.between(-5.0, 5.0)
-            conductor.clock_s += by_s if abs(by_s) < FAR_S else by_s * FAR
+            controller.clock_s += by_s if abs(by_s) < FAR_S else by_s * FAR
         else:
-            for each in self.conductors:
+            for each in self.controllers:
                 each.depose()
 
     def _strike_gateway(self, kind: str, gateway: GatewayBeing) -> None:
@@ -335,17 +340,17 @@ def run(
     own_checks: bool = True,
 ) -> Verdict:
     """Run a seed."""
-    judged = moves.validate
+    judged = advance.validate
     if not own_checks:
-        moves.validate = _unchecked
+        advance.validate = _unchecked
     kept = _KEPT if own_checks else None
     try:
         return with_story(lambda traced: World(seed, off, traced=traced, kept=kept).run(), traced)
     finally:
-        moves.validate = judged
+        advance.validate = judged
 
 
-def _unchecked(course: Course) -> None:
+def _unchecked(plan: RolloutPlan) -> None:
     """A hunt for mutants leaves all judging to the world's truth."""
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.faults.members_stage import Worker
@@ -111,15 +112,17 @@ def _start(stage: TrainingStage, numbers: Sequence[int]) -> None:
     )
 
 
+def _is_over_or_at(stage: TrainingStage, step: int, numbers: Sequence[int]) -> bool:
+    return stage.step >= step or _failed(stage, numbers) or _at_end(stage, numbers)
+
+
 def _disturb(stage: TrainingStage, members: list[int], chance: random.Random) -> list[int]:
     """Kill one when it has come to some step; another takes its place, or none."""
     for _ in range(chance.randint(1, 2)):
         step = stage.step + chance.randint(1, 6)
         stage.wait(
             f"somebody is at step {step}, or at the end",
-            lambda step=step, on=tuple(members): (
-                stage.step >= step or _failed(stage, on) or _at_end(stage, on)
-            ),
+            partial(_is_over_or_at, stage, step, tuple(members)),
             RUN_S,
         )
         if _failed(stage, members) or len(members) == 1:

@@ -1,7 +1,7 @@
 """Contenders as processes of their own, so that they can be killed and paused.
 
 `Actor` is the test's side: it sends a command as a line of JSON, and reads the answer. The
-commands are the methods of `_Stage`, in `__main__` of this module.
+commands are the methods of `_Setup`, in `__main__` of this module.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.coordination import (
+    AcquiredLock,
     Config,
     DoubleBarrier,
     Election,
-    Held,
     Leadership,
     Lock,
     Member,
@@ -113,10 +113,10 @@ class _Sampler(threading.Thread):
                 if self.first_s is None:
                     self.first_s = time.clock_gettime(time.CLOCK_MONOTONIC)
                 self.last_s = before_s
-            time.sleep(0.001)
+            time.sleep(0.001)  # pause: between two looks of one that acts all the time
 
 
-class _Stage:
+class _Setup:
     """What an actor can do."""
 
     def __init__(self, address: str) -> None:
@@ -124,7 +124,7 @@ class _Stage:
         self._leadership: Leadership | None = None
         self._election: Election | None = None
         self._sampler: _Sampler | None = None
-        self._held: Held | None = None
+        self._held: AcquiredLock | None = None
         self._member: Member | None = None
         self._barrier: DoubleBarrier | None = None
 
@@ -170,7 +170,7 @@ class _Stage:
                 with lock.holding() as held:
                     held.check()
                     out.write(f"enter {held.token} {os.getpid()}\n")
-                    time.sleep(0.002)
+                    time.sleep(0.002)  # pause: somebody else would come in meanwhile
                     out.write(f"leave {held.token} {os.getpid()}\n")
         return rounds
 
@@ -227,7 +227,7 @@ class _Stage:
 
 
 def _main() -> None:
-    stage = _Stage(sys.argv[1])
+    stage = _Setup(sys.argv[1])
     for line in sys.stdin:
         command, *arguments = json.loads(line)
         try:

@@ -133,7 +133,7 @@ class CuttingProxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._upstream), timeout=10)
+                server = socket.create_connection(("127.0.0.1", self._upstream), timeout=60)
             except OSError:
                 continue
             server.settimeout(None)

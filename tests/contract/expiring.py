@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
+from contextlib import suppress
 
-from holdfast.coordination import Session, State
+from holdfast.coordination import Session, SessionState
 from holdfast.coordination.embedded.protocol import CLOSE_SESSION
 from tests.contract import framed
+from tests.waiting import eventually
 
 TRIES = 20
 PATIENCE_S = 10.0
@@ -20,16 +21,14 @@ def expire(session: Session) -> None:
     old, secret = session.session_id, session._client.client_id
 
     def replaced() -> bool:
-        return session.state is State.CONNECTED and session.session_id not in (0, old)
+        return session.state is SessionState.CONNECTED and session.session_id not in (0, old)
 
     for _ in range(TRIES):
         _close_as_another(session, secret)
         # The owner may have taken its session back before it was closed: then once more.
-        deadline_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline_s:
-            if replaced():
-                return
-            time.sleep(0.01)
+        with suppress(AssertionError):
+            eventually(replaced, "another session has taken its place", PATIENCE_S)
+            return
     raise AssertionError("the session could not be ended")
 
 

@@ -19,10 +19,12 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Self
 
+from holdfast import topics
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, StartWorker
-from holdfast.control.decide.facts import Desired, NodeFacts, Observed
+from holdfast.control.decide.facts import DesiredState, NodeFacts, ObservedState
 from holdfast.control.decide.spec import Resources
 from holdfast.control.shell.coordinator import Coordinator
+from holdfast.control.shell.topic_watch import TopicWatch
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Transaction, connect
 from holdfast.wire.errors import Fenced
@@ -118,7 +120,7 @@ class Field:
         try:
             while not self._closed.wait(MOVE_S):
                 with self.lock:
-                    self.world.desired = Desired(jobs=self._control.jobs())
+                    self.world.desired = DesiredState(jobs=self._control.jobs())
                     for job in self.world.desired.jobs if self.moving else ():
                         self.world.move(job)
                     self._broadcast()
@@ -163,9 +165,9 @@ class FieldAgents:
             self._line.close()
             self._line = None
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedState:
         heard = dict(self._heard)
-        return Observed(heard, frozenset(self._nodes) - set(heard))
+        return ObservedState(heard, frozenset(self._nodes) - set(heard))
 
     def connection(self, node: str) -> int:
         return 0 if self._line is None else 1
@@ -197,10 +199,14 @@ class FieldAgents:
 
 
 class Process:
-    """A coordinator as a process. `fault` is one of those of `_commit_with`."""
+    """A coordinator as a process. `fault` is one of those of `_commit_with`; `topics`: the address
+    of those that triggers are for."""
 
-    def __init__(self, address: str, field: Field, name: str, fault: str = "") -> None:
+    def __init__(
+        self, address: str, field: Field, name: str, fault: str = "", topics: str = ""
+    ) -> None:
         order = {"address": address, "field": field.path, "name": name, "fault": fault}
+        order["topics"] = topics
         errors, end = os.pipe()
         self._errors = os.fdopen(errors)
         try:
@@ -263,7 +269,7 @@ def _commit_with(fault: str, agents: FieldAgents) -> None:
         counted[0] += 1
         return counted[0] == int(number or 0)
 
-    def commit(self: Transaction) -> None:
+    def commit(self: Transaction) -> int:
         here = reached(count)
         if here and kind == "sleep before":
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -271,12 +277,13 @@ def _commit_with(fault: str, agents: FieldAgents) -> None:
             delay_s = random.random() * 0.004
             threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
         try:
-            real(self)
+            zxid = real(self)
         except Fenced:
             agents.say("fenced", 0, None)
             raise
         if here and kind == "kill after":
             os.kill(os.getpid(), signal.SIGKILL)
+        return zxid
 
     def before_order() -> None:
         if kind == "sleep at order" and reached(orders):
@@ -298,5 +305,12 @@ def become(order: dict[str, Any]) -> None:
     """In a forked process: a coordinator, until it is killed."""
     agents = FieldAgents(order["field"], tuple(order["nodes"]))
     _commit_with(order["fault"], agents)
-    with connect(order["address"]) as session:
-        Coordinator(session, agents, _manifest, order["name"]).run(threading.Event())
+    where = order["topics"]
+    with (
+        connect(order["address"]) as session,
+        TopicWatch(lambda: topics.connect(where), agents.wake, every_s=0.1) as watch,
+    ):
+        coordinator = Coordinator(
+            session, agents, _manifest, order["name"], topics=watch if where else None
+        )
+        coordinator.run(threading.Event())

@@ -119,7 +119,7 @@ class LaggingProxy:
             try:
                 client, _ = self._listener.accept()
                 self.light.wait()
-                server = socket.create_connection(("127.0.0.1", self.upstream), timeout=10)
+                server = socket.create_connection(("127.0.0.1", self.upstream), timeout=60)
             except OSError:
                 continue
             server.settimeout(None)
@@ -241,7 +241,7 @@ def is_vote(kind: int, body: bytes) -> bool:
     """Whether this is a multi of one check and nothing else."""
     if kind != protocol.MULTI or not body.startswith(part(protocol.CHECK)):
         return False
-    (path_bytes,) = struct.unpack_from("!i", body, 9)
+    path_bytes: int = struct.unpack_from("!i", body, 9)[0]
     return len(body) == 9 + 4 + path_bytes + 4 + 9
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.control.decide.commands import Decision, Place, Record, SetStatus, WriteView
-from holdfast.control.decide.facts import Phase, Placement, Status, View
+from holdfast.control.decide.commands import Decision, PlaceWorker, Record, SetStatus, WriteView
+from holdfast.control.decide.facts import Phase, Placement, RecordedStatus, View
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.store import filing
-from holdfast.control.store.codec import Entry
+from holdfast.control.store import layout
 from holdfast.control.store.ledger import Ledger
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Leadership, Session
+from holdfast.wire.history import HistoryEntry
 
 SPEC = JobSpec("train", ("python", "train.py"), lanes=4, workers_min=1, workers_max=4)
 
 
-def decided(control: ControlPlane, job: str = "train") -> list[Entry]:
+def decided(control: ControlPlane, job: str = "train") -> list[HistoryEntry]:
     """The history without what users asked for."""
     return [entry for entry in control.history(job) if entry.term]
 
@@ -25,7 +25,7 @@ class Leading:
     """A leader with its ledger, and short words for records."""
 
     def __init__(self, session: Session) -> None:
-        self.leadership: Leadership = Election(session, filing.LEADER, "me").campaign(30)
+        self.leadership: Leadership = Election(session, layout.LEADER, "me").campaign(30)
         self.woken = threading.Event()
         self.ledger = Ledger(session, self.leadership, self.woken.set)
         self.ledger.read()
@@ -41,9 +41,9 @@ class Leading:
         return view
 
 
-def place(worker: int, node: str = "a") -> Place:
-    return Place("train", Placement(worker, node, since_s=float(worker)))
+def place(worker: int, node: str = "a") -> PlaceWorker:
+    return PlaceWorker("train", Placement(worker, node, since_s=float(worker)))
 
 
 def status(phase: Phase) -> SetStatus:
-    return SetStatus("train", Status(phase, f"it is {phase.value}", 5.0))
+    return SetStatus("train", RecordedStatus(phase, f"it is {phase.value}", 5.0))

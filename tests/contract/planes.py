@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.coordination import access
-from tests.contract.waiting import eventually
 from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
 from tests.servers.process import four_letter_word
+from tests.waiting import eventually
 
 TICK_MS = 500
 TIMEOUT_S = 6.0
@@ -73,7 +73,7 @@ class EmbeddedPlane:
             eventually(lambda: self._living() not in (None, pid), "a client starts it again")
         else:
             os.kill(pid, signal.SIGSTOP)
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # pause: the disturbance
             os.kill(pid, signal.SIGCONT)
 
     def end(self) -> None:
@@ -131,7 +131,7 @@ class ZooKeeperPlane:
             server.start()
             return
         server.pause()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # pause: the disturbance
         server.resume()
 
     def end(self) -> None:
@@ -161,7 +161,7 @@ class EnsemblePlane(ZooKeeperPlane):
             return
         server = leader if how == "pause the leader" else self._ensemble.followers()[0]
         server.pause()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # pause: the disturbance
         server.resume()
         self._await_leader(lambda port: True)
 

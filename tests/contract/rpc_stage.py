@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.control.rpc.agents import GrpcAgents, Listening
 from holdfast.coordination import Session, connect
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from tests.contract.planes import EmbeddedPlane
 from tests.contract.rpc_world import World
 

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from holdfast.agent import wallet as wallets
+from holdfast.agent import credential_store as wallets
+from holdfast.agent.credential_store import CredentialStore
 from holdfast.agent.events import (
-    Answer,
     Ending,
     Event,
     Identity,
     Key,
+    OrderAnswer,
     OrderReceived,
     ProcessExited,
     ProcessStarted,
@@ -24,18 +25,18 @@ from holdfast.agent.events import (
     StartProcess,
     key_of,
 )
+from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
 from holdfast.agent.uplink import Uplink
-from holdfast.agent.wallet import Wallet
 from holdfast.control.decide.commands import Decision
 from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Membership, Session
+from holdfast.system.certificates import Authority
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Authority
 from holdfast.wire.orders import Order, StartWorker
 from holdfast.wire.reports import NodeFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from holdfast.wire.rpc import Contact
 
 ROOM = Resources(cpu=8.0, memory_bytes=1 << 34)
@@ -56,14 +57,14 @@ class MemoryAgent:
         self.held = asyncio.Event()  # cleared: orders wait, as for a stuck disk
         self.held.set()
 
-    async def deliver(self, term: int, order: Order) -> Answer:
+    async def deliver(self, term: int, order: Order) -> OrderAnswer:
         await self.held.wait()
         self.delivered.append((term, order))
         answer = await self.happens(OrderReceived(term, order))
         assert answer is not None
         return answer
 
-    async def happens(self, event: Event) -> Answer | None:
+    async def happens(self, event: Event) -> OrderAnswer | None:
         actions = self.machine.handle(event, 0.0)
         for action in actions:
             if isinstance(action, StartProcess):
@@ -75,7 +76,7 @@ class MemoryAgent:
                 self._facts = self.machine.snapshot()
                 self._version += 1
                 self._changed.notify_all()
-        return next((action for action in actions if isinstance(action, Answer)), None)
+        return next((action for action in actions if isinstance(action, OrderAnswer)), None)
 
     async def dies(self, job: str, worker: int) -> None:
         await self.happens(ProcessExited(Key(job, worker), Ending(signal=9)))
@@ -102,7 +103,7 @@ class Connected:
 
     agent: MemoryAgent
     uplink: Uplink
-    wallet: Wallet
+    credential_store: CredentialStore
     session: list[str]
 
 
@@ -122,21 +123,25 @@ def decided(order: Order) -> Decision:
     return Decision(order, "a test wants it")
 
 
-async def papers(authority: Authority, folder: Path, node: str, door_address: str) -> Wallet:
+async def credentials(
+    authority: Authority, folder: Path, node: str, join_address: str
+) -> CredentialStore:
     token = tokens.join_token(authority, node=node)
-    wallet, _ = await wallets.join(folder / node, node, door_address, token)
-    return wallet
+    credential_store, _ = await wallets.join(folder / node, node, join_address, token)
+    return credential_store
 
 
 @asynccontextmanager
-async def connected(wallet: Wallet, node: str, contact: Contact | None) -> AsyncIterator[Connected]:
+async def connected(
+    credential_store: CredentialStore, node: str, contact: Contact | None
+) -> AsyncIterator[Connected]:
     """An agent that has joined and runs its uplink."""
     agent, session = MemoryAgent(node), ["session-1"]
-    uplink = Uplink(agent, node, wallet, lambda: session[0])
+    uplink = Uplink(agent, node, GrpcTransport(node, credential_store), lambda: session[0])
     uplink.point_to(contact)
     task = asyncio.create_task(uplink.run())
     try:
-        yield Connected(agent, uplink, wallet, session)
+        yield Connected(agent, uplink, credential_store, session)
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -161,12 +166,14 @@ class World:
         self, node: str, contact: Contact | None = None, member: bool = True
     ) -> Connected:
         # A certificate first: nobody gets one under the name of a member.
-        wallet = await papers(self.authority, self.folder, node, self.agents.door_address)
+        credential_store = await credentials(
+            self.authority, self.folder, node, self.agents.join_address
+        )
         if member:
             membership = Membership(self.session, rpc.NODES_PATH)
             self.stack.callback((await asyncio.to_thread(membership.join, node)).leave)
         return await self.stack.enter_async_context(
-            connected(wallet, node, contact or self.contact())
+            connected(credential_store, node, contact or self.contact())
         )
 
     async def heard(self, *nodes: str) -> None:

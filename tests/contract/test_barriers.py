@@ -11,7 +11,7 @@ from holdfast.coordination import Barrier, DoubleBarrier, Session
 from holdfast.wire.errors import TimedOut, Usage
 from tests.contract.actors import Actor
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]

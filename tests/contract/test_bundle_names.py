@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.decide.facts import Intent, Phase, Queue, Status
+from holdfast.control.decide.facts import Intent, Phase, QueueQuota, RecordedStatus
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store.bundles import BundlesInPlane, pin
-from holdfast.control.store.codec import State, state_to
-from holdfast.control.store.filing import state_path
+from holdfast.control.store.codec import JobState, state_to
+from holdfast.control.store.layout import state_path
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session
 from holdfast.storage import open_store
@@ -127,7 +127,7 @@ SPEC = JobSpec("train", ("python", "train.py"))
 
 def end(session: Session, name: str, next_worker: int) -> None:
     """As a leader would have left it."""
-    state = State(Status(Phase.STOPPED, "it was stopped", 1.0), next_worker=next_worker)
+    state = JobState(RecordedStatus(Phase.STOPPED, "it was stopped", 1.0), next_worker=next_worker)
     facts = Facts(session)
     facts.transaction(lambda: False).replace(state_path(name), state_to(state)).commit()
 
@@ -180,7 +180,7 @@ def test_a_stop_without_a_checkpoint_is_not_taken_back_and_not_made_milder(
 
 def test_a_removed_queue_is_gone_however_often_it_is_removed(session: Session) -> None:
     control = ControlPlane(session)
-    control.put_queue(Queue("production", Resources(cpu=4.0)))
+    control.put_queue(QueueQuota("production", Resources(cpu=4.0)))
     assert list(control.queues()) == ["production"]
     control.remove_queue("production")
     control.remove_queue("production")

@@ -12,7 +12,7 @@ from holdfast.wire.errors import Conflict, Corrupt, Usage
 from tests.contract.actors import Actor
 from tests.contract.expiring import expire
 from tests.contract.planes import STEADY_S, Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]

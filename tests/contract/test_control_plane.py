@@ -10,25 +10,25 @@ import pytest
 from holdfast.control.decide.commands import (
     BeginCheckpoint,
     CommitCheckpoint,
-    CondemnCheckpoint,
     Decision,
-    Drain,
+    DrainWorker,
     DropCheckpoint,
+    MarkCheckpointUnreadable,
     RecoverCheckpoints,
-    Unplace,
+    UnplaceWorker,
 )
 from holdfast.control.decide.facts import (
     Attempt,
+    CheckpointRecovery,
     Exit,
     ExitKind,
     Failure,
     Intent,
     Phase,
-    Queue,
-    Recovery,
+    QueueQuota,
 )
 from holdfast.control.decide.spec import JobSpec, Resources
-from holdfast.control.store import filing
+from holdfast.control.store import layout
 from holdfast.control.store.codec import PLACEMENTS_PER_NODE
 from holdfast.control.store.history import HISTORY_PAGE_ENTRIES, HISTORY_PAGES_KEPT
 from holdfast.control.store.plane import ControlPlane
@@ -37,7 +37,7 @@ from holdfast.wire.errors import BugError, Conflict, Fenced, Refused, Usage
 from tests.contract.expiring import expire
 from tests.contract.leading import SPEC, Leading, decided, place, status
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 
@@ -65,8 +65,8 @@ def test_records_are_seen_by_everyone_and_by_the_next_leader(
     leading.write(BeginCheckpoint("train", attempt))
     leading.write(CommitCheckpoint("train", attempt, {1: (), 2: ()}), manifest="m/10")
     failure = Failure(2, "ValueError", 7.0, 11)
-    gone = Unplace("train", 2, Exit(ExitKind.ERROR, "ValueError"), failure)
-    leading.write(gone, Drain("train", 1, "enough"), place(3, "b"))
+    gone = UnplaceWorker("train", 2, Exit(ExitKind.ERROR, "ValueError"), failure)
+    leading.write(gone, DrainWorker("train", 1, "enough"), place(3, "b"))
     job = leading.ledger.desired.jobs["train"]
     assert control.job("train") == job
     assert job.view == view
@@ -74,15 +74,15 @@ def test_records_are_seen_by_everyone_and_by_the_next_leader(
     assert (job.failures, job.attempt, job.checkpoint_asked) == ((failure,), None, False)
     assert (job.committed_step, job.checkpoints[0].term) == (10, leading.leadership.term)
     story = [(entry.what, entry.reason) for entry in decided(control)]
-    assert story[0] == ("Place", "because of Place (and 1 more like it)")
+    assert story[0] == ("PlaceWorker", "because of PlaceWorker (and 1 more like it)")
     assert [what for what, _ in story[1:]] == [
         "WriteView",
         "SetStatus",
         "BeginCheckpoint",
         "CommitCheckpoint",
-        "Unplace",
-        "Drain",
-        "Place",
+        "UnplaceWorker",
+        "DrainWorker",
+        "PlaceWorker",
     ]
     leading.leadership.resign()
     following = Leading(another(8))
@@ -108,7 +108,7 @@ def test_a_record_that_changes_nothing_writes_nothing(
     leading.ledger.read()
     leading.run_to_a_view()
     before = control.history("train")
-    leading.write(place(2), Drain("train", 9, "gone long ago"))
+    leading.write(place(2), DrainWorker("train", 9, "gone long ago"))
     assert control.history("train") == before
 
 
@@ -128,22 +128,22 @@ def test_a_commit_exists_or_not_and_a_dropped_one_is_gone(
         leading.ledger.read()
         leading.write(commit, manifest=f"m/{step}")
         assert control.job("train").committed_step == step
-    leading.write(DropCheckpoint("train", 10), CondemnCheckpoint("train", 30))
+    leading.write(DropCheckpoint("train", 10), MarkCheckpointUnreadable("train", 30))
     assert [c.step for c in control.job("train").checkpoints] == [20]
     with pytest.raises(Usage, match="step 20 is committed"):
         control.change_setting("train", "lr", "1", 20)
     with pytest.raises(Refused, match="no unreadable checkpoints"):
         control.begin_from_scratch("train")
-    leading.write(CondemnCheckpoint("train", 20, "a hole"))
-    leading.write(*(Unplace("train", worker, None) for worker in (1, 2)))
+    leading.write(MarkCheckpointUnreadable("train", 20, "a hole"))
+    leading.write(*(UnplaceWorker("train", worker, None) for worker in (1, 2)))
     assert control.job("train").waits_for_recovery
     control.set_intent("train", Intent.RUN)
-    assert control.job("train").recovery is Recovery.AGAIN
+    assert control.job("train").recovery is CheckpointRecovery.AGAIN
     leading.ledger.read()
-    leading.write(RecoverCheckpoints("train", Recovery.AGAIN))
+    leading.write(RecoverCheckpoints("train", CheckpointRecovery.AGAIN))
     found = control.job("train")
     assert ([c.manifest for c in found.checkpoints], found.unreadable) == (["m/20", "m/30"], ())
-    assert found.recovery is Recovery.NONE
+    assert found.recovery is CheckpointRecovery.NONE
 
 
 def test_a_deposed_leaders_records_are_fenced(
@@ -210,9 +210,9 @@ def test_the_leader_is_woken_and_sees_what_users_did(
     seen(lambda: ledger.desired.jobs["train"].intent is Intent.STOP, "the intent")
     users.change_setting("train", "lr", "1", 3)
     seen(lambda: bool(ledger.desired.jobs["train"].settings), "the setting")
-    users.put_queue(Queue("q", Resources()))
+    users.put_queue(QueueQuota("q", Resources()))
     seen(lambda: "q" in ledger.desired.queues, "the queue")
-    users.put_queue(Queue("q", Resources(2.0)))
+    users.put_queue(QueueQuota("q", Resources(2.0)))
     seen(lambda: ledger.desired.queues["q"].guaranteed.cpu == 2.0, "the queue's change")
     plane.disturb(plane.disturbances[0])
     users.drain_node("a")
@@ -224,7 +224,7 @@ def test_the_leader_is_woken_and_sees_what_users_did(
     seen(lambda: "train" in ledger.desired.jobs, "the new one of that name")
     assert ledger.desired.jobs["train"].spec.lanes == 2
     leading.write(place(1))
-    assert [entry.what for entry in decided(users)] == ["Place"]
+    assert [entry.what for entry in decided(users)] == ["PlaceWorker"]
 
 
 def test_an_ended_job_is_left_alone_and_removed_as_a_whole(
@@ -236,13 +236,17 @@ def test_an_ended_job_is_left_alone_and_removed_as_a_whole(
     attempt = Attempt(1, 10, 1, 6.0)
     leading.write(BeginCheckpoint("train", attempt))
     leading.write(CommitCheckpoint("train", attempt, {1: (), 2: ()}), manifest="m/10")
-    leading.write(*(Unplace("train", worker, Exit(ExitKind.DONE)) for worker in (1, 2)))
+    leading.write(*(UnplaceWorker("train", worker, Exit(ExitKind.DONE)) for worker in (1, 2)))
     leading.write(status(Phase.SUCCEEDED))
-    for act in (lambda: control.scale("train", 1), lambda: control.ask_checkpoint("train")):
+    acts: list[Callable[[], object]] = [
+        lambda: control.scale("train", 1),
+        lambda: control.ask_checkpoint("train"),
+    ]
+    for act in acts:
         with pytest.raises(Refused, match="has succeeded"):
             act()
     control.remove("train")
-    assert session.nodes.children(filing.JOBS) == []
+    assert session.nodes.children(layout.JOBS) == []
     with pytest.raises(Conflict):
         leading.write(status(Phase.FAILED))
     eventually(lambda: leading.ledger.refresh().jobs == {}, "it is gone")
@@ -253,7 +257,7 @@ def test_a_job_that_cannot_be_read_is_named_and_keeps_nobody_else_from_theirs(
 ) -> None:
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
-    path = filing.state_path("train")
+    path = layout.state_path("train")
     session.nodes.delete(path)
     session.nodes.create(path, b'{"format":99}')
     desired = leading.ledger.read()
@@ -273,7 +277,7 @@ def test_the_history_keeps_the_newest_and_is_bounded(
         leading.ledger.note("train", [Decision(record, f"reason {n}") for n in some])
     leading.ledger.note("train", [Decision(status(Phase.QUEUED), "long " * 10_000)])
     kept = decided(control)
-    assert len(session.nodes.children(filing.history_path("train"))) == HISTORY_PAGES_KEPT
+    assert len(session.nodes.children(layout.history_path("train"))) == HISTORY_PAGES_KEPT
     assert [entry.reason for entry in kept[:-1]] == [
         f"reason {n}" for n in range(total - len(kept) + 1, total)
     ]
@@ -294,12 +298,13 @@ def test_a_thousand_workers_are_placed_and_gone_in_few_transactions(
     assert calls <= 4
     assert len(control.job("train").placements) == 1_000
     left: list[Decision] = [
-        Decision(Unplace("train", n, Exit(ExitKind.LEFT)), "x" * 4_000) for n in range(1, 1_001)
+        Decision(UnplaceWorker("train", n, Exit(ExitKind.LEFT)), "x" * 4_000)
+        for n in range(1, 1_001)
     ]
     while left:
         left = left[leading.ledger.carry_out("train", left) :]
     assert control.job("train").placements == ()
-    assert session.nodes.children(filing.placements_path("train")) == []
+    assert session.nodes.children(layout.placements_path("train")) == []
     assert control.job("train").next_worker == 1_001 > PLACEMENTS_PER_NODE
 
 
@@ -309,7 +314,7 @@ def test_a_job_that_was_removed_and_submitted_again_between_two_looks_is_another
     control.submit(SPEC)
     leading.ledger.read()
     leading.run_to_a_view()
-    leading.write(*(Unplace("train", worker, Exit(ExitKind.DONE)) for worker in (1, 2)))
+    leading.write(*(UnplaceWorker("train", worker, Exit(ExitKind.DONE)) for worker in (1, 2)))
     leading.write(status(Phase.SUCCEEDED))
     control.remove("train")
     again = control.submit(replace(SPEC, lanes=2))
@@ -317,4 +322,4 @@ def test_a_job_that_was_removed_and_submitted_again_between_two_looks_is_another
         leading.ledger.note("train", [Decision(status(Phase.FAILED), "too late")])
     eventually(lambda: leading.ledger.refresh().jobs.get("train") == again, "it is seen")
     leading.write(place(again.next_worker))
-    assert [entry.what for entry in decided(control)] == ["Place"]
+    assert [entry.what for entry in decided(control)] == ["PlaceWorker"]

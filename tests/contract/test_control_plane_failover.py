@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.decide.facts import ExitKind, Intent, Job, Phase
+from holdfast.control.decide.facts import ExitKind, Intent, JobRecord, Phase
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec
-from holdfast.control.store import filing
+from holdfast.control.store import layout
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session
 from tests.contract.field import Field, Process
 from tests.contract.planes import STEADY_S, Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 # The real engine with those who are large: a test here starts dozens of coordinators.
 pytestmark = pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def start(plane: Plane, field: Field) -> Iterator[Starter]:
         yield begin
 
 
-def ended(control: ControlPlane) -> Job | None:
+def ended(control: ControlPlane) -> JobRecord | None:
     job = control.job("train")
     return job if job.status.phase.final else None
 
@@ -93,9 +93,16 @@ def test_a_job_is_placed_started_run_and_succeeds_and_its_history_says_why(
     eventually(lambda: not any(m.workers for m in field.world.machines.values()), "all forgotten")
     told = [entry.what for entry in control.history("train")]
     assert told[0] == "Asked"
-    for what in ("Place", "StartWorker", "WriteView", "GiveView", "CommitCheckpoint", "Unplace"):
+    for what in (
+        "PlaceWorker",
+        "StartWorker",
+        "WriteView",
+        "GiveView",
+        "CommitCheckpoint",
+        "UnplaceWorker",
+    ):
         assert what in told, told
-    assert told.index("Place") < told.index("StartWorker") < told.index("GiveView")
+    assert told.index("PlaceWorker") < told.index("StartWorker") < told.index("GiveView")
 
 
 def test_leaders_that_die_between_any_two_writes_leave_a_job_that_ends_well(
@@ -108,7 +115,7 @@ def test_leaders_that_die_between_any_two_writes_leave_a_job_that_ends_well(
     kills = 0
     running: list[Process] = []
 
-    def over() -> Job | None:
+    def over() -> JobRecord | None:
         nonlocal kills
         for process in [process for process in running if process.code is not None]:
             running.remove(process)
@@ -132,7 +139,7 @@ def test_a_woken_leader_cannot_write_and_its_orders_carry_the_old_term(
     """One falls asleep before a write, the next between its check and its order."""
     field.moving = False
     control.submit(SPEC)
-    election = Election(session, filing.LEADER)
+    election = Election(session, layout.LEADER)
     writer = start("sleep before 1")
     eventually(lambda: writer.paused, "it sleeps before its first write")
     orderer = start("sleep at order 1")
@@ -148,7 +155,8 @@ def test_a_woken_leader_cannot_write_and_its_orders_carry_the_old_term(
     assert {term for term, _ in field.refused} == {2}
     job = eventually(lambda: ended(control), "it ends")
     assert job.status.phase is Phase.SUCCEEDED
-    assert not election.current_leader() or election.current_leader().term >= 3
+    leader = election.current_leader()
+    assert leader is None or leader.term >= 3
     check_story(control, field)
 
 
@@ -156,7 +164,7 @@ def test_workers_do_not_notice_that_the_coordinator_dies_and_users_go_on_asking(
     control: ControlPlane, field: Field, session: Session, start: Starter
 ) -> None:
     leader = start()
-    election = Election(session, filing.LEADER)
+    election = Election(session, layout.LEADER)
     # Which of two that start together comes first is open: the second one starts later.
     eventually(lambda: (election.current_leader() or ("",))[0] == leader.name, "it leads")
     start()

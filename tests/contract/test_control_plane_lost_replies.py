@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.decide.commands import Drain, Unplace
+from holdfast.control.decide.commands import DrainWorker, UnplaceWorker
 from holdfast.control.decide.facts import Exit, ExitKind, Phase
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
@@ -76,10 +76,14 @@ def test_records_whose_replies_are_lost_are_written_once(
     proxy.cut_at_random(SEED, 0.5)
     for worker in range(1, 11):
         leading.write(place(worker))
-        leading.write(Drain("train", worker, "enough"))
-        leading.write(Unplace("train", worker, Exit(ExitKind.LEFT)))
+        leading.write(DrainWorker("train", worker, "enough"))
+        leading.write(UnplaceWorker("train", worker, Exit(ExitKind.LEFT)))
     proxy.cut_nothing()
     assert proxy.cuts > 3
-    assert [entry.what for entry in decided(control)] == ["Place", "Drain", "Unplace"] * 10
+    assert [entry.what for entry in decided(control)] == [
+        "PlaceWorker",
+        "DrainWorker",
+        "UnplaceWorker",
+    ] * 10
     assert control.job("train") == leading.ledger.desired.jobs["train"]
     assert control.job("train").next_worker == 11

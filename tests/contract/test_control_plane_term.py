@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, Order, Record
-from holdfast.control.decide.facts import Desired, Job, Observed, Phase
+from holdfast.control.decide.facts import DesiredState, JobRecord, ObservedState, Phase
 from holdfast.control.decide.records import apply_record
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.control.shell.coordinator import Coordinator
-from holdfast.control.shell.leading import Term
-from holdfast.control.store import filing
+from holdfast.control.shell.leading import LeaderTerm
+from holdfast.control.store import layout
 from holdfast.control.store.ledger import Ledger
 from holdfast.control.store.manifests import ManifestWriter, WriteManifest
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Election, Session
-from holdfast.wire.clock import Clock, SystemClock
+from holdfast.system.clock import Clock, SystemClock
 from holdfast.wire.errors import BugError, Fenced, Unavailable
 from holdfast.wire.reports import NodeFacts
 from tests.contract.planes import STEADY_S
-from tests.contract.waiting import eventually
 from tests.unit.control.world import World
+from tests.waiting import eventually
 
 SPEC = JobSpec(
     "train",
@@ -59,9 +59,9 @@ class Here:
     def end(self) -> None:
         self.news.set()
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedState:
         facts: dict[str, NodeFacts] = {n: self.world.machines[n].report(n) for n in NODES}
-        return Observed(facts)
+        return ObservedState(facts)
 
     def connection(self, node: str) -> int:
         return self.line
@@ -80,7 +80,7 @@ class Here:
     def wake(self) -> None:
         self.news.set()
 
-    def move(self, desired: Desired) -> None:
+    def move(self, desired: DesiredState) -> None:
         self.world.desired = desired
         for job in desired.jobs:
             self.world.move(job)
@@ -107,18 +107,25 @@ class Leader:
         write: WriteManifest = key,
         clock: Clock | None = None,
     ) -> None:
-        self.leadership = Election(session, filing.LEADER, "me").campaign(30)
+        self.leadership = Election(session, layout.LEADER, "me").campaign(30)
         self.ledger = Ledger(session, self.leadership, agents.wake)
         self.manifests = ManifestWriter(write, agents.wake)
         self.agents = agents
         clock = clock or session.clock
-        self.term = Term(self.leadership, self.ledger, agents, self.manifests, clock)
+        self.term = LeaderTerm(self.leadership, self.ledger, agents, self.manifests, clock)
         self.ledger.read()
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
             self.term.tick()
             self.agents.move(self.ledger.desired)
+
+    def ticks_until(self, condition: Callable[[], object], what: str) -> None:
+        def ticked() -> object:
+            self.ticks(1)
+            return condition()
+
+        eventually(ticked, what)
 
 
 @pytest.fixture
@@ -182,15 +189,15 @@ def test_nothing_is_done_to_the_workers_of_a_job_that_cannot_be_read(
 ) -> None:
     control.submit(SPEC)
     leader = Leader(session, agents)
-    eventually(lambda: leader.ticks(1) or agents.world.alive("train"), "it has workers")
-    state = session.nodes.read(filing.state_path("train"))
+    leader.ticks_until(lambda: agents.world.alive("train"), "it has workers")
+    state = session.nodes.read(layout.state_path("train"))
     assert state is not None
     session.nodes.delete(state.path)
     session.nodes.create(state.path, b'{"format":99}')
     leader.ledger.read()
     control.submit(replace(SPEC, name="other"))
     agents.orders.clear()
-    eventually(lambda: leader.ticks(1) or agents.world.alive("other"), "the other one runs")
+    leader.ticks_until(lambda: agents.world.alive("other"), "the other one runs")
     assert {d.command.job for _, d in agents.orders} == {"other"}
     assert agents.world.alive("train")
 
@@ -208,12 +215,12 @@ def test_a_store_that_hangs_holds_up_no_other_decision(
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
     leader = Leader(session, agents, write)
-    eventually(lambda: leader.ticks(1) or phase(control, "other").final, "the other one ends")
+    leader.ticks_until(lambda: phase(control, "other").final, "the other one ends")
     assert control.job("other").committed_step > 0
     assert control.job("train").committed_step == 0
     assert control.job("train").attempt is not None
     released.set()
-    eventually(lambda: leader.ticks(1) or phase(control).final, "this one too")
+    leader.ticks_until(lambda: phase(control).final, "this one too")
     assert control.job("train").checkpoints[-1].manifest.startswith("m/train/")
 
 
@@ -222,16 +229,16 @@ def test_a_history_that_cannot_be_read_keeps_no_other_job_waiting(
 ) -> None:
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
-    session.nodes.create(f"{filing.history_path('train')}/0000000000", b"not ours")
+    session.nodes.create(f"{layout.history_path('train')}/0000000000", b"not ours")
     leader = Leader(session, agents)
-    eventually(lambda: leader.ticks(1) or phase(control, "other").final, "the other one ends")
+    leader.ticks_until(lambda: phase(control, "other").final, "the other one ends")
     assert control.job("train").placements == ()
 
 
 def test_a_job_whose_record_fails_is_told_once_and_keeps_no_other_waiting(
     control: ControlPlane, session: Session, agents: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(job: Job, record: Record, **rest: Any) -> Job:
+    def fails(job: JobRecord, record: Record, **rest: Any) -> JobRecord:
         if job.name == "train":
             raise BugError("a bug of ours", why="for the test")
         return apply_record(job, record, **rest)
@@ -241,11 +248,11 @@ def test_a_job_whose_record_fails_is_told_once_and_keeps_no_other_waiting(
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
     leader = Leader(session, agents)
-    eventually(lambda: leader.ticks(1) or phase(control, "other").final, "the other one ends")
+    leader.ticks_until(lambda: phase(control, "other").final, "the other one ends")
     history = [entry for entry in control.history("train") if entry.term]
     assert [(e.what, "a bug of ours" in e.reason) for e in history] == [("Trouble", True)]
     monkeypatch.undo()
-    eventually(lambda: leader.ticks(1) or phase(control).final, "this one too, once it can")
+    leader.ticks_until(lambda: phase(control).final, "this one too, once it can")
 
 
 def test_a_job_whose_orders_cannot_be_sent_keeps_no_other_waiting(
@@ -263,7 +270,7 @@ def test_a_job_whose_orders_cannot_be_sent_keeps_no_other_waiting(
     control.submit(SPEC)
     control.submit(replace(SPEC, name="other"))
     leader = Leader(session, agents)
-    eventually(lambda: leader.ticks(1) or phase(control, "other").final, "the other one ends")
+    leader.ticks_until(lambda: phase(control, "other").final, "the other one ends")
     told = [entry.reason for entry in control.history("train") if entry.what == "Trouble"]
     assert any("cannot be sent" in each and "holdfast stop train" in each for each in told)
 
@@ -286,11 +293,11 @@ def test_a_coordinator_that_cannot_begin_stands_again_and_ends_when_it_is_told(
     running: tuple[threading.Thread, threading.Event],
 ) -> None:
     thread, stop = running
-    election = Election(session, filing.LEADER)
+    election = Election(session, layout.LEADER)
     eventually(lambda: agents.terms == [1], "it leads")
     agents.fails = 2
-    (name,) = session.nodes.children(f"{filing.LEADER}/candidates")
-    session.nodes.delete(f"{filing.LEADER}/candidates/{name}")
+    (name,) = session.nodes.children(f"{layout.LEADER}/candidates")
+    session.nodes.delete(f"{layout.LEADER}/candidates/{name}")
     eventually(lambda: agents.terms == [1, 4], "two terms without a beginning, then it leads again")
     stop.set()
     thread.join(30)

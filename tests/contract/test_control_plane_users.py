@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.decide.facts import Intent, Phase, Queue, Setting
+from holdfast.control.decide.facts import Intent, Phase, QueueQuota, Setting
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store.plane import SETTINGS_MAX, ControlPlane
 from holdfast.coordination import Session
@@ -143,11 +143,11 @@ def test_many_settings_end_in_a_clear_refusal(
 
 
 def test_queues_and_drained_machines_are_kept(control: ControlPlane) -> None:
-    queue = Queue("prod", Resources(4.0, 5, 1), Resources(8.0))
+    queue = QueueQuota("prod", Resources(4.0, 5, 1), Resources(8.0))
     control.put_queue(queue)
-    control.put_queue(Queue("lab", Resources()))
-    control.put_queue(Queue("lab", Resources(1.0)))
-    assert control.queues() == {"prod": queue, "lab": Queue("lab", Resources(1.0))}
+    control.put_queue(QueueQuota("lab", Resources()))
+    control.put_queue(QueueQuota("lab", Resources(1.0)))
+    assert control.queues() == {"prod": queue, "lab": QueueQuota("lab", Resources(1.0))}
     control.drain_node("a")
     control.drain_node("b")
     control.undrain_node("a")

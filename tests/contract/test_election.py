@@ -14,7 +14,7 @@ from holdfast.wire.errors import Cancelled, Conflict, Fenced, TimedOut
 from tests.contract.actors import Actor, Failed
 from tests.contract.expiring import expire
 from tests.contract.planes import TIMEOUT_S, Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]

@@ -72,7 +72,7 @@ def test_two_take_the_same_term_when_one_has_read_it_before_the_other_took_it(
     other = another()
     election = Election(session, "/lead", "late")
     taken = json.dumps({"candidate": "another", "name": "first"}).encode()
-    line = election._line
+    line = election._contenders
     place = line.enter("c", "late", lambda kind: True, 30)
     with after_first(session.nodes, "read", lambda: put(other, "/lead/term", taken)):
         term = election._take_term(place, session.nodes.deadline(None))
@@ -88,7 +88,7 @@ def test_a_candidate_takes_a_term_though_its_place_in_line_is_gone(
     session.nodes.create("/lead/term", b"")
     other = another()
     election = Election(session, "/lead", "gone")
-    place = election._line.enter("c", "gone", lambda kind: True, 30)
+    place = election._contenders.enter("c", "gone", lambda kind: True, 30)
     with (
         after_first(session.nodes, "read", lambda: other.nodes.delete(place.path)),
         pytest.raises(Fenced),

@@ -25,7 +25,7 @@ from holdfast.coordination.nodes import Op, ReplyLost
 from holdfast.wire.errors import TimedOut, Unavailable
 from tests.contract.lagging import LaggingProxy, is_vote, part
 from tests.contract.planes import EnsemblePlane, Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 EITHER_WAY = pytest.mark.parametrize(
     "past_votes", [False, True], ids=["until-a-vote", "past-a-vote"]

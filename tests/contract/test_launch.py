@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.coordination import Config, State, connect, launch
+from holdfast.coordination import Config, SessionState, connect, launch
 from holdfast.coordination.address import EmbeddedAddress
 from holdfast.wire.errors import Unavailable, Usage
 from tests.contract.actors import Actor
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 
 def _server(folder: Path) -> int:
@@ -45,7 +45,7 @@ def test_a_race_of_starters_ends_with_one_server_for_all(tmp_path: Path) -> None
     eventually(lambda: not (folder / "server.json").exists(), "the server ends by itself")
     with connect(address) as session:
         assert Config(session, "/count").get().value == {"n": 4}
-        assert session.state is State.CONNECTED
+        assert session.state is SessionState.CONNECTED
 
 
 def test_a_record_of_a_dead_server_is_not_believed(tmp_path: Path) -> None:

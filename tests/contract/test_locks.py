@@ -14,7 +14,7 @@ from holdfast.coordination import Lock, Semaphore, Session, SharedLock
 from holdfast.wire.errors import Cancelled, Conflict, TimedOut, Usage
 from tests.contract.actors import Actor, Failed
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]

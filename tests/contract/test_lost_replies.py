@@ -25,7 +25,7 @@ from holdfast.coordination.stamps import STAMPS_KEPT
 from holdfast.wire.errors import Conflict, Fenced
 from tests.contract.cutting import CuttingProxy
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 SEED = 20_240
 

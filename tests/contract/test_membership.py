@@ -18,7 +18,7 @@ from tests.contract.actors import Actor
 from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]
@@ -202,7 +202,8 @@ def test_what_a_dead_process_still_had_on_the_way_does_not_touch_its_successor(
     if late != "join":
         former.do("join", "/here", "me", {"run": 2})
     proxy.hold_the_next(protocol.MULTI)
-    former.send(late, *{"join": ["/here", "me", {"run": 2}], "show": [{"run": 2.5}]}.get(late, []))
+    words: dict[str, list[object]] = {"join": ["/here", "me", {"run": 2}], "show": [{"run": 2.5}]}
+    former.send(late, *words.get(late, []))
     assert proxy.held.wait(60)
     former.kill()
     successor = Membership(session, "/here").join("me", {"run": 3})

@@ -15,7 +15,7 @@ from holdfast.wire.errors import Corrupt, TerminalError
 from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
 from tests.contract.interleaving import after_first
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 
@@ -48,7 +48,7 @@ class Kept:
     """A mirror of numbers at three depths, of one fixed value and of jobs of several nodes."""
 
     def __init__(self, session: Session, **bounds: int) -> None:
-        self.rung = threading.Event()
+        self.woken = threading.Event()
         self.tops = Mirrored("/tops/*", single(number))
         self.leaves = Mirrored("/tops/*/below/*", single(number))
         self.marks = Mirrored("/tops/*/mark", single(number))
@@ -56,15 +56,15 @@ class Kept:
         self.jobs = Mirrored("/jobs/*", job_of, watched=("settings",), parts=("state", "pages/*"))
         self.asked = Mirrored(None, single(number))
         every = (self.tops, self.leaves, self.marks, self.fixed, self.jobs, self.asked)
-        self.mirror = Mirror(session, *every, wake=self.rung.set, **bounds)
+        self.mirror = Mirror(session, *every, wake=self.woken.set, **bounds)
         self.mirror.refresh()
 
     def becomes(self, mirrored: Mirrored[Any], wanted: dict[str, Any], why: str) -> None:
         """It gets there, and is woken for it: nothing is read that no watch has told of."""
 
         def there() -> bool:
-            if self.rung.is_set():
-                self.rung.clear()
+            if self.woken.is_set():
+                self.woken.clear()
                 self.mirror.refresh()
             return mirrored.values == wanted
 
@@ -157,7 +157,7 @@ def test_a_change_is_told_once_with_its_path_and_costs_one_read(
     kept = Kept(session)
     asked = requests(session, monkeypatch)
     put(other, "/tops/b", b"2")
-    eventually(kept.rung.is_set, "it is woken")
+    eventually(kept.woken.is_set, "it is woken")
     assert not kept.mirror.caught_up
     assert kept.mirror.refresh() == {"/tops/b"}
     assert asked == {"get": 1}
@@ -203,12 +203,12 @@ def test_a_change_while_it_reads_is_seen_by_the_next_look(session: Session, othe
     make(other, "/tops/a", b"1")
     kept = Kept(session)
     put(other, "/tops/a", b"2")
-    eventually(kept.rung.is_set, "it is woken")
-    kept.rung.clear()
+    eventually(kept.woken.is_set, "it is woken")
+    kept.woken.clear()
 
     def change() -> None:
         put(other, "/tops/a", b"3")
-        eventually(kept.rung.is_set, "the watch of this very read rings")
+        eventually(kept.woken.is_set, "the watch of this very read fires")
 
     with after_first(session._client, "get_async", change):
         kept.mirror.refresh()
@@ -221,7 +221,7 @@ def test_a_child_that_comes_while_it_lists_is_seen_by_the_next_look(
     make(other, "/tops/a", b"1")
     kept = Kept(session)
     kept.mirror.invalidate()
-    kept.rung.clear()
+    kept.woken.clear()
 
     def come() -> None:
         for at in ("b", "c"):
@@ -246,7 +246,7 @@ def test_what_happens_while_it_has_no_session_is_there_afterwards(
     put(other, "/tops/a", b"2")
     remove(other, "/tops/gone")
     asked = requests(session, monkeypatch)
-    kept.rung.set()
+    kept.woken.set()
     kept.becomes(kept.tops, {"/tops/a": 2}, "what others did meanwhile")
     assert asked["sync"] == 1, "no older than the first look in the new session"
     assert kept.jobs.values["/jobs/j"].state == b"t"
@@ -263,7 +263,7 @@ def test_a_connection_lost_in_the_middle_of_a_look_loses_nothing(
     kept = Kept(through)
     for at in range(5):
         put(other, f"/tops/{at}/below/x", b"2")
-    eventually(kept.rung.is_set, "it is woken")
+    eventually(kept.woken.is_set, "it is woken")
     proxy.cut_the_next(protocol.GET_DATA)
     wanted = {f"/tops/{at}/below/x": 2 for at in range(5)}
     kept.becomes(kept.leaves, wanted, "all of them, over the next connection")
@@ -338,7 +338,7 @@ def test_more_nodes_than_the_bound_are_an_error_until_some_are_gone(
     for at in range(6):
         remove(other, f"/tops/{at}")
     eventually(lambda: not _raises(kept.mirror.refresh), "it goes on")
-    kept.rung.set()
+    kept.woken.set()
     kept.becomes(kept.tops, {"/tops/6": 1, "/tops/7": 1}, "what is left is read")
 
 
@@ -351,9 +351,9 @@ def test_more_bytes_than_the_bound_are_an_error_until_some_are_gone(
     eventually(lambda: _raises(kept.mirror.refresh), "it refuses")
     assert len(kept.tops.values) == 1
     remove(other, "/tops/a")
-    kept.rung.set()
+    kept.woken.set()
     eventually(lambda: not _raises(kept.mirror.refresh), "it goes on")
-    kept.rung.set()
+    kept.woken.set()
     kept.becomes(kept.tops, {"/tops/b": int("1" * 60)}, "what is left is read")
 
 
@@ -399,7 +399,8 @@ def test_nodes_read_around_a_change_of_several_are_read_again_before_they_are_ca
         make(other, "/jobs/j/state", b"s")
         session.nodes.read("/jobs/j/state", fresh=True)
 
-    plain, calls = session.nodes.read_all, []
+    plain = session.nodes.read_all
+    calls: list[bool] = []
 
     def read_all(*given: Any, **named: Any) -> Any:
         found = plain(*given, **named)

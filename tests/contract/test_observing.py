@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
-from holdfast.agent.wallet import Papers
+from holdfast.agent.credential_store import NodeCredentials
 from holdfast.control.rpc.agents import GrpcAgents
+from holdfast.control.rpc.observer import LeaderObserver, nodes
 from holdfast.control.rpc.observing import OBSERVERS_MAX, observation_of
-from holdfast.control.rpc.watching import Watching, nodes
 from holdfast.coordination import Config
+from holdfast.system import channels
+from holdfast.system.certificates import TlsIdentity
 from holdfast.wire import rpc, tokens
-from holdfast.wire.certificates import Identity
 from holdfast.wire.errors import Refused, Unavailable
 from holdfast.wire.reports import WorkerFacts
 from tests.contract.rpc_stage import Play, play, rpc_session
-from tests.contract.rpc_world import World, decided, papers, soon, start
+from tests.contract.rpc_world import World, credentials, decided, soon, start
 
 __all__ = ["play", "rpc_session"]  # fixtures
 
 
-async def persons(world: World) -> Papers:
-    """A person's papers: of the cluster, and of no machine."""
-    wallet = await papers(world.authority, world.folder, "person", world.agents.door_address)
-    return wallet.papers
+async def persons(world: World) -> NodeCredentials:
+    """A person's credentials: of the cluster, and of no machine."""
+    credential_store = await credentials(
+        world.authority, world.folder, "person", world.agents.join_address
+    )
+    return credential_store.credentials
 
 
-async def watch(world: World, person: Papers) -> Watching:
-    return await asyncio.to_thread(Watching, world.session, lambda: person, "j", lambda: None)
+async def watch(world: World, person: NodeCredentials) -> LeaderObserver:
+    return await asyncio.to_thread(LeaderObserver, world.session, lambda: person, "j", lambda: None)
 
 
-def workers(watching: Watching) -> dict[int, WorkerFacts]:
+def workers(watching: LeaderObserver) -> dict[int, WorkerFacts]:
     if watching.latest is None:
         return {}
     seen = watching.latest.observation.nodes
@@ -61,7 +65,7 @@ def test_an_observer_sees_the_steps_of_its_job_and_of_no_other(play: Play) -> No
         await running(world, "n2", 7, job="other")
         person = await persons(world)
         watching = await asyncio.to_thread(
-            Watching, world.session, lambda: person, "j", lambda: None
+            LeaderObserver, world.session, lambda: person, "j", lambda: None
         )
         try:
             await soon(lambda: set(workers(watching)) == {1, 2}, "both workers are seen")
@@ -84,7 +88,7 @@ def test_an_observer_follows_the_leader_to_another_coordinator(play: Play) -> No
         await world.heard("n1")
         person = await persons(world)
         watching = await asyncio.to_thread(
-            Watching, world.session, lambda: person, "j", lambda: None
+            LeaderObserver, world.session, lambda: person, "j", lambda: None
         )
         standby = await asyncio.to_thread(GrpcAgents.start, world.session, world.authority)
         try:
@@ -113,19 +117,19 @@ def test_observers_one_after_the_other_hear_in_one_loop_that_lives_on(
     """The end of a call comes after it was cancelled. If its loop is closed by then, gRPC raises
     that in the loop of the next observer, which prints it."""
     heard_in: list[asyncio.AbstractEventLoop] = []
-    channel_to = rpc.channel_to
+    channel_to = channels.channel_to
 
-    def noted(address: str, identity: Identity) -> grpc.aio.Channel:
+    def noted(address: str, identity: TlsIdentity) -> grpc.aio.Channel:
         heard_in.append(asyncio.get_running_loop())
         return channel_to(address, identity)
 
     async def scenario(world: World) -> None:
         person = await persons(world)
-        monkeypatch.setattr(rpc, "channel_to", noted)
+        monkeypatch.setattr(channels, "channel_to", noted)
         for _ in range(2):
             watching = await watch(world, person)
             try:
-                await soon(lambda seen=watching: seen.latest, "the leader answers")
+                await soon(partial(getattr, watching, "latest"), "the leader answers")
             finally:
                 await asyncio.to_thread(watching.close)
         await asyncio.to_thread(nodes, world.session, person)
@@ -143,7 +147,7 @@ def test_machines_are_listed_with_what_they_run_and_whether_they_were_heard(play
         await running(world, "n1")
         person = await persons(world)
         ghosts = [await world.join("ghost", contact=rpc.Contact(9, "127.0.0.1:9"))]
-        await soon(lambda: world.agents.observed().unheard, "the ghost is a member")
+        await soon(lambda: world.agents.observed().unreported, "the ghost is a member")
         seen = await asyncio.to_thread(nodes, world.session, person)
         assert [(node.node, node.connected) for node in seen] == [("ghost", False), ("n1", True)]
         assert seen[0].facts is None and ghosts
@@ -212,7 +216,7 @@ def test_parts_of_checkpoints_are_not_shown_to_people(play: Play, tmp_path: Path
         facts = n1.agent.snapshot()
         (worker,) = facts.workers
         full = dataclasses.replace(worker, parts={1: ()})
-        look = world.agents._lines.look()
+        look = world.agents._connections.observed_agents()
         assert look is not None
         heavy = dataclasses.replace(look, facts={"n1": dataclasses.replace(facts, workers=(full,))})
         (seen,) = observation_of(heavy, "j").nodes

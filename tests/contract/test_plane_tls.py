@@ -20,8 +20,8 @@ from holdfast.coordination import Config, access, connect, launch, tls
 from holdfast.coordination.address import TLS, EmbeddedAddress, parse
 from holdfast.coordination.embedded.greeting import HANDSHAKES_MAX
 from holdfast.wire.errors import Refused, Unavailable
-from tests.contract.waiting import eventually
 from tests.servers.process import four_letter_word, free_port
+from tests.waiting import eventually
 
 WAIT_S = 30.0
 ANYWHERE = "0.0.0.0"

@@ -13,7 +13,7 @@ from holdfast.wire.errors import Conflict, Fenced, Full, TimedOut, Usage
 from tests.contract.actors import Actor
 from tests.contract.expiring import expire
 from tests.contract.planes import Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 Actors = Callable[..., Actor]

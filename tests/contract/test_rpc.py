@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 
 import pytest
 
 from holdfast.control.decide.facts import WorkerPhase
-from holdfast.control.rpc import lines
-from holdfast.control.rpc.lines import ORDERS_WAITING_MAX
+from holdfast.control.rpc import connections
+from holdfast.control.rpc.connections import ORDERS_WAITING_MAX
 from holdfast.coordination import Config, Membership, Session
+from holdfast.system.job_certificates import JobSecrets
 from holdfast.wire import rpc
-from holdfast.wire.job_certificates import JobSecrets
 from holdfast.wire.limits import REPORT_STEPS_S
-from holdfast.wire.orders import Forget, GiveView, StartWorker, StopWorker, View
+from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start
 
@@ -56,7 +57,7 @@ def test_all_workers_of_a_machine_get_the_view_that_they_share(play: Play) -> No
 def test_a_leader_of_more_agents_asks_each_of_them_for_fewer_reports(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "REPORTS_PER_S_MAX", 10)  # one agent is as many as it likes
+    monkeypatch.setattr(connections, "REPORTS_PER_S_MAX", 10)  # one agent is as many as it likes
 
     async def scenario(world: World) -> None:
         n1 = await world.join("n1")
@@ -93,7 +94,9 @@ def test_an_agent_is_unheard_until_it_reports_and_not_observed_without_its_node(
     async def scenario(world: World) -> None:
         membership = Membership(rpc_session, rpc.NODES_PATH)
         ghost = await asyncio.to_thread(membership.join, "ghost")
-        await soon(lambda: world.agents.observed().unheard == {"ghost"}, "the ghost is unheard")
+        await soon(
+            lambda: world.agents.observed().unreported == {"ghost"}, "the ghost is unreported"
+        )
         n1 = await world.join("n1", member=False)
         await soon(lambda: n1.uplink.connected_to, "n1 is connected")
         assert world.agents.observed().nodes == {}
@@ -104,7 +107,7 @@ def test_an_agent_is_unheard_until_it_reports_and_not_observed_without_its_node(
         member.leave()
         await soon(lambda: not world.agents.observed().nodes, "n1 is gone")
         ghost.leave()
-        await soon(lambda: not world.agents.observed().unheard, "the ghost is gone")
+        await soon(lambda: not world.agents.observed().unreported, "the ghost is gone")
 
     play(scenario)
 
@@ -117,7 +120,7 @@ def test_what_was_said_to_a_former_term_is_forgotten(play: Play) -> None:
         await soon(lambda: world.agents.connection("n1") == 0, "n1 has hung up")
         assert set(world.agents.observed().nodes) == {"n1"}
         await asyncio.to_thread(world.agents.begin, 2)
-        assert world.agents.observed().unheard == {"n1"}
+        assert world.agents.observed().unreported == {"n1"}
         n1.uplink.point_to(world.contact(2))
         await world.heard("n1")
         world.agents.order(1, decided(start("n1")))
@@ -132,11 +135,16 @@ def test_orders_twice_and_late_start_a_worker_once(play: Play) -> None:
     async def scenario(world: World) -> None:
         n1 = await world.join("n1")
         await world.heard("n1")
-        orders = (start("n1"), start("n1"), StopWorker("n1", "j", 1, 1.0), start("n1"))
+        stop = StopWorker("n1", "j", 1, 1.0)
+        orders: list[Order] = [start("n1"), start("n1"), stop, start("n1")]
+
+        def came(count: int) -> bool:
+            return len(n1.agent.delivered) == count
+
         for number, order in enumerate(orders, start=1):
             world.agents.order(1, decided(order))
             # One that waits to be sent would be replaced by the next.
-            await soon(lambda count=number: len(n1.agent.delivered) == count, "it came")
+            await soon(partial(came, number), "it came")
         await n1.agent.dies("j", 1)
         world.agents.order(1, decided(Forget("n1", "j", 1)))
         world.agents.order(1, decided(start("n1")))

@@ -12,17 +12,19 @@ import grpc
 import grpc.aio
 import pytest
 
-from holdfast.agent import wallet as wallets
+from holdfast.agent import credential_store as wallets
+from holdfast.agent.credential_store import CredentialStore, NodeCredentials
+from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.uplink import Uplink
-from holdfast.agent.wallet import Papers, Wallet
+from holdfast.system import channels
+from holdfast.system.certificates import Authority, TlsIdentity, request_for
 from holdfast.wire import rpc, tokens, values
-from holdfast.wire.certificates import Authority, Identity, request_for
 from holdfast.wire.errors import Corrupt, HoldfastError, Missing, Refused, Unavailable
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.reports import NodeFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.contract.rpc_stage import Play, play, rpc_session
-from tests.contract.rpc_world import MemoryAgent, World, papers, soon
+from tests.contract.rpc_world import MemoryAgent, World, credentials, soon
 
 __all__ = ["play", "rpc_session"]  # fixtures
 
@@ -37,10 +39,10 @@ HELLO = pb.Hello(
 SNAPSHOT = values.facts_bytes(NodeFacts("n2", Resources()))
 
 
-async def attempt(world: World, held: Papers, *messages: bytes) -> grpc.aio.AioRpcError:
+async def attempt(world: World, held: NodeCredentials, *messages: bytes) -> grpc.aio.AioRpcError:
     """Open a stream, say this, and read until it is ended for us."""
-    async with rpc.channel_to(world.agents.address, held.identity) as channel:
-        stream = rpc.AgentStream(channel, held.token)
+    async with channels.channel_to(world.agents.address, held.identity) as channel:
+        stream = channels.AgentStream(channel, held.token)
         try:
             for message in messages:
                 await stream.write(message)
@@ -94,7 +96,9 @@ def test_a_stream_that_is_not_right_is_ended_with_the_reason(
     play: Play, messages: list[bytes], code: grpc.StatusCode, word: str
 ) -> None:
     async def scenario(world: World) -> None:
-        held = (await papers(world.authority, world.folder, "n1", world.agents.door_address)).papers
+        held = (
+            await credentials(world.authority, world.folder, "n1", world.agents.join_address)
+        ).credentials
         failed = await attempt(world, held, *messages)
         assert failed.code() is code
         assert word in str(sentence(failed))
@@ -107,7 +111,9 @@ def test_a_stream_that_is_not_right_is_ended_with_the_reason(
 def test_a_token_that_does_not_hold_opens_no_stream(play: Play) -> None:
     async def scenario(world: World) -> None:
         authority = world.authority
-        held = (await papers(authority, world.folder, "n1", world.agents.door_address)).papers
+        held = (
+            await credentials(authority, world.folder, "n1", world.agents.join_address)
+        ).credentials
         for token, why in (
             ("", "there is none"),
             ("holdfast1.AAAA.BBBB", "damaged"),
@@ -137,19 +143,19 @@ def test_a_join_token_that_does_not_hold_gives_no_certificate(play: Play) -> Non
             (tokens.member_token(authority, "n1", 4e9), "whom to trust"),
         ):
             with pytest.raises(Refused) as refused:
-                await wallets.join(world.folder / "x", "n1", world.agents.door_address, token)
+                await wallets.join(world.folder / "x", "n1", world.agents.join_address, token)
             assert why in refused.value.why
-        # Its token names an authority that this door does not have: we do not speak to it.
+        # Its token names an authority that this endpoint does not have: we do not speak to it.
         with pytest.raises(Unavailable, match="does not answer"):
             await wallets.join(
-                world.folder / "x", "n1", world.agents.door_address, tokens.join_token(other)
+                world.folder / "x", "n1", world.agents.join_address, tokens.join_token(other)
             )
         assert not (world.folder / "x").exists()
 
     play(scenario)
 
 
-def test_a_bad_request_at_the_door_is_refused(play: Play) -> None:
+def test_a_bad_request_at_the_join_endpoint_is_refused(play: Play) -> None:
     async def scenario(world: World) -> None:
         token = tokens.join_token(world.authority)
         good = request_for("n1")[0]
@@ -164,9 +170,11 @@ def test_a_bad_request_at_the_door_is_refused(play: Play) -> None:
                 grpc.StatusCode.FAILED_PRECONDITION,
             ),
         ):
-            async with rpc.door_to(world.agents.door_address, world.authority.trust_pem) as channel:
+            async with channels.join_channel_to(
+                world.agents.join_address, world.authority.trust_pem
+            ) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
-                    await rpc.call_once(channel, rpc.JOIN, request, token)
+                    await channels.call_once(channel, rpc.JOIN, request, token)
             assert failed.value.code() is code
             sentence(failed.value)
 
@@ -192,9 +200,11 @@ def test_who_has_no_token_gets_as_far_as_no_message(play: Play) -> None:
             ),
         ]
         for method, request, token, code in tried:
-            async with rpc.door_to(world.agents.door_address, world.authority.trust_pem) as channel:
+            async with channels.join_channel_to(
+                world.agents.join_address, world.authority.trust_pem
+            ) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
-                    await rpc.call_once(channel, method, request, token)
+                    await channels.call_once(channel, method, request, token)
             assert failed.value.code() is code, failed.value
 
     play(scenario)
@@ -202,11 +212,15 @@ def test_who_has_no_token_gets_as_far_as_no_message(play: Play) -> None:
 
 def test_a_node_renews_only_its_own_certificate(play: Play) -> None:
     async def scenario(world: World) -> None:
-        held = (await papers(world.authority, world.folder, "n1", world.agents.door_address)).papers
+        held = (
+            await credentials(world.authority, world.folder, "n1", world.agents.join_address)
+        ).credentials
         request = pb.CertificateRequest(protocol=rpc.PROTOCOL, request_pem=request_for("n2")[0])
-        async with rpc.channel_to(world.agents.address, held.identity) as channel:
+        async with channels.channel_to(world.agents.address, held.identity) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
-                await rpc.call_once(channel, rpc.RENEW, request.SerializeToString(), held.token)
+                await channels.call_once(
+                    channel, rpc.RENEW, request.SerializeToString(), held.token
+                )
         assert failed.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
     play(scenario)
@@ -219,10 +233,12 @@ def test_a_stranger_is_told_that_its_certificate_is_of_another_cluster(play: Pla
         certificate = other.sign(request, "n1")
         # It trusts us, so that only our side has something against it; and one that does not.
         for trust_pem in (world.authority.trust_pem, other.trust_pem):
-            identity = Identity(certificate, key, trust_pem)
-            stranger = Papers(identity, tokens.member_token(other, "n1", 4e9))
-            wallet = Wallet(world.folder / "stranger", stranger)
-            uplink = Uplink(MemoryAgent("n1"), "n1", wallet, lambda: "s")
+            identity = TlsIdentity(certificate, key, trust_pem)
+            stranger = NodeCredentials(identity, tokens.member_token(other, "n1", 4e9))
+            credential_store = CredentialStore(world.folder / "stranger", stranger)
+            uplink = Uplink(
+                MemoryAgent("n1"), "n1", GrpcTransport("n1", credential_store), lambda: "s"
+            )
             uplink.point_to(world.contact())
             task = asyncio.create_task(uplink.run())
             await soon(partial(getattr, uplink, "trouble"), "it has trouble")
@@ -241,9 +257,11 @@ def test_an_agent_whose_certificate_has_ended_is_told_so(play: Play) -> None:
     async def scenario(world: World) -> None:
         request, key = request_for("n1")
         certificate = world.authority.sign(request, "n1", life_s=-10.0)
-        identity = Identity(certificate, key, world.authority.trust_pem)
-        wallet = Wallet(world.folder / "late", Papers(identity, "token"))
-        uplink = Uplink(MemoryAgent("n1"), "n1", wallet, lambda: "s")
+        identity = TlsIdentity(certificate, key, world.authority.trust_pem)
+        credential_store = CredentialStore(
+            world.folder / "late", NodeCredentials(identity, "token")
+        )
+        uplink = Uplink(MemoryAgent("n1"), "n1", GrpcTransport("n1", credential_store), lambda: "s")
         uplink.point_to(world.contact())
         task = asyncio.create_task(uplink.run())
         await soon(lambda: uplink.trouble, "it has trouble")
@@ -276,12 +294,14 @@ def test_no_secret_is_in_a_log_or_an_error(play: Play, caplog: pytest.LogCapture
         await world.heard("n1")
         token = tokens.join_token(world.authority, node="n2")
         with pytest.raises(Refused) as refused:
-            await wallets.join(world.folder / "x", "n1", world.agents.door_address, token)
-        held = n1.wallet.papers
+            await wallets.join(world.folder / "x", "n1", world.agents.join_address, token)
+        held = n1.credential_store.credentials
         failed = await attempt(world, dataclasses.replace(held, token=token), hello())
         seen.extend([token, held.token, held.identity.key_pem.decode()])
         caplog.records.append(
-            logging.makeLogRecord({"msg": f"{refused.value} {failed!r} {held!r} {n1.wallet!r}"})
+            logging.makeLogRecord(
+                {"msg": f"{refused.value} {failed!r} {held!r} {n1.credential_store!r}"}
+            )
         )
 
     play(scenario)
@@ -292,9 +312,9 @@ def test_no_secret_is_in_a_log_or_an_error(play: Play, caplog: pytest.LogCapture
 
 
 def test_papers_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match="no papers"):
-        Wallet.open(tmp_path)
+    with pytest.raises(Missing, match="no credentials"):
+        CredentialStore.open(tmp_path)
     for text in ("", "[]", "{}", '{"certificate_pem": "!", "key_pem": "", "trust_pem": ""}'):
-        (tmp_path / "papers.json").write_text(text)
+        (tmp_path / "credentials.json").write_text(text)
         with pytest.raises(Corrupt, match="damaged"):
-            Wallet.open(tmp_path)
+            CredentialStore.open(tmp_path)

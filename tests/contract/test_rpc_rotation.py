@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.wallet import Wallet
+from holdfast.agent.credential_store import CredentialStore
 from holdfast.control.rpc.agents import GrpcAgents, Listening
-from holdfast.control.rpc.door import ServerIdentity
+from holdfast.control.rpc.join_endpoint import ServerIdentity
 from holdfast.coordination import Session
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from holdfast.wire.errors import BugError, Occupied
 from tests.contract.rpc_stage import Play, play, rpc_session
 from tests.contract.rpc_world import World, decided, soon, start
@@ -28,7 +28,7 @@ def test_papers_are_renewed_again_and_again_and_orders_still_arrive(play: Play) 
     async def scenario(world: World) -> None:
         n1 = await world.join("n1")
         await world.heard("n1")
-        seen = {n1.wallet.papers.identity.certificate_pem}
+        seen = {n1.credential_store.credentials.identity.certificate_pem}
         wanted = 0
         while len(seen) < 3:
             # As the coordinator does: sent again while outstanding, on each new connection.
@@ -38,13 +38,13 @@ def test_papers_are_renewed_again_and_again_and_orders_still_arrive(play: Play) 
                 await asyncio.sleep(0.05)
                 if (1, start("n1", wanted)) in n1.agent.delivered:
                     break
-            seen.add(n1.wallet.papers.identity.certificate_pem)
+            seen.add(n1.credential_store.credentials.identity.certificate_pem)
         await soon(
             lambda: len(world.agents.observed().nodes["n1"].workers) == wanted, "all are reported"
         )
         assert [key.worker for key in n1.agent.started] == list(range(1, wanted + 1))
-        held = await asyncio.to_thread(Wallet.open, world.folder / "n1")
-        assert held.papers == n1.wallet.papers
+        held = await asyncio.to_thread(CredentialStore.open, world.folder / "n1")
+        assert held.credentials == n1.credential_store.credentials
 
     play(scenario, SHORT)
 
@@ -76,11 +76,11 @@ def failing(agents: GrpcAgents, times: float) -> list[int]:
     """The next servers cannot listen so often; how often they have tried."""
     listen, tried = agents._listen, [0]
 
-    async def fails(identity: ServerIdentity, port: int, door_port: int) -> list[Any]:
+    async def fails(identity: ServerIdentity, port: int, join_port: int) -> list[Any]:
         tried[0] += 1
         if tried[0] <= times:
             raise OSError("no files are left")
-        return await listen(identity, port, door_port)
+        return await listen(identity, port, join_port)
 
     agents._listen = fails  # type: ignore[method-assign]
     return tried

@@ -7,16 +7,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from holdfast.coordination import Config, Lock, Membership, Session, State, connect
+from holdfast.coordination import Config, Lock, Membership, Session, SessionState, connect
 from holdfast.wire.errors import Refused, RetryError, SessionLost
 from tests.contract.cutting import CuttingProxy
 from tests.contract.expiring import expire
 from tests.contract.planes import STEADY_S, Plane
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 SECRET = "correct horse battery"
@@ -29,13 +30,17 @@ def test_a_session_and_what_it_holds_survive_every_disturbance(
     number = session.session_id
     held = Lock(session, "door", "me").acquire()
     Membership(session, "/here").join("me", {"n": 1})
+
+    def seen(wanted: dict[str, str]) -> bool:
+        return bool(Config(observer, "/settings").get().value == wanted)
+
     for how in plane.disturbances:
         plane.disturb(how)
         wanted = {"after": how}
         Config(session, "/settings").put(wanted)
         # A leader that was paused and replaced answers from its own memory until it knows.
-        eventually(lambda w=wanted: Config(observer, "/settings").get().value == w, "it is seen")
-        eventually(lambda: session.state is State.CONNECTED, f"connected again after: {how}")
+        eventually(partial(seen, wanted), "it is seen")
+        eventually(lambda: session.state is SessionState.CONNECTED, f"connected again after: {how}")
         assert session.session_id == number, f"after: {how}"
         assert list(Membership(observer, "/here").members()) == ["me"]
         assert [one.token for one in Lock(observer, "door").holders()] == [held.token]
@@ -45,10 +50,10 @@ def test_a_session_and_what_it_holds_survive_every_disturbance(
 def test_an_expired_session_is_lost_and_a_new_one_revives_nothing(
     session: Session, another: Sessions
 ) -> None:
-    states: list[State] = []
+    states: list[SessionState] = []
     threads: set[str] = set()
 
-    def listener(state: State) -> None:
+    def listener(state: SessionState) -> None:
         states.append(state)
         threads.add(threading.current_thread().name)
         raise ValueError("a listener of a user may fail")
@@ -64,11 +69,11 @@ def test_an_expired_session_is_lost_and_a_new_one_revives_nothing(
         held.check()
     assert Lock(another(), "door").holders() == []
     held.release()
-    eventually(lambda: states[-1:] == [State.CONNECTED], "the listener is told to the end")
+    eventually(lambda: states[-1:] == [SessionState.CONNECTED], "the listener is told to the end")
     # It may have been connected for a moment in between: its session was taken, then ended.
-    assert states[0] is State.SUSPENDED
-    assert states[-2:] == [State.LOST, State.CONNECTED]
-    assert states.count(State.LOST) == 1
+    assert states[0] is SessionState.SUSPENDED
+    assert states[-2:] == [SessionState.LOST, SessionState.CONNECTED]
+    assert states.count(SessionState.LOST) == 1
     assert threads == {"holdfast-listeners"}
 
 
@@ -104,7 +109,7 @@ def test_closing_gives_up_everything_at_once(session: Session, another: Sessions
     Membership(session, "/here").join("me")
     session.close()
     session.close()
-    assert session.state is State.CLOSED
+    assert session.state is SessionState.CLOSED
     assert session.session_id == 0
     assert held.lost
     assert Lock(observer, "door").holders() == []
@@ -125,7 +130,7 @@ def test_a_waiter_that_gave_up_in_an_outage_is_removed_when_the_plane_answers_ag
         proxy.go_dark()
         with pytest.raises(RetryError):
             waiting.result(60)
-    assert waiter.state is not State.CONNECTED
+    assert waiter.state is not SessionState.CONNECTED
     proxy.light_up()
     eventually(lambda: not Lock(session, "door").waiting(), "nothing is left in the line")
 

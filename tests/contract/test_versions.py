@@ -14,8 +14,8 @@ from holdfast.control.decide.commands import (
     WriteView,
 )
 from holdfast.control.decide.facts import Attempt, Intent, Phase, View
-from holdfast.control.store import filing
-from holdfast.control.store.asked import Asked
+from holdfast.control.store import layout
+from holdfast.control.store.audit import AuditLog
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session
 from holdfast.coordination.transaction import Transaction
@@ -57,13 +57,13 @@ def touched(session: Session, path: str) -> bytes:
 @pytest.mark.parametrize(
     ("path", "record"),
     [
-        (filing.state_path("train"), status(Phase.GROWING)),
+        (layout.state_path("train"), status(Phase.GROWING)),
         # The state is not among what these write, and yet is what they are decided upon.
-        (filing.state_path("train"), WriteView("train", View(2, {1: (0, 1), 2: (2, 3)}, 0))),
-        (filing.view_path("train"), WriteView("train", View(2, {1: (0, 1), 2: (2, 3)}, 0))),
-        (filing.page_path("train", 0), place(3, "b")),
-        (filing.checkpoint_path("train", 10), DropCheckpoint("train", 10)),
-        (f"{filing.history_path('train')}/0", status(Phase.GROWING)),
+        (layout.state_path("train"), WriteView("train", View(2, {1: (0, 1), 2: (2, 3)}, 0))),
+        (layout.view_path("train"), WriteView("train", View(2, {1: (0, 1), 2: (2, 3)}, 0))),
+        (layout.page_path("train", 0), place(3, "b")),
+        (layout.checkpoint_path("train", 10), DropCheckpoint("train", 10)),
+        (f"{layout.history_path('train')}/0", status(Phase.GROWING)),
     ],
     ids=["state", "state unchanged", "view", "placements", "checkpoint", "history"],
 )
@@ -97,7 +97,7 @@ def test_of_two_users_who_change_one_node_at_once_one_is_forgotten(
 ) -> None:
     control.submit(SPEC)
     other = ControlPlane(another())
-    with before_first(Asked, "note_in", lambda: other.change_setting("train", "theirs", "1")):
+    with before_first(AuditLog, "note_in", lambda: other.change_setting("train", "theirs", "1")):
         control.change_setting("train", "mine", "1")
     names = {setting.name for setting in control.job("train").settings}
     assert names == {"mine", "theirs"}

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from holdfast.coordination import Election, connect
-from holdfast.wire.clock import SystemClock
+from holdfast.system.clock import SystemClock
 from tests.contract.planes import EnsemblePlane
-from tests.contract.waiting import eventually
 from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.engines
 

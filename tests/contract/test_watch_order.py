@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from holdfast.coordination import Config, Session, Versioned
 from tests.contract.interleaving import after_first
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 Sessions = Callable[..., Session]
 

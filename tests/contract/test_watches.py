@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from holdfast.coordination import Facts, Session
-from holdfast.serve.conductor.sight import Sight
-from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.controller.mirror import ServicesMirror
+from holdfast.serve.gateway.watching import PlaneWatcher
 from holdfast.serve.records import (
-    Course,
     Replica,
-    Service,
-    Stage,
-    course_path,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    plan_path,
     replicas_path,
     service_path,
 )
 from holdfast.wire import documents
 from tests.contract.interleaving import before_first
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 NAME = "digits"
 
@@ -31,7 +31,7 @@ def never() -> bool:
 
 
 @pytest.mark.parametrize("how", ["read_all", "watch_end", "children"])
-def test_a_look_at_a_node_that_is_gone_leaves_no_bell_behind(session: Session, how: str) -> None:
+def test_a_look_at_a_node_that_is_gone_leaves_no_watch_behind(session: Session, how: str) -> None:
     woken = threading.Event()
     nodes = session.nodes
     for number in range(20):
@@ -50,19 +50,19 @@ def test_a_gateway_keeps_no_watch_for_a_replica_that_is_gone_and_sees_it_come_ba
     session: Session,
 ) -> None:
     facts = Facts(session)
-    watching = Watching(lambda: session, lambda: None)
+    watching = PlaneWatcher(lambda: session, lambda: None)
     above = replicas_path(NAME)
     replica = f"{above}/7"
     data = documents.encoded({"mark": "m", "data": documents.document(_replica())})
     made = facts.transaction(never)
-    made.create(service_path(NAME), documents.to_bytes(Service(NAME, "m", "prod")))
-    made.create(course_path(NAME), documents.to_bytes(Course(1, Stage.STEADY)))
+    made.create(service_path(NAME), documents.to_bytes(ServiceSpec(NAME, "m", "prod")))
+    made.create(plan_path(NAME), documents.to_bytes(RolloutPlan(1, RolloutStage.STEADY)))
     made.create(above, b"").create(replica, data).commit()
     assert watching._read(session)
     assert set(_found(watching)) == {"7"}
     for _ in range(3):
         facts.transaction(never).remove(replica).commit()
-        eventually(lambda: watching._read(session), "its watch has rung")
+        eventually(lambda: watching._read(session), "its watch has fired")
         assert _found(watching) == {}
         eventually(lambda: not _watched(session, replica), "nobody waits for what is gone", 20)
         facts.transaction(never).create(replica, data).commit()
@@ -74,14 +74,14 @@ def test_a_service_of_a_gateway_that_cannot_be_read_stays_as_it_was_and_the_othe
     session: Session,
 ) -> None:
     facts = Facts(session)
-    watching = Watching(lambda: session, lambda: None)
+    watching = PlaneWatcher(lambda: session, lambda: None)
     made = facts.transaction(never)
     for name in ("a", "b"):
-        made.create(service_path(name), documents.to_bytes(Service(name, "m", "prod")))
+        made.create(service_path(name), documents.to_bytes(ServiceSpec(name, "m", "prod")))
     made.commit()
     assert watching._read(session)
     changed = facts.transaction(never).replace(service_path("a"), b"what")
-    changed.replace(service_path("b"), documents.to_bytes(Service("b", "m", "other"))).commit()
+    changed.replace(service_path("b"), documents.to_bytes(ServiceSpec("b", "m", "other"))).commit()
 
     def targets() -> list[str]:
         watching._read(session)
@@ -90,19 +90,19 @@ def test_a_service_of_a_gateway_that_cannot_be_read_stays_as_it_was_and_the_othe
     eventually(lambda: targets() == ["prod", "other"], "the last of one, the new one of the other")
 
 
-def test_a_service_that_changes_while_its_job_is_looked_for_is_what_the_conductor_decides_upon(
+def test_a_service_that_changes_while_its_job_is_looked_for_is_what_the_controller_decides_upon(
     session: Session,
 ) -> None:
-    facts, rung = Facts(session), threading.Event()
+    facts, woken = Facts(session), threading.Event()
     path = service_path(NAME)
     made = facts.transaction(never)
-    made.create(path, documents.to_bytes(Service(NAME, "m", "1"))).commit()
-    sight = Sight(session, rung.set)
+    made.create(path, documents.to_bytes(ServiceSpec(NAME, "m", "1"))).commit()
+    sight = ServicesMirror(session, woken.set)
 
     def change() -> None:
-        data = documents.to_bytes(Service(NAME, "m", "2"))
+        data = documents.to_bytes(ServiceSpec(NAME, "m", "2"))
         facts.transaction(never).replace(path, data).commit()
-        eventually(rung.is_set, "its watch has rung")
+        eventually(woken.is_set, "its watch has fired")
 
     with before_first(sight._mirror, "follow", change):
         sight.read()
@@ -112,10 +112,11 @@ def test_a_service_that_changes_while_its_job_is_looked_for_is_what_the_conducto
 
 def _watched(session: Session, path: str) -> bool:
     """Whether anybody waits for a change of this node."""
-    return any(str(key[1]).endswith(path) for key in dict(session.nodes._bells._bells))
+    keys: list[Any] = list(dict(session.nodes._watches._watches))
+    return any(str(key[1]).endswith(path) for key in keys)
 
 
-def _found(watching: Watching) -> Any:
+def _found(watching: PlaneWatcher) -> Any:
     return watching._picture()[NAME].replicas
 
 

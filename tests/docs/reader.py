@@ -11,14 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from tests.contract.waiting import eventually
 from tests.docs.pages import PROGRAMS, ROOT, SHELL, Block, Command, differs
 from tests.integration.clusters import running
+from tests.waiting import eventually
 
 INTERRUPTED: Final = 130
 BLOCK_S: Final = 600.0
@@ -64,18 +63,18 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         """Whatever happened, nothing of it is left."""
-        for _again in range(50):
-            left = running(self._all)
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if not left:
-                break
-            time.sleep(0.1)
+        eventually(self._all_killed, "nothing is left")
         if self._network is not None:
             assert self._network.stdin is not None
             self._network.stdin.close()
             self._network.wait()
+
+    def _all_killed(self) -> bool:
+        left = running(self._all)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
 
     @property
     def has_a_network(self) -> bool:

@@ -34,6 +34,7 @@ NOT_RUN: dict[str, dict[str, int]] = {
     "docs/models.md": {
         "a line of main; README.md has a whole program": 1,
     },
+    "docs/gpu.md": {"one key of a job file": 1},
     "docs/modes.md": {"a part of a job file": 1},
     "docs/preemption.md": {
         "two files, side by side; tests/faults/test_preemption.py plays them": 1,
@@ -44,6 +45,23 @@ NOT_RUN: dict[str, dict[str, int]] = {
     "docs/programs.md": {
         "parts of a job file": 2,
         "nginx and Redis; tests/integration/test_programs.py runs both": 2,
+    },
+    "docs/topics.md": {
+        "it needs a Kafka; tests/integration/test_topics_cluster.py": 1,
+        "it needs a cluster, or stays; tests/integration/test_topics_commands.py runs it": 1,
+        "it needs a cluster; tests/integration/test_events_engines.py reads the same": 1,
+        "it needs a service with a topic; tests/integration/test_prediction_topic.py": 1,
+        "it needs the broker; tests/integration/test_topics_clients.py": 1,
+        "it needs the broker; tests/integration/test_topics_docs.py runs it": 3,
+        "it stays; tests/integration/test_topics_commands.py runs it": 1,
+    },
+    "docs/triggers.md": {
+        "a job file; tests/integration/test_triggers.py runs its like": 1,
+        "a started job; tests/integration/test_triggers.py runs its like": 1,
+        "it needs records; tests/integration/test_triggers.py runs its like": 1,
+        "a handler; tests/integration/test_subscribe.py runs its like": 2,
+        "it stays; tests/integration/test_subscribe.py runs its like": 1,
+        "a handler with a bucket; tests/integration/test_subscribe.py runs its like": 1,
     },
     "docs/training.md": {
         "JOB is any job": 1,

@@ -19,9 +19,10 @@ def test_every_public_name_of_the_client_and_of_train_is_in_the_reference() -> N
     text = "\n".join(page.read_text() for page in sorted(REFERENCE.glob("*.md")))
     shown = set(re.findall(r"^::: (\S+)$", text, re.M))
     errors = {"holdfast.client.JobFailed"}  # shown with the tree of errors
+    former = {"holdfast.train.Turn"}  # `LaneStep` under its old name, for one release
     public = {f"holdfast.client.{name}" for name in client.__all__}
     public |= {f"holdfast.train.{name}" for name in train.__all__}
-    assert public - errors <= shown
+    assert public - errors - former <= shown
     assert "holdfast.wire.errors" in shown
 
 

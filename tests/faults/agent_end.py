@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.wire import talk, values
-from holdfast.wire.job_certificates import equip
+from holdfast.system.job_certificates import equip
+from holdfast.wire import values, worker_messages
 from holdfast.wire.orders import Order
 from holdfast.wire.reports import Part
 from tests.credentials import SECRET
@@ -36,7 +36,7 @@ class AgentEnd:
         self._lock = threading.Lock()
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(talk.socket_path(handle))
+        self._listener.bind(worker_messages.socket_path(handle))
         self._listener.listen()
         os.close(handle)
         threading.Thread(target=self._serve, daemon=True).start()
@@ -48,7 +48,7 @@ class AgentEnd:
 
     @property
     def word(self) -> str:
-        path = self.folder / talk.WORD_NAME
+        path = self.folder / worker_messages.WORD_NAME
         return path.read_text() if path.exists() else ""
 
     def tell(self, order: Order) -> None:
@@ -76,7 +76,7 @@ class AgentEnd:
                     line.sendall(told)
             with contextlib.suppress(OSError), line.makefile("rb") as file:
                 for raw in file:
-                    self._hear(*talk.parse(raw))
+                    self._hear(*worker_messages.parse(raw))
 
     def _hear(self, kind: str, body: dict[str, Any]) -> None:
         if kind == "say":

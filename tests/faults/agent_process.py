@@ -16,20 +16,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from holdfast.agent import privacy
-from holdfast.agent.agent import Agent
+from holdfast.agent.assembly import LocalAgent
+from holdfast.agent.launching import Bounds
 from holdfast.agent.slots import Machine
-from holdfast.agent.supervisor import Bounds
 from holdfast.coordination import connect
 from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
 from holdfast.wire.reports import NodeFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.servers import port_block
+from tests.waiting import eventually
 
 NODE = "node-1"
 WAIT_S = 240.0
@@ -59,8 +59,8 @@ def no_bundle(name: str) -> Path:
     raise AssertionError(f"no test here has a bundle, but {name!r} was asked for")
 
 
-async def open_agent(folder: Path, **bounds: Any) -> Agent:
-    return await Agent.start(
+async def open_agent(folder: Path, **bounds: Any) -> LocalAgent:
+    return await LocalAgent.start(
         folder, NODE, machine(), no_bundle, store="file:/somewhere", bounds=Bounds(**bounds)
     )
 
@@ -93,7 +93,7 @@ def _order(kind: str, fields: dict[str, Any]) -> Order | None:
 
 async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
     bounds = Bounds(away_s=away_s, away_notice_s=1.0)
-    agent = await Agent.start(
+    agent = await LocalAgent.start(
         folder,
         NODE,
         machine(ports),
@@ -123,7 +123,7 @@ async def _main(folder: Path, away_s: float, ports: range, warm: bool) -> None:
     await agent.close()
 
 
-async def _share(agent: Agent) -> asyncio.Task[None] | None:
+async def _share(agent: LocalAgent) -> asyncio.Task[None] | None:
     """Let its workers share what is in the plane, as an agent of a cluster does."""
     address = os.environ.get("TEST_PLANE")
     if not address:
@@ -138,7 +138,7 @@ class AgentProcess:
     def __init__(
         self, folder: Path, away_s: float = 180.0, *, warm: bool = False, light: bool = False
     ) -> None:
-        """`warm`: with a nursery. `light`: as on a machine without torch; it is ready sooner."""
+        """`warm`: with a zygote. `light`: as on a machine without torch; it is ready sooner."""
         self.folder = folder
         self.away_s = away_s
         self.warm = warm
@@ -171,8 +171,8 @@ class AgentProcess:
         return first
 
     def until_warm(self) -> int:
-        """Wait until the nursery can be asked; its process number."""
-        until(lambda: _answers(self.folder / "nursery.sock"), bool)
+        """Wait until the zygote can be asked; its process number."""
+        until(lambda: _answers(self.folder / "zygote.sock"), bool)
         # The one before it may be about to end.
         (pid,) = until(lambda: nurseries_of(self.folder), lambda found: len(found) == 1)
         return pid
@@ -231,12 +231,17 @@ class AgentProcess:
 
 def until(look: Callable[[], T], condition: Callable[[T], object]) -> T:
     """Look until it is so; what was seen then."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition(found := look()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {WAIT_S} s: {found}")
-        time.sleep(0.005)
-    return found
+    seen: list[T] = []
+
+    def is_so() -> bool:
+        seen[:] = [look()]
+        return bool(condition(seen[0]))
+
+    try:
+        eventually(is_so, "it is so", WAIT_S)
+    except AssertionError as error:
+        raise TimeoutError(f"{error}: {seen}") from None
+    return seen[0]
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -245,7 +250,7 @@ def processes_of(folder: Path) -> list[int]:
 
 
 def nurseries_of(folder: Path) -> list[int]:
-    return _with_words(b"holdfast.agent.nursery\0" + str(folder).encode())
+    return _with_words(b"holdfast.agent.zygote\0" + str(folder).encode())
 
 
 def _answers(path: Path) -> bool:

@@ -13,30 +13,30 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.train.link import Link
+from holdfast.worker.agent_client import AgentClient
 
 
 def main(marks: Path, steps: int | None) -> int:
-    link = Link.from_environment()
-    assert link is not None, "this script is for workers"
-    with (marks / f"starts.{link.worker}").open("a") as file:
+    agent = AgentClient.from_environment()
+    assert agent is not None, "this script is for workers"
+    with (marks / f"starts.{agent.worker}").open("a") as file:
         file.write(f"{os.getpid()}\n")
-    link.ready()
+    agent.ready()
     step = 0
-    while not link.leaving:
-        view = link.view(timeout_s=0.01)
+    while not agent.leaving:
+        view = agent.view(timeout_s=0.01)
         if view is not None:
-            link.adopted(view.number, step)
-        for share in link.shares():
-            link.missed(share.attempt.number)
+            agent.adopted(view.number, step)
+        for share in agent.shares():
+            agent.missed(share.attempt.number)
         step += 1
-        link.step(step)
+        agent.step(step)
         if steps is not None and step >= steps and view is None:
-            link.done()
+            agent.done()
             return 0
-        time.sleep(0.005)
-    link.left()
-    link.close()
+        time.sleep(0.005)  # pause: what a step takes
+    agent.left()
+    agent.close()
     return 0
 
 

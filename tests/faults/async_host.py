@@ -46,7 +46,8 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
 
     slow, slow_s = options.get("slow", [-1, 0.0])
     for batch in run.batches(learn, lane_batch=16, epochs=epochs):
-        time.sleep(slow_s if worker == slow else options.get("pace", 0.0))
+        pace_s = slow_s if worker == slow else options.get("pace", 0.0)
+        time.sleep(pace_s)  # pause: what a step takes
         run.step(functional.cross_entropy(model(batch.x), batch.y))
     found = run.evaluate(lambda batch: {"right": (model(batch.x).argmax(1) == batch.y).sum()}, test)
     row = {
@@ -54,7 +55,7 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
         "accuracy": found["right"],
         "digest": train.digest_of(model),
         "seen": run.metrics["accuracy"],
-        "computed": run._rounds.computed,
+        "computed": run._held.computed,
         "lr": optimizer.param_groups[0]["lr"],
     }
     print("answer", json.dumps(row), flush=True)

@@ -25,7 +25,7 @@ def main(folder: str, batch: str, snapshot_transactions: str) -> None:
     store = Store.open(Path(folder), snapshot_transactions=int(snapshot_transactions))
     say("open")
     while not int(batch):
-        time.sleep(60)
+        time.sleep(60)  # pause: until it is killed
     told = None
     while True:
         commit(store, int(batch))

@@ -12,7 +12,6 @@ import copy
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from torch.utils.data import DataLoader
 
 from holdfast import train
 from tests.faults.training_scenarios import Points, _say
+from tests.waiting import eventually
 
 Scenario = Callable[[train.Run, "Body"], dict[str, nn.Module]]
 
@@ -50,11 +50,10 @@ class Body:
         """In a hook: wait here if this is the step."""
         if self._hold is not None and run.completed == self._hold[0]:
             _say("holds", {"step": run.completed})
-            while not Path(self._hold[1]).exists():
-                time.sleep(0.01)
+            eventually(Path(self._hold[1]).exists, "it is let go on")
 
 
-def _net() -> nn.Module:
+def _net() -> Any:  # for torch's types a layer's weight may be a module
     return nn.Sequential(
         nn.Flatten(), nn.Linear(24, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)
     )
@@ -91,7 +90,7 @@ def behind(run: train.Run, body: Body) -> dict[str, nn.Module]:
     run.track(model=model, optimizer=_adam(model), mean=mean)
     run.every(2, lambda _run: mean.update_parameters(model))
     body(run, model)
-    update_bn(DataLoader(body.data, batch_size=16), mean)
+    update_bn(DataLoader(body.data, batch_size=16), mean)  # type: ignore[arg-type]  # no Dataset
     with torch.no_grad():
         for parameter in mean.parameters():
             parameter.mul_(0.5)  # doing that twice would show
@@ -120,7 +119,7 @@ class Langevin(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         found = super().step(closure)
-        own = self.state["own"]
+        own = self.state["own"]  # type: ignore[index]  # torch takes any key
         own["steps"] = own.get("steps", 0) + 1
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from holdfast.control.decide.views import assign
 from holdfast.storage import open_store
 from holdfast.storage.manifests import Manifest, write_manifest
-from holdfast.wire import talk
+from holdfast.wire import worker_messages
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
 from holdfast.wire.reports import Part
 from tests.faults.agent_end import AgentEnd
@@ -40,13 +40,13 @@ class Worker(AgentEnd):
         self.port = free_port()
         self.output = self.folder / "output"
         environment = {
-            talk.FOLDER_VARIABLE: str(self.folder),
-            talk.JOB_VARIABLE: JOB,
-            talk.WORKER_VARIABLE: str(number),
-            talk.PORTS_VARIABLE: str(self.port),
-            talk.HOST_VARIABLE: "127.0.0.1",
-            talk.STORE_VARIABLE: stage.store,
-            talk.LANES_VARIABLE: str(stage.lanes),
+            worker_messages.FOLDER_VARIABLE: str(self.folder),
+            worker_messages.JOB_VARIABLE: JOB,
+            worker_messages.WORKER_VARIABLE: str(number),
+            worker_messages.PORTS_VARIABLE: str(self.port),
+            worker_messages.HOST_VARIABLE: "127.0.0.1",
+            worker_messages.STORE_VARIABLE: stage.store,
+            worker_messages.LANES_VARIABLE: str(stage.lanes),
         }
         self.process = stage.spawn(command, environment, self.output)
 

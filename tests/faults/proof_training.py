@@ -51,7 +51,7 @@ class Schedule:
         with stage:
             stage.move(self._new(chance.randint(1, 4)), restore=0)
             for _ in range(acts):
-                time.sleep(chance.uniform(0.0, 0.25))
+                time.sleep(chance.uniform(0.0, 0.25))  # pause: a fault comes at any moment
                 if all(stage.workers[n].said.get("ending") for n in stage.members):
                     break
                 act = chance.choice(ACTS)
@@ -124,7 +124,7 @@ class Schedule:
         if len(members) > 1:
             number = self._chance.choice(members)
             self.stage.workers[number].signal(signal.SIGSTOP)
-            time.sleep(self._chance.uniform(0.0, 0.3))
+            time.sleep(self._chance.uniform(0.0, 0.3))  # pause: the fault
             self._without([number], [])  # the control plane gives it up, and then it is killed
             self.stage.workers[number].kill()
 
@@ -139,7 +139,7 @@ class Schedule:
             for number in self.stage.members:
                 if number != late:
                     self.stage.give(number)
-            time.sleep(self._chance.uniform(0.0, 0.2))
+            time.sleep(self._chance.uniform(0.0, 0.2))  # pause: one hears of it later
             self.stage.give()
 
     def _crash(self) -> None:

@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.control.decide.facts import Observed
+from holdfast.control.decide.facts import ObservedState
 from holdfast.control.rpc.agents import GrpcAgents
 from holdfast.coordination import Election, connect
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from holdfast.wire.rpc import LEADER_PATH
 from tests.contract.rpc_world import decided, start
 
@@ -20,7 +20,7 @@ def _say(**words: object) -> None:
     sys.stdout.flush()
 
 
-def _known(observed: Observed) -> dict[str, list[int]]:
+def _known(observed: ObservedState) -> dict[str, list[int]]:
     return {
         node: sorted(worker.worker for worker in facts.workers)
         for node, facts in observed.nodes.items()
@@ -31,7 +31,7 @@ def run(plane: str, authority: Path) -> None:
     with connect(plane) as session:
         election = Election(session, LEADER_PATH)
         with GrpcAgents.start(session, Authority.open(authority)) as agents:
-            _say(door=agents.door_address)
+            _say(endpoint=agents.join_address)
             leadership = election.campaign()
             term = leadership.term
             agents.begin(term)
@@ -45,7 +45,7 @@ def run(plane: str, authority: Path) -> None:
                     if term not in workers and connection and sent.get(node) != connection:
                         sent[node] = connection
                         agents.order(term, decided(start(node, term)))
-                _say(term=term, known=_known(observed), unheard=sorted(observed.unheard))
+                _say(term=term, known=_known(observed), unreported=sorted(observed.unreported))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from holdfast.train.coordinating import Config, Held, InCluster
-from holdfast.train.link import Link
-from holdfast.wire.clock import SystemClock
+from holdfast.system.clock import SystemClock
 from holdfast.wire.errors import HoldfastError, SessionLost
+from holdfast.worker.agent_client import AgentClient
+from holdfast.worker.sharing import SharedHold, SharingInCluster, WatchedValue
 
 CLOCK = SystemClock()
 
@@ -36,38 +36,38 @@ class Notes:
 
 
 def main(folder: Path, kind: str, name: str, count: int, again: bool) -> int:
-    link = Link.from_environment()
-    assert link is not None, "this script is for workers"
-    me = f"{link.job}.{link.worker}"
+    agent = AgentClient.from_environment()
+    assert agent is not None, "this script is for workers"
+    me = f"{agent.job}.{agent.worker}"
     notes = Notes(folder, me)
     notes.write("pid", os.getpid())
 
     def leave() -> NoReturn:
         notes.write("left", CLOCK.now_s())
-        link.left()
-        link.close()
+        agent.left()
+        agent.close()
         raise SystemExit(0)
 
-    shared = InCluster(link, leave)
+    shared = SharingInCluster(agent, leave)
     if kind == "config":
-        return follow(shared, link, name, notes)
+        return follow(shared, agent, name, notes)
     while True:
         try:
-            with Held(shared.hold(kind, name, count, None)) as held:
+            with SharedHold(shared.hold(kind, name, count, None)) as held:
                 notes.write("got", held.token, CLOCK.now_s())
                 hold(held, notes, folder / f"release.{me}", again)
                 notes.write("released", CLOCK.now_s())
         except SessionLost:
             notes.write("lost", CLOCK.now_s())
-        if link.leaving:
+        if agent.leaving:
             leave()
         if not again:
-            link.done()
-            link.close()
+            agent.done()
+            agent.close()
             return 0
 
 
-def hold(held: Held, notes: Notes, release: Path, again: bool) -> None:
+def hold(held: SharedHold, notes: Notes, release: Path, again: bool) -> None:
     """Until it is lost, or to be released."""
     turns = 0
     while not held.lost and not release.exists() and not (again and turns > 10):
@@ -78,20 +78,20 @@ def hold(held: Held, notes: Notes, release: Path, again: bool) -> None:
         except HoldfastError as error:
             notes.write("unsure", type(error).__name__)
         turns += 1
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: between two looks of one that holds it
 
 
-def follow(shared: InCluster, link: Link, name: str, notes: Notes) -> int:
-    def changed(config: Config) -> None:
+def follow(shared: SharingInCluster, agent: AgentClient, name: str, notes: Notes) -> int:
+    def changed(config: WatchedValue) -> None:
         notes.write("changed", json.dumps(config.value))
 
     config = shared.config(name, "none", changed)
     notes.write("value", json.dumps(config.value))
-    while not link.leaving:
-        time.sleep(0.01)
+    while not agent.leaving:
+        time.sleep(0.01)  # pause: between two looks
     shared.close()
-    link.left()
-    link.close()
+    agent.left()
+    agent.close()
     return 0
 
 

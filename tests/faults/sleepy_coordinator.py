@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.control.__main__ import serve
@@ -21,10 +20,12 @@ from holdfast.control.decide.commands import CommitCheckpoint, Decision, StopWor
 from holdfast.control.rpc import agents as agents_module
 from holdfast.control.store.ledger import Ledger
 from holdfast.coordination import Config
-from holdfast.wire import logs, process, rpc
+from holdfast.system import logs, process
+from holdfast.wire import rpc
+from tests.waiting import eventually
 
 log = logs.get("tests.faults.sleepy_coordinator")
-PATIENCE_S = 120.0
+
 
 _begun: list[agents_module.GrpcAgents] = []
 _slept: list[bool] = []
@@ -70,13 +71,11 @@ def insist(ledger: Ledger, job: str, term: int) -> None:
     config.update(lambda _value: before[0])
 
 
-def _until(condition: Any) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > until_s:
-            log.error("nobody listens to it")
-            return
-        time.sleep(0.02)
+def _until(condition: Callable[[], bool]) -> None:
+    try:
+        eventually(condition, "somebody listens to it")
+    except AssertionError as error:
+        log.warning(str(error))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ def gan(run: train.Run, options: dict[str, Any]) -> None:
     run.track(generator=generator, judge=judge, g=g_optimizer, d=d_optimizer, rate=rate)
 
     def made(batch: train.Batch) -> torch.Tensor:
-        return generator(torch.randn(len(batch), 5)).view(-1, 1, 6, 4)
+        found: torch.Tensor = generator(torch.randn(len(batch), 5))
+        return found.view(-1, 1, 6, 4)
 
     def says(x: torch.Tensor, answer: float) -> torch.Tensor:
         found = judge(x)
@@ -235,7 +236,7 @@ def zoo() -> dict[str, nn.Module]:
         "words": Words(),
         "lazy": lazy,
         "channels_last": nn.Sequential(
-            nn.Conv2d(1, 4, 3).to(memory_format=torch.channels_last),
+            nn.Conv2d(1, 4, 3).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
             nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
             nn.RReLU(),
             nn.Flatten(),
@@ -250,7 +251,8 @@ def zoo() -> dict[str, nn.Module]:
 def modules(run: train.Run, options: dict[str, Any]) -> None:
     models = zoo()
     everything = [each for model in models.values() for each in model.parameters()]
-    run.track(**models, optimizer=torch.optim.AdamW(everything, lr=0.01))
+    tracked: dict[str, Any] = {**models, "optimizer": torch.optim.AdamW(everything, lr=0.01)}
+    run.track(**tracked)
 
     def body(batch: train.Batch) -> torch.Tensor:
         losses = []
@@ -266,7 +268,7 @@ def modules(run: train.Run, options: dict[str, Any]) -> None:
 
 
 def compiled(run: train.Run, options: dict[str, Any]) -> None:
-    model = torch.compile(mlp(), backend="inductor")
+    model: Any = torch.compile(mlp(), backend="inductor")
     run.track(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.01))
     loop(run, options, lambda batch: functional.cross_entropy(model(batch.x), batch.y))
 

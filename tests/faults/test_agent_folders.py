@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.agent import Agent
+from holdfast.agent.assembly import LocalAgent
 from holdfast.agent.events import Accepted, Entry, Exited, Key, Stopping, key_of
 from holdfast.agent.journal import Journal
 from holdfast.wire.errors import Refused, RetryError
 from holdfast.wire.orders import StartWorker, StopWorker
 from holdfast.wire.reports import Exit, ExitKind
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.faults.agent_process import NODE, WAIT_S, AgentProcess, machine, processes_of, until
 from tests.faults.test_agent_shim import launch, shims
 from tests.servers import port_block
@@ -66,12 +66,12 @@ def test_a_worker_that_nobody_has_claimed_is_started_by_the_next_agent(tmp_path:
     folder = home / "workers" / "job.1"
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, machine(), none_yet)
+        agent = await LocalAgent.start(home, NODE, machine(), none_yet)
         await agent.deliver(1, order(tmp_path, "b"))
         await agent.close()
         assert folder.is_dir()
         assert not (folder / "claim").exists()
-        agent = await Agent.start(home, NODE, machine(), lambda _name: tmp_path)
+        agent = await LocalAgent.start(home, NODE, machine(), lambda _name: tmp_path)
         end = await end_of(agent)
         assert end.kind is ExitKind.DONE, end
         await agent.close()
@@ -94,7 +94,7 @@ def test_the_folder_is_there_before_the_journal_knows_of_its_worker(
         append(self, entries)
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, machine(), lambda _name: tmp_path)
+        agent = await LocalAgent.start(home, NODE, machine(), lambda _name: tmp_path)
         await agent.deliver(1, order(tmp_path))
         await asyncio.to_thread(until, lambda: count(tmp_path), bool)
         await agent.close()
@@ -119,7 +119,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[bool]:
     return seen
 
 
-async def end_of(agent: Agent) -> Exit:
+async def end_of(agent: LocalAgent) -> Exit:
     async with asyncio.timeout(WAIT_S):
         while (end := agent.snapshot().workers[0].exit) is None:
             await agent.changed(agent.version)
@@ -137,14 +137,14 @@ def test_a_late_shim_finds_a_claim_before_the_end_of_its_worker_is_told(
     home = tmp_path / "agent"
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, machine(), none_yet)
+        agent = await LocalAgent.start(home, NODE, machine(), none_yet)
         await agent.deliver(1, order(tmp_path, "b"))
         if restart:
             await agent.close()
             journal, _ = Journal.open(home)
             journal.append([Stopping(Key("job", 1), 1e12)])
             journal.close()
-            agent = await Agent.start(home, NODE, machine(), none_yet)
+            agent = await LocalAgent.start(home, NODE, machine(), none_yet)
         else:
             await agent.deliver(1, StopWorker(NODE, "job", 1, 100.0))
         end = await end_of(agent)
@@ -179,7 +179,7 @@ def test_what_an_earlier_agent_has_started_is_adopted_whatever_hinders_this_one(
         return tmp_path
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, machine(ports), bundle_folder)
+        agent = await LocalAgent.start(home, NODE, machine(ports), bundle_folder)
         await agent.deliver(1, order(tmp_path, "b"))
         await asyncio.to_thread(until, lambda: b'"identity":[' in read(), bool)
         (facts,) = agent.snapshot().workers

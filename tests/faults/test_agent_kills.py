@@ -42,7 +42,8 @@ def test_each_order_is_carried_out_once_however_often_the_agent_is_killed(
             # Sent twice, and the agent is killed somewhere between taking it and starting it.
             agent.send("start", worker=worker, command=[*WORKER, str(tmp_path)])
             agent.send("start", worker=worker, command=[*WORKER, str(tmp_path)])
-            time.sleep(chance.choice([0.0, 0.005, 0.02, 0.05, 0.15]) * chance.random())
+            moment_s = chance.choice([0.0, 0.005, 0.02, 0.05, 0.15]) * chance.random()
+            time.sleep(moment_s)  # pause: the kill comes at any moment
             agent.kill()
             agent.start()
             for before in range(1, worker + 1):
@@ -167,13 +168,13 @@ def test_workers_end_by_themselves_when_no_agent_comes_back(tmp_path: Path) -> N
 
 
 def test_workers_go_on_when_an_agent_comes_back_in_time(tmp_path: Path) -> None:
-    with AgentProcess(tmp_path / "agent", away_s=30.0) as agent:
+    with AgentProcess(tmp_path / "agent", away_s=15.0) as agent:
         agent.start()
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])
         agent.until(lambda now: now["1"]["phase"] == "ready")
         agent.kill()
         agent.start()
-        time.sleep(31.0)
+        time.sleep(16.0)  # pause: they would have ended by now
         assert agent.ask("look")["1"]["exit"] is None
 
 
@@ -196,6 +197,6 @@ def test_a_paused_agent_does_not_end_its_workers(tmp_path: Path) -> None:
         agent.until(lambda now: now["1"]["phase"] == "ready")
         assert agent.process is not None
         os.kill(agent.process.pid, signal.SIGSTOP)
-        time.sleep(2.0)
+        time.sleep(2.0)  # pause: longer than workers wait for an agent that is away
         os.kill(agent.process.pid, signal.SIGCONT)
         assert agent.ask("look")["1"]["phase"] == "ready"

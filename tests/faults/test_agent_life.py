@@ -8,7 +8,7 @@ import signal
 import socket
 from pathlib import Path
 
-from holdfast.agent.agent import Agent
+from holdfast.agent.assembly import LocalAgent
 from holdfast.agent.record import WORKER_FROZEN_S
 from holdfast.wire.orders import GiveView, View
 from holdfast.wire.reports import ExitKind, WorkerPhase
@@ -18,24 +18,24 @@ from tests.faults.test_agent_workers import WORKER, ended, exit_of, facts_when, 
 # In a view, and no step after the first. What it does meanwhile is given on the command line.
 STUCK = (
     "import ctypes, sys, time\n"
-    "from holdfast.train.link import Link\n"
-    "link = Link.from_environment()\n"
-    "link.ready()\n"
-    "link.adopted(link.view().number, 0)\n"
+    "from holdfast.worker.agent_client import AgentClient\n"
+    "agent = AgentClient.from_environment()\n"
+    "agent.ready()\n"
+    "agent.adopted(agent.view().number, 0)\n"
     "exec(sys.argv[1])\n"
-    "while not link.leaving: time.sleep(0.01)\n"
-    "link.left()\n"
+    "while not agent.leaving: time.sleep(0.01)\n"
+    "agent.left()\n"
 )
 
 
-async def in_view(agent: Agent) -> None:
+async def in_view(agent: LocalAgent) -> None:
     await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
     await agent.deliver(1, GiveView(NODE, "job", 1, View(1, {1: (0,)})))
     await facts_when(agent, lambda one: one.step is not None)
 
 
 def test_a_paused_worker_is_killed_and_nobody_blames_the_job(tmp_path: Path) -> None:
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, *WORKER, str(folder)))
         await in_view(agent)
         os.kill(int((folder / "starts.1").read_text()), signal.SIGSTOP)
@@ -77,9 +77,9 @@ def test_a_worker_that_is_woken_in_time_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_holds_pythons_lock_for_long_is_not_paused(tmp_path: Path) -> None:
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         # `PyDLL` does not let go of the lock: no thread of the worker can say anything.
-        busy = f"ctypes.PyDLL(None).sleep({int(2 * WORKER_FROZEN_S) + 1}); link.step(1)"
+        busy = f"ctypes.PyDLL(None).sleep({int(2 * WORKER_FROZEN_S) + 1}); agent.step(1)"
         await agent.deliver(1, start_order(1, "python", "-c", STUCK, busy))
         await in_view(agent)
         facts = await facts_when(agent, lambda one: one.step == 1 or one.exit)
@@ -91,7 +91,7 @@ def test_a_worker_that_holds_pythons_lock_for_long_is_not_paused(tmp_path: Path)
 def test_a_worker_without_progress_has_hung_although_it_gives_signs_of_life(
     tmp_path: Path,
 ) -> None:
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", STUCK, "", silence_s=6.0))
         await in_view(agent)
         assert exit_of(await ended(agent))[0] is ExitKind.HUNG
@@ -100,8 +100,8 @@ def test_a_worker_without_progress_has_hung_although_it_gives_signs_of_life(
 
 
 def test_a_worker_that_waits_for_its_peers_has_not_hung(tmp_path: Path) -> None:
-    async def story(agent: Agent, _folder: Path) -> None:
-        waits = "link.waits(True); time.sleep(8); link.waits(False); link.step(1)"
+    async def story(agent: LocalAgent, _folder: Path) -> None:
+        waits = "agent.waits(True); time.sleep(8); agent.waits(False); agent.step(1)"
         await agent.deliver(1, start_order(1, "python", "-c", STUCK, waits, silence_s=6.0))
         await in_view(agent)
         facts = await facts_when(agent, lambda one: one.step == 1 or one.exit)
@@ -115,7 +115,7 @@ def test_a_port_that_a_stranger_holds_is_passed_over_and_the_true_one_is_reporte
 ) -> None:
     script = "import os, sys; open(sys.argv[1], 'w').write(os.environ['HOLDFAST_PORTS'])"
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         order = start_order(1, "python", "-c", script, str(folder / "ports"))
         first = agent._machine._room._next_port
         with stranger(first), stranger(first + 3):
@@ -149,7 +149,7 @@ def test_a_worker_may_listen_on_the_ports_that_it_was_given(tmp_path: Path) -> N
         "    socket.create_server((os.environ['HOLDFAST_HOST'], int(port)))\n"
     )
 
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await asyncio.gather(
             *(agent.deliver(1, start_order(n, "python", "-c", script)) for n in (1, 2, 3))
         )

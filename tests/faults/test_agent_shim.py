@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent import shim
-from holdfast.agent.agent import Agent
+from holdfast.agent.assembly import LocalAgent
 from holdfast.agent.leftovers import end_workers
-from holdfast.wire.durable import write_file
+from holdfast.system.durable import write_file
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import Exit, ExitKind, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.faults.agent_process import NODE, WAIT_S, AgentProcess, machine, processes_of, until
 
 COUNT = "import sys, pathlib, os; pathlib.Path(sys.argv[1]).open('a').write(f'{os.getpid()}\\n')"
@@ -101,7 +101,7 @@ def test_only_the_first_sigterm_is_passed_on(tmp_path: Path) -> None:
     for _ in range(3):
         one.send_signal(signal.SIGTERM)
         until(mark.read_text, bool)
-        time.sleep(0.1)  # a second one would have come by now
+        time.sleep(0.1)  # pause: a second one would have come by now
     one.send_signal(signal.SIGUSR1)
     assert one.wait(WAIT_S) == 0
     assert mark.read_text() == "x"
@@ -155,7 +155,7 @@ def test_output_goes_on_after_a_rotation_that_failed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shim.os, "open", full)
+        patch.setattr(os, "open", full)
         log.write(b"lost!")
     log.write(b"after\n")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
@@ -195,7 +195,7 @@ def test_a_worker_that_another_agent_started_so_late_is_adopted_and_not_started_
         return tmp_path
 
     async def story() -> None:
-        agent = await Agent.start(home, NODE, machine(), bundle_folder)
+        agent = await LocalAgent.start(home, NODE, machine(), bundle_folder)
         line = (sys.executable, "-c", COUNT, str(tmp_path / "starts"))
         await agent.deliver(1, StartWorker(NODE, "job", 1, "b", line, Resources(1.0)))
         async with asyncio.timeout(WAIT_S):
@@ -230,12 +230,12 @@ def test_a_worker_that_was_called_off_before_it_ran_is_no_lost_one_for_the_next_
         raise Unavailable("the store does not answer")
 
     async def accepted() -> None:
-        agent = await Agent.start(home, NODE, machine(), not_there)
+        agent = await LocalAgent.start(home, NODE, machine(), not_there)
         await agent.deliver(1, StartWorker(NODE, "job", 1, "b", ("true",), Resources(1.0)))
         await agent.close()
 
     async def found() -> Exit | None:
-        agent = await Agent.start(home, NODE, machine(), not_there)
+        agent = await LocalAgent.start(home, NODE, machine(), not_there)
         (facts,) = agent.snapshot().workers
         await agent.close()
         return facts.exit

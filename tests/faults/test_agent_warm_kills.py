@@ -1,4 +1,4 @@
-"""Agent, nursery, shim and worker are killed in every order: nothing is lost, nothing stays."""
+"""Agent, zygote, shim and worker are killed in every order: nothing is lost, nothing stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.agent import leftovers
 from tests.faults.agent_process import AgentProcess, nurseries_of, processes_of, until
 from tests.faults.test_agent_kills import WORKER, alive, started
 
-BEINGS = ("agent", "nursery", "shim", "worker")
+BEINGS = ("agent", "zygote", "shim", "worker")
 numbers = itertools.count(1)
 
 
@@ -52,15 +52,15 @@ def begun(agent: AgentProcess, marks: Path) -> tuple[int, dict[str, int]]:
     """A forked worker with a family; the number of each that can be killed."""
     worker = next(numbers)
     command = ["python", str(marks / "family.py"), str(marks)]
-    # It wants to be forked, so it waits while a new nursery begins.
+    # It wants to be forked, so it waits while a new zygote begins.
     agent.ask("start", worker=worker, command=command, environment={"HOLDFAST_WARM": "1"})
     agent.until(lambda now: now[str(worker)]["phase"] == "ready")
     (pid,) = started(marks, worker)
     shim = parent(pid)
-    nursery = agent.until_warm()
-    assert parent(shim) == nursery, "it was forked"
+    zygote = agent.until_warm()
+    assert parent(shim) == zygote, "it was forked"
     assert agent.process is not None
-    return worker, {"agent": agent.process.pid, "nursery": nursery, "shim": shim, "worker": pid}
+    return worker, {"agent": agent.process.pid, "zygote": zygote, "shim": shim, "worker": pid}
 
 
 def parent(pid: int) -> int:
@@ -81,7 +81,7 @@ def test_killed_in_any_order_nothing_is_lost_and_nothing_stays(
     chance = random.Random("-".join(order))
     worker, pids = begun(agent, marks)
     for being in order:
-        time.sleep(chance.choice([0.0, 0.0, 0.01, 0.05]))
+        time.sleep(chance.choice([0.0, 0.0, 0.01, 0.05]))  # pause: a kill comes at any moment
         if being == "agent":
             agent.kill()
         else:
@@ -97,13 +97,13 @@ def test_killed_in_any_order_nothing_is_lost_and_nothing_stays(
     until(lambda: processes_of(agent.folder), lambda found: not found)
     assert not alive(pids["worker"])
     fresh = agent.until_warm()
-    assert fresh != pids["nursery"]
+    assert fresh != pids["zygote"]
     assert agent.process is not None
     for pid in (fresh, agent.process.pid):
         until(lambda pid=pid: zombies(pid), lambda found: not found)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("being", ["agent", "nursery"])
+@pytest.mark.parametrize("being", ["agent", "zygote"])
 def test_a_forked_worker_does_not_notice_when_its_makers_die(
     agent: AgentProcess, marks: Path, being: str
 ) -> None:
@@ -112,10 +112,10 @@ def test_a_forked_worker_does_not_notice_when_its_makers_die(
     if being == "agent":
         agent.kill()
         agent.start()
-        assert agent.until_warm() == pids["nursery"], "the next agent goes on with it"
+        assert agent.until_warm() == pids["zygote"], "the next agent goes on with it"
     else:
-        os.kill(pids["nursery"], signal.SIGKILL)
-        until(lambda: nurseries_of(agent.folder) not in ([], [pids["nursery"]]), bool)
+        os.kill(pids["zygote"], signal.SIGKILL)
+        until(lambda: nurseries_of(agent.folder) not in ([], [pids["zygote"]]), bool)
         agent.until_warm()
     name = str(worker)
     before = agent.until(lambda now: now[name]["step"] is not None)[name]["step"]
@@ -126,17 +126,17 @@ def test_a_forked_worker_does_not_notice_when_its_makers_die(
     until(lambda: processes_of(agent.folder), lambda found: not found)
 
 
-def test_a_worker_is_forked_again_after_the_nursery_was_killed(
+def test_a_worker_is_forked_again_after_the_zygote_was_killed(
     agent: AgentProcess, marks: Path
 ) -> None:
     _, pids = begun(agent, marks)
-    os.kill(pids["nursery"], signal.SIGKILL)
+    os.kill(pids["zygote"], signal.SIGKILL)
     # At once, while there is none: it waits or is started cold, but is started once.
     worker = next(numbers)
     agent.ask("start", worker=worker, command=[*WORKER, str(marks)])
     agent.until(lambda now: now[str(worker)]["phase"] == "ready")
     assert len(started(marks, worker)) == 1
-    until(lambda: nurseries_of(agent.folder) not in ([], [pids["nursery"]]), bool)
+    until(lambda: nurseries_of(agent.folder) not in ([], [pids["zygote"]]), bool)
     agent.until_warm()
     begun(agent, marks)
     end_all(agent)
@@ -149,21 +149,21 @@ def end_all(agent: AgentProcess) -> None:
     agent.until(lambda now: all(one["phase"] == "gone" for one in now.values()))
 
 
-def test_a_nursery_that_does_not_answer_is_replaced_and_the_worker_started_without_it(
+def test_a_zygote_that_does_not_answer_is_replaced_and_the_worker_started_without_it(
     agent: AgentProcess, marks: Path
 ) -> None:
-    nursery = agent.until_warm()
-    os.kill(nursery, signal.SIGSTOP)
+    zygote = agent.until_warm()
+    os.kill(zygote, signal.SIGSTOP)
     worker = next(numbers)
     agent.ask("start", worker=worker, command=[*WORKER, str(marks)])
     agent.until(lambda now: now[str(worker)]["phase"] == "ready")
     assert len(started(marks, worker)) == 1
-    until(lambda: alive(nursery), lambda found: not found)
+    until(lambda: alive(zygote), lambda found: not found)
     agent.until_warm()
     end_all(agent)
 
 
-def test_an_agent_that_ends_well_takes_its_nursery_along_and_leaves_its_workers(
+def test_an_agent_that_ends_well_takes_its_zygote_along_and_leaves_its_workers(
     tmp_path: Path,
 ) -> None:
     with AgentProcess(tmp_path / "agent", warm=True, light=True) as agent:
@@ -181,7 +181,7 @@ def test_an_agent_that_ends_well_takes_its_nursery_along_and_leaves_its_workers(
         assert again["exit"] is None
 
 
-def test_a_nursery_ends_when_no_agent_comes_back_and_its_workers_too(tmp_path: Path) -> None:
+def test_a_zygote_ends_when_no_agent_comes_back_and_its_workers_too(tmp_path: Path) -> None:
     with AgentProcess(tmp_path / "agent", away_s=1.0, warm=True, light=True) as agent:
         agent.start()
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])
@@ -189,11 +189,11 @@ def test_a_nursery_ends_when_no_agent_comes_back_and_its_workers_too(tmp_path: P
         agent.kill()
         until(lambda: nurseries_of(agent.folder), lambda found: not found)
         until(lambda: processes_of(agent.folder), lambda found: not found)
-        assert not (agent.folder / "nursery.sock").exists()
+        assert not (agent.folder / "zygote.sock").exists()
         assert agent.start()["1"]["exit"] == "left"
 
 
-def test_what_a_killed_agent_left_is_ended_with_its_nursery(tmp_path: Path) -> None:
+def test_what_a_killed_agent_left_is_ended_with_its_zygote(tmp_path: Path) -> None:
     with AgentProcess(tmp_path / "agent", warm=True, light=True) as agent:
         agent.start()
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])

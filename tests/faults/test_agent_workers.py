@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.agent import Agent
+from holdfast.agent.assembly import LocalAgent
 from holdfast.agent.events import Key
 from holdfast.wire.errors import BugError, Occupied
 from holdfast.wire.orders import Attempt, GiveSettings, GiveView, StopWorker, TakeShare, View
@@ -30,7 +30,7 @@ from tests.faults.agent_process import (
 )
 
 WORKER = ("python", "-m", "tests.faults.agent_worker")
-Story = Callable[[Agent, Path], Coroutine[Any, Any, None]]
+Story = Callable[[LocalAgent, Path], Coroutine[Any, Any, None]]
 
 
 def play(folder: Path, story: Story, **bounds: Any) -> None:
@@ -49,7 +49,7 @@ def play(folder: Path, story: Story, **bounds: Any) -> None:
 
 
 async def facts_when(
-    agent: Agent, condition: Callable[[WorkerFacts], object], worker: int = 1
+    agent: LocalAgent, condition: Callable[[WorkerFacts], object], worker: int = 1
 ) -> WorkerFacts:
     """The facts of a worker, once they are so."""
     version = 0
@@ -60,7 +60,7 @@ async def facts_when(
         version = await agent.changed(version)
 
 
-async def ended(agent: Agent, worker: int = 1) -> WorkerFacts:
+async def ended(agent: LocalAgent, worker: int = 1) -> WorkerFacts:
     return await facts_when(agent, lambda one: one.exit, worker)
 
 
@@ -88,7 +88,7 @@ def test_an_end_is_reported_with_its_reason_and_nothing_stays(
 ) -> None:
     before = zombies()  # of other tests in this process
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script))
         found, detail = exit_of(await ended(agent))
         assert found is kind
@@ -110,7 +110,7 @@ def zombies() -> list[int]:
 
 
 def test_a_command_that_does_not_exist_is_the_users_error(tmp_path: Path) -> None:
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await agent.deliver(1, start_order(1, "no-such-command"))
         kind, detail = exit_of(await ended(agent))
         assert kind is ExitKind.ERROR
@@ -124,7 +124,7 @@ def test_a_worker_that_uses_more_memory_than_its_limit_ends_and_its_end_says_so(
 ) -> None:
     script = "import time; held = bytearray(b'x') * (600 << 20); time.sleep(1000)"
 
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
         kind, detail = exit_of(await ended(agent))
         assert kind is ExitKind.MEMORY, detail
@@ -149,7 +149,7 @@ def test_what_a_worker_has_started_counts_to_its_memory_limit(tmp_path: Path) ->
         "time.sleep(1000)\n"
     )
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
         kind, detail = exit_of(await ended(agent))
         assert kind is ExitKind.MEMORY, detail
@@ -177,7 +177,7 @@ def test_a_worker_that_reserves_much_memory_and_uses_little_of_it_lives(tmp_path
         "ended.set()\n"
     )
 
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script, memory_bytes=300 << 20))
         kind, detail = exit_of(await ended(agent))
         assert kind is ExitKind.DONE, detail
@@ -197,7 +197,7 @@ def test_what_a_worker_left_running_is_ended_also_in_another_session(tmp_path: P
         "os.wait()\n"
     )
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         # The path in its command line is how it is found: it has no environment any more.
         mark = str(folder / "agent" / "workers")
         await agent.deliver(1, start_order(1, "python", "-c", script, mark))
@@ -219,7 +219,7 @@ def test_a_worker_that_does_not_heed_sigterm_is_killed_with_all_that_it_started(
         "while True: time.sleep(1)\n"
     )
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script, str(folder)))
         await settled((folder / "up").exists)
         await agent.deliver(1, StopWorker(NODE, "job", 1, 0.3))
@@ -233,7 +233,7 @@ def test_a_worker_that_does_not_heed_sigterm_is_killed_with_all_that_it_started(
 
 
 def test_a_worker_that_is_asked_leaves_within_its_notice(tmp_path: Path) -> None:
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, *WORKER, str(folder)))
         await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
         await agent.deliver(1, StopWorker(NODE, "job", 1, 60.0))
@@ -250,7 +250,7 @@ def test_a_worker_whose_shim_is_killed_dies_with_all_that_it_started(tmp_path: P
         "time.sleep(1000)\n"
     )
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script, str(folder)))
         await settled((folder / "up").exists)
         claim = agent._folders.claim(Key("job", 1))
@@ -263,7 +263,7 @@ def test_a_worker_whose_shim_is_killed_dies_with_all_that_it_started(tmp_path: P
 
 
 def test_a_worker_hears_views_settings_and_shares_and_reports_its_steps(tmp_path: Path) -> None:
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, *WORKER, str(folder)))
         await facts_when(agent, lambda one: one.phase is WorkerPhase.READY)
         await agent.deliver(1, GiveView(NODE, "job", 1, View(1, {1: (0,), 2: (1,)}, 0)))
@@ -286,7 +286,7 @@ def test_a_worker_has_its_own_folder_ports_and_environment(tmp_path: Path) -> No
         "pathlib.Path(sys.argv[1], 'seen').write_text('|'.join(found))\n"
     )
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         order = start_order(
             1, "python", "-c", script, str(folder), environment={"MINE": "x", "HOLDFAST_JOB": "no"}
         )
@@ -308,7 +308,7 @@ def test_a_worker_has_its_own_folder_ports_and_environment(tmp_path: Path) -> No
 def test_logs_are_rotated_bounded_and_stay_after_the_end(tmp_path: Path) -> None:
     script = "for number in range(20_000): print(f'line {number}')"
 
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script))
         await ended(agent)
         logs = folder / "agent" / "logs" / "job.1"
@@ -322,7 +322,7 @@ def test_logs_are_rotated_bounded_and_stay_after_the_end(tmp_path: Path) -> None
 
 
 def test_a_stop_that_comes_with_the_start_leaves_nothing_running(tmp_path: Path) -> None:
-    async def story(agent: Agent, folder: Path) -> None:
+    async def story(agent: LocalAgent, folder: Path) -> None:
         await asyncio.gather(
             agent.deliver(1, start_order(1, "sleep", "1000")),
             agent.deliver(1, StopWorker(NODE, "job", 1, 0.0)),
@@ -334,7 +334,7 @@ def test_a_stop_that_comes_with_the_start_leaves_nothing_running(tmp_path: Path)
 
 
 def test_one_folder_has_one_agent(tmp_path: Path) -> None:
-    async def story(_agent: Agent, folder: Path) -> None:
+    async def story(_agent: LocalAgent, folder: Path) -> None:
         with pytest.raises(Occupied, match="in use"):
             await open_agent(folder / "agent")
 
@@ -350,7 +350,7 @@ def test_a_worker_whose_bundle_fails_in_a_way_that_nobody_foresaw_ends_and_says_
         raise ValueError("nobody foresaw it")
 
     async def story() -> None:
-        agent = await Agent.start(tmp_path / "agent", NODE, machine(), broken)
+        agent = await LocalAgent.start(tmp_path / "agent", NODE, machine(), broken)
         try:
             await agent.deliver(1, replace(start_order(1, "true"), bundle="b"))
             async with asyncio.timeout(WAIT_S):
@@ -370,7 +370,7 @@ def test_an_agent_that_cannot_find_out_how_a_worker_ended_ends_and_says_so(tmp_p
         "import os, pathlib; pathlib.Path(os.environ['HOLDFAST_SCRATCH'], 'claim').write_text('[]')"
     )
 
-    async def story(agent: Agent, _folder: Path) -> None:
+    async def story(agent: LocalAgent, _folder: Path) -> None:
         await agent.deliver(1, start_order(1, "python", "-c", script))
         with pytest.raises(BugError, match="a task of the agent has ended unexpectedly"):
             await agent.failed()

@@ -4,8 +4,8 @@ its service says, and that is told."""
 from __future__ import annotations
 
 from holdfast.serve.records import Breaker, BreakerPolicy, BreakerState, Limits
-from tests.contract.waiting import eventually
 from tests.integration.gateway_world import World, load, pass_requests
+from tests.waiting import eventually
 
 
 def test_a_breaker_opens_when_requests_break_and_closes_when_they_are_answered(
@@ -14,9 +14,9 @@ def test_a_breaker_opens_when_requests_break_and_closes_when_they_are_answered(
     breaker = BreakerPolicy(failures=3, open_s=1.0, open_s_max=1.0)
     world.service(limits=Limits(timeout_s=6.0), breaker=breaker)
     bad, _good = world.replica(1), world.replica(2)
-    course = world.course()
+    plan = world.plan()
     gateway = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     gateway.served()
 
     def told() -> BreakerState | None:

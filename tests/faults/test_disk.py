@@ -21,6 +21,7 @@ from holdfast.coordination.embedded.salvage import check
 from holdfast.coordination.embedded.store import Store
 from holdfast.wire.errors import Full, Occupied, Refused
 from tests.unit.embedded.histories import commit, digest_at, opened, wait_for_snapshot
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 DATA = b"x" * 500
@@ -272,7 +273,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_and_the_tail_to
             said = words(child)
             while commits:
                 commits -= next(said).isdigit()
-            time.sleep(chance.random() * 0.003)
+            time.sleep(chance.random() * 0.003)  # pause: the kill comes at any moment
             child.kill()
             acknowledged = max([acknowledged, *(int(word) for word in said if word.isdigit())])
         segment = files.list_folder(folder).segments[-1][1]
@@ -300,7 +301,7 @@ def test_a_snapshot_process_killed_at_any_moment_leaves_the_folder_good(tmp_path
         for _ in range(8):
             commit(store, 50)
             store.maintain()
-            time.sleep(chance.random() * 0.5)
+            time.sleep(chance.random() * 0.5)  # pause: the kill comes at any moment
             pid = store.compactor.pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
@@ -329,10 +330,7 @@ def test_a_snapshot_outlives_its_killed_server_and_removes_nothing_under_the_nex
     with opened(folder, snapshot_transactions=10**9) as store:
         assert store.tree.digest() == digest_at(store.last_zxid)
         commit(store, 50)
-        deadline_s = time.monotonic() + WAIT_S
-        while _is_running(pid) and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        assert not _is_running(pid)
+        eventually(lambda: not _is_running(pid), "its process has ended")
         listing = files.list_folder(folder)
         assert listing.snapshots, "the work of a dead server's process is lost"
         assert there <= {path for _, path in listing.segments}

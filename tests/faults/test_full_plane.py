@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.coordination import Election, Membership, Session, connect
 from holdfast.wire.errors import RetryError
-from tests.contract.waiting import eventually
 from tests.servers import EmbeddedServer
+from tests.waiting import eventually
 
 PATH = "/members"
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
+from typing import Any
 
-from holdfast.serve.gateway import memory
+from holdfast.serve.gateway import gateway as gateways
 from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.records import Gateway, Limits
 from holdfast.wire.errors import Occupied
-from tests.contract.waiting import eventually
 from tests.faults.room import files_no_larger_than
 from tests.integration.gateway_world import GatewayProcess, Reply, World, load, pass_requests
 from tests.servers.upstream import Upstream
+from tests.waiting import eventually
 
 STALE = "x-holdfast-stale-s"
 
 
-def serving(world: World, **more: object) -> tuple[GatewayProcess, list[Upstream]]:
+def serving(world: World, **more: Any) -> tuple[GatewayProcess, list[Upstream]]:
     """Two replicas of version 1 that also hold version 2, behind a gateway."""
     world.service(**more)
     upstreams = [world.replica(number, (1, 2)) for number in (1, 2)]
-    course = world.course("digits", (1, 10_000), hold=(1, 2))
+    plan = world.plan("digits", (1, 10_000), hold=(1, 2))
     gateway = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     gateway.served()
     return gateway, upstreams
 
@@ -53,10 +53,10 @@ def test_an_envoy_outlives_its_gateway_and_is_adopted_by_the_next_one(world: Wor
     with load(gateway, threads=2) as seen:
         gateway.kill()
         pass_requests(seen, 100)
-        course = world.course("digits", (2, 10_000), hold=(1, 2))
+        plan = world.plan("digits", (2, 10_000), hold=(1, 2))
         gateway.launch()
-        world.applied(course)
-        eventually(lambda: gateway.ask().version == "2", "the new course has effect")
+        world.applied(plan)
+        eventually(lambda: gateway.ask().version == "2", "the new plan has effect")
         pass_requests(seen, 100)
     assert not seen.failed(), seen
     assert gateway.envoy().pid == envoy.pid
@@ -94,8 +94,8 @@ def test_an_envoy_that_dies_is_back_on_the_same_port(world: World) -> None:
     first.wait(30)
     assert gateway.served().version == "1"
     assert gateway.envoy().pid != first.pid
-    course = world.course("digits", (2, 10_000), hold=(1, 2))
-    world.applied(course)
+    plan = world.plan("digits", (2, 10_000), hold=(1, 2))
+    world.applied(plan)
     eventually(lambda: gateway.ask().version == "2", "the new Envoy follows")
 
 
@@ -109,11 +109,10 @@ def test_files_that_somebody_broke_are_written_again(world: World) -> None:
         draft.write_text('{"resources": [{"@type": "nonsense"')
         draft.replace(path)
     assert gateway.ask().status == 200
-    for name in files:
-        path = gateway.folder / name
-        eventually(
-            lambda path=path, name=name: path.read_bytes() == whole[name], f"{name} is whole"
-        )
+    eventually(
+        lambda: all((gateway.folder / name).read_bytes() == whole[name] for name in files),
+        "all are whole",
+    )
     with load(gateway) as seen:
         path = gateway.folder / files[0]
         older = path.with_name("older")
@@ -122,7 +121,7 @@ def test_files_that_somebody_broke_are_written_again(world: World) -> None:
         eventually(lambda: path.read_bytes() == whole[files[0]], "it is whole again")
         pass_requests(seen, 50)
     assert not seen.failed()
-    world.applied(world.course("digits", (2, 10_000), hold=(1, 2)))
+    world.applied(world.plan("digits", (2, 10_000), hold=(1, 2)))
     eventually(lambda: gateway.ask().version == "2", "Envoy takes files as before")
 
 
@@ -133,35 +132,34 @@ def test_on_a_full_disk_it_serves_what_it_has_says_why_and_follows_when_there_is
     assert gateway.child is not None
     with load(gateway, threads=2) as seen:
         with files_no_larger_than(0, gateway.child.pid):
-            course = world.course("digits", (2, 10_000), hold=(1, 2))
+            plan = world.plan("digits", (2, 10_000), hold=(1, 2))
 
             def told() -> Gateway | None:
                 shown = world.shown()
                 return shown if shown is not None and shown.why else None
 
             shown = eventually(told, "it says why it does not follow")
-            assert shown is not None
             assert "no room" in shown.why
-            assert shown.applied["digits"] == course.number - 1
+            assert shown.applied["digits"] == plan.number - 1
             pass_requests(seen, 100)
             assert gateway.child.poll() is None, gateway.log()
-        world.applied(course)
+        world.applied(plan)
         pass_requests(seen, 50)
     assert not seen.failed(), seen
-    shown = world.shown()
-    assert shown is not None
-    assert not shown.why
+    after = world.shown()
+    assert after is not None
+    assert not after.why
     eventually(lambda: gateway.ask().version == "2", "it follows again")
 
 
 def test_what_a_gateway_has_told_it_also_remembers(world: World) -> None:
     gateway, _ = serving(world)
     for version in (2, 1, 2):
-        course = world.course("digits", (version, 10_000), hold=(1, 2))
-        world.applied(course)
-        remembered = memory.recall(gateway.folder)
+        plan = world.plan("digits", (version, 10_000), hold=(1, 2))
+        world.applied(plan)
+        remembered = gateways.recall(gateway.folder)
         assert remembered is not None
-        assert remembered.services[0].course == course
+        assert remembered.services[0].plan == plan
 
 
 def test_registrations_that_vanish_at_once_turn_no_healthy_replica_away(world: World) -> None:
@@ -195,17 +193,17 @@ def test_a_plane_that_comes_back_empty_empties_nothing(world: World) -> None:
 
 def test_a_gateway_that_is_stopped_ends_what_is_in_flight_and_its_envoy(world: World) -> None:
     gateway, upstreams = serving(world)
-    for one in upstreams:
-        one.control(delay_ms=1_500)
+    before = sum(one.control(delay_ms=1_500) for one in upstreams)
     answers: list[Reply] = []
     clients = [threading.Thread(target=lambda: answers.append(gateway.ask())) for _ in range(6)]
-    for one in clients:
-        one.start()
-    time.sleep(0.5)  # all of them are with a replica; those that are not yet would be refused
+    for client in clients:
+        client.start()
+    # Those that are not with a replica yet would be refused.
+    eventually(lambda: sum(one.control() for one in upstreams) == before + 6, "all are there")
     envoy = gateway.envoy()
     assert gateway.terminate() == 0
-    for one in clients:
-        one.join(30)
+    for client in clients:
+        client.join(30)
     assert [reply.status for reply in answers] == [200] * 6
     assert not envoy.alive
     eventually(lambda: world.shown() is None, "the plane does not show it any more")
@@ -220,9 +218,9 @@ def test_three_regions_one_is_lost_and_comes_back(world: World) -> None:
         region: [world.replica(10 * place + number, region=region, host=host) for number in (1, 2)]
         for place, (region, host) in enumerate(hosts.items(), start=1)
     }
-    course = world.course()
+    plan = world.plan()
     gateway = world.gateway("front", "--region", "eu", "--regions", "us,asia")
-    world.applied(course)
+    world.applied(plan)
 
     def served_by() -> set[tuple[str, str]]:
         replies = [gateway.ask() for _ in range(40)]
@@ -252,7 +250,7 @@ def test_three_regions_one_is_lost_and_comes_back(world: World) -> None:
 def test_of_two_gateways_at_one_address_the_other_answers_when_an_envoy_dies(world: World) -> None:
     first, _ = serving(world)
     second = world.gateway("second", port=first.port)
-    world.applied(world.courses["digits"], gateway="second")
+    world.applied(world.plans["digits"], gateway="second")
     # Nobody brings it back: whoever answers now is the other one.
     first.kill()
     envoy = first.envoy()

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from holdfast.storage import open_store, read_part
 from holdfast.storage.manifests import read_manifest
-from holdfast.train.states.restoring import restore
+from holdfast.train.states.checkpoints import restore
 from holdfast.wire.errors import Corrupt
 from tests.faults.members_stage import JOB, Stage
 

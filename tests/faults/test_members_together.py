@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage import open_store
-from holdfast.train.members.effective import Setting
+from holdfast.train.members.effective import EffectiveSetting
+from holdfast.train.states.checkpoints import restore
 from holdfast.train.states.divergence import HASH_STEPS
-from holdfast.train.states.restoring import restore
 from tests.faults.members_stage import JOB, Stage
 from tests.faults.test_members_checkpoints import checkpoint
 from tests.servers.cutting import CuttingProxy
 
 
-def record_of(stage: Stage, manifest: str, step: int) -> list[Setting]:
+def record_of(stage: Stage, manifest: str, step: int) -> list[EffectiveSetting]:
     """From which steps settings were in effect, as a checkpoint says."""
     notes = restore(open_store(stage.store), manifest, JOB, step).notes
-    return [Setting(*setting) for setting in notes["holdfast"]["settings"]]
+    return [EffectiveSetting(*setting) for setting in notes["holdfast"]["settings"]]
 
 
-def as_options(record: list[Setting]) -> list[str]:
+def as_options(record: list[EffectiveSetting]) -> list[str]:
     return [
         word
         for setting in record

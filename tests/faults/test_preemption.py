@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.control.store.plane import ControlPlane
-from tests.contract.waiting import eventually
 from tests.proofs.control import checks
 from tests.proofs.control.checks import Ground
+from tests.proofs.control.cluster import ProofCluster
 from tests.proofs.control.counting import Counting, finish, words_of
 from tests.proofs.control.events import Event, Freed, Process, Status, View
-from tests.proofs.control.scene import Scene, played
-from tests.proofs.control.stage import Stage
+from tests.proofs.control.watched_cluster import WatchedCluster, played
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.engines
 
@@ -35,32 +35,32 @@ def views(events: Sequence[Event], job: str) -> list[View]:
     return [event for event in list(events) if isinstance(event, View) and event.job == job]
 
 
-def members(scene: Scene, job: str) -> set[int]:
+def members(watched: WatchedCluster, job: str) -> set[int]:
     """Who is in the job's newest view."""
-    known = views(scene.watcher.events, job)
+    known = views(watched.watcher.events, job)
     return {int(worker) for worker in known[-1].lanes} if known else set()
 
 
-def running(scene: Scene, job: str) -> dict[int, int]:
+def running(watched: WatchedCluster, job: str) -> dict[int, int]:
     """The process of each worker that is alive."""
     found = {}
-    for traces in scene.stage.traces.values():
+    for traces in watched.cluster.traces.values():
         found.update({key[1]: one.pid for key, one in traces.workers().items() if key[0] == job})
     return found
 
 
-def full(scene: Scene, job: str, size: int) -> dict[int, int]:
+def full(watched: WatchedCluster, job: str, size: int) -> dict[int, int]:
     """Its processes, once it runs on so many and nobody comes or goes; else none."""
-    inside, alive = members(scene, job), running(scene, job)
+    inside, alive = members(watched, job), running(watched, job)
     return alive if len(inside) == size and set(alive) == inside else {}
 
 
-def why(scene: Scene, job: str) -> str:
+def why(watched: WatchedCluster, job: str) -> str:
     """`holdfast why JOB`, as a person calls it."""
     command = [sys.executable, "-m", "holdfast", "why", job]
     told = subprocess.run(
-        [*command, "--cluster", str(scene.stage.cluster)],
-        env=scene.stage.environment,
+        [*command, "--cluster", str(watched.cluster.cluster)],
+        env=watched.cluster.environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -73,25 +73,25 @@ def why(scene: Scene, job: str) -> str:
 def test_an_experiment_shrinks_for_production_without_a_restart_and_grows_back(
     tmp_path: Path,
 ) -> None:
-    with played(Stage(tmp_path, "embedded", "folder", 1, ROOMS)) as scene:
-        control = ControlPlane(scene.session)
+    with played(ProofCluster(tmp_path, "embedded", "folder", 1, ROOMS)) as watched:
+        control = ControlPlane(watched.session)
         control.submit(EXPERIMENT.spec())
-        ten = eventually(lambda: full(scene, "experiment", 10), "it runs on ten", PATIENCE_S)
+        ten = eventually(lambda: full(watched, "experiment", 10), "it runs on ten", PATIENCE_S)
         control.submit(PRODUCTION.spec())
-        eventually(lambda: full(scene, "production", 5), "production runs on five", PATIENCE_S)
-        five = running(scene, "experiment")
+        eventually(lambda: full(watched, "production", 5), "production runs on five", PATIENCE_S)
+        five = running(watched, "experiment")
         assert len(five) == 5
-        for event in finish(scene, PRODUCTION, PATIENCE_S):
-            scene.watcher.note(event)
-        again = eventually(lambda: full(scene, "experiment", 10), "it grows back", PATIENCE_S)
-        for event in finish(scene, EXPERIMENT, PATIENCE_S):
-            scene.watcher.note(event)
-        story = why(scene, "experiment")
+        for event in finish(watched, PRODUCTION, PATIENCE_S):
+            watched.watcher.note(event)
+        again = eventually(lambda: full(watched, "experiment", 10), "it grows back", PATIENCE_S)
+        for event in finish(watched, EXPERIMENT, PATIENCE_S):
+            watched.watcher.note(event)
+        story = why(watched, "experiment")
         print(story)
     assert five.items() <= ten.items(), "the survivors are those who were there"
     assert five.items() <= again.items(), "and they are still the same processes"
     left = set(ten) - set(five)
-    history = [*scene.watcher.events, *words_of(tmp_path)]
+    history = [*watched.watcher.events, *words_of(tmp_path)]
     told = [e for e in history if isinstance(e, Freed) and e.job == "experiment"]
     assert left <= {freed.worker for freed in told}
     assert not [freed for freed in told if freed.alive]

@@ -8,16 +8,17 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from holdfast.serve.records import Limits, Load
-from holdfast.wire import talk
-from tests.contract.waiting import eventually
+from holdfast.wire import worker_messages
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, gone, infer_body
 from tests.said import Said
+from tests.waiting import eventually
 
 # Code that does its harm when it is imported, and what is then said of the version.
 HARM = {
@@ -65,8 +66,9 @@ class Asking:
         if said.status != 200:
             return False
         factor = self._factors[said.headers["x-holdfast-version"]]
-        same = said.json["model_version"] == said.headers["x-holdfast-version"]
-        return same and said.json["outputs"][0]["data"] == [factor * x for x in (1, 2, 3, 4)]
+        if said.json["model_version"] != said.headers["x-holdfast-version"]:
+            return False
+        return bool(said.json["outputs"][0]["data"] == [factor * x for x in (1, 2, 3, 4)])
 
     def end(self) -> None:
         self._stop.set()
@@ -126,7 +128,7 @@ def test_a_version_that_never_finishes_loading_keeps_nobody_from_the_next(
     stage.hold(first)
     alone = stage.start(worker=2, node="n2")
     eventually(lambda: stage.states(2).get(first) is Load.LOADING, "it is being loaded")
-    eventually(lambda: any((alone.shelf / "loading").iterdir()), "it is being loaded there")
+    eventually(lambda: any((alone.cache / "loading").iterdir()), "it is being loaded there")
     stage.hold(second)
     assert alone.wait() != 0
     third = stage.start(worker=3, node="n2")
@@ -144,7 +146,7 @@ def test_a_failed_version_is_tried_again_when_users_ask_anew(
     stage.start()
     stage.await_state(1, moody, Load.FAILED)
     switch.touch()
-    stage.hold(good, moody, wishes=1)
+    stage.hold(good, moody, version_revision=1)
     stage.await_state(1, moody)
 
 
@@ -211,7 +213,7 @@ def test_a_replica_that_is_told_to_leave_answers_what_it_has_begun(stage: Replic
     assert answers[0].json["outputs"][0]["data"] == [2, 4, 6, 8]
     assert replica.wait() == 0
     eventually(lambda: 1 not in stage.shown(), "it has left the plane")
-    assert (replica.folder / talk.WORD_NAME).read_text() == talk.LEFT
+    assert (replica.folder / worker_messages.WORD_NAME).read_text() == worker_messages.LEFT
 
 
 def test_a_request_whose_client_has_hung_up_is_not_computed(stage: ReplicaStage) -> None:
@@ -245,10 +247,10 @@ def test_a_killed_replica_leaves_no_process_and_the_next_one_takes_over(
     first = stage.start(worker=1)
     stage.await_state(1, two)
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-    assert children, "it has a nest"
+    assert children, "it has a prefork server"
     first.kill()
     for child in children:
-        eventually(lambda pid=int(child): gone(pid), "the nest is gone too")
+        eventually(partial(gone, int(child)), "the prefork server is gone too")
     second = stage.start(worker=2)
     stage.await_state(2, two)
     assert second.infer([1, 1, 1, 1], x_holdfast_version=str(two)).status == 200

@@ -8,15 +8,18 @@ import random
 import subprocess
 import sys
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.coordination import Config, Membership, connect
+from holdfast.agent.uplink import Uplink
+from holdfast.coordination import Config, Membership, Versioned, connect
+from holdfast.system.certificates import Authority
+from holdfast.system.tasks import in_loop
 from holdfast.wire import rpc
-from holdfast.wire.certificates import Authority
 from tests.contract.planes import EmbeddedPlane
 from tests.contract.rpc_stage import Play, play, rpc_session
-from tests.contract.rpc_world import Connected, World, connected, decided, papers, soon, start
+from tests.contract.rpc_world import Connected, World, connected, credentials, decided, soon, start
 from tests.faults.tcp_proxy import TcpProxy
 
 __all__ = ["play", "rpc_session"]  # fixtures
@@ -106,22 +109,28 @@ def test_agents_follow_a_new_leader_after_a_kill_and_tell_it_everything(tmp_path
     plane = EmbeddedPlane(tmp_path / "plane")
     nodes = ["n1", "n2", "n3"]
 
+    def pointed(uplink: Uplink, versioned: Versioned) -> None:
+        in_loop(loop[0], uplink.point_to, rpc.contact_from(versioned.value))
+
+    loop: list[asyncio.AbstractEventLoop] = []
+
     async def scenario(stack: AsyncExitStack, address: str, authority: Authority) -> None:
         session = stack.enter_context(connect(address))
         first = Coordinator(address, tmp_path / "authority")
+        loop.append(asyncio.get_running_loop())
         stack.callback(first.kill)
-        door = await first.says("door")
+        endpoint = await first.says("endpoint")
         assert await first.says("term") == 1
         second = Coordinator(address, tmp_path / "authority")
         stack.callback(second.kill)
-        await second.says("door")
+        await second.says("endpoint")
         agents: list[Connected] = []
         for node in nodes:
-            wallet = await papers(authority, tmp_path, node, door)
+            credential_store = await credentials(authority, tmp_path, node, endpoint)
             membership = Membership(session, rpc.NODES_PATH)
             stack.callback((await asyncio.to_thread(membership.join, node)).leave)
-            agent = await stack.enter_async_context(connected(wallet, node, None))
-            follow = Config(session, rpc.CONTACT_PATH).watch(agent.uplink.contact_is)
+            agent = await stack.enter_async_context(connected(credential_store, node, None))
+            follow = Config(session, rpc.CONTACT_PATH).watch(partial(pointed, agent.uplink))
             stack.callback(follow.close)
             agents.append(agent)
         await first.says("known", {node: [1] for node in nodes})

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,15 +23,10 @@ from holdfast.wire.errors import Corrupt, Full, Refused, TimedOut
 from tests.faults.room import files_no_larger_than
 from tests.faults.storage_process import writes
 from tests.faults.test_disk import CAN_MOUNT, SmallDisk, small_disk
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024 * 1024
-
-
-def wait_until(true: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, "it did not come true"
 
 
 def temporary(store: Path) -> list[Path]:
@@ -177,8 +172,8 @@ def test_a_writer_killed_at_any_moment_leaves_whole_blobs_and_loses_none_that_it
             for _ in range(chance.randrange(1, 6)):
                 told.append(child.stdout.readline())
             # Most of the time a writer only makes up what to write; wait until it writes.
-            wait_until(lambda: temporary(store) != [])
-            time.sleep(chance.random() * 0.01)
+            eventually(lambda: temporary(store) != [], "it writes", pause_s=0.0)
+            time.sleep(chance.random() * 0.01)  # pause: the kill comes at any moment
             child.send_signal(signal.SIGKILL)
             child.wait()
             # The last line of a killed process may be half a digest.

@@ -9,6 +9,7 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -19,9 +20,9 @@ from holdfast.storage.garbage import References, Sweeper
 from holdfast.storage.manifests import MANIFESTS, Manifest, read_manifest, verify, write_manifest
 from holdfast.wire.errors import HoldfastError, Missing
 from tests.conftest import require_part
-from tests.contract.waiting import eventually
 from tests.servers.minio import MinioServer, minio_missing
 from tests.servers.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, credentials
+from tests.waiting import eventually
 
 KILLS = 4
 COMMITS_BETWEEN = 6
@@ -82,19 +83,20 @@ def test_an_acknowledged_commit_is_lost_by_a_kill_of_its_store(server: MinioServ
     # Few tries: that the store is away shall reach the one who commits, too.
     blobs = open_store(server.address("kills"), Retrying(tries_max=2))
     with Committing(blobs) as committing:
+
+        def committed(wanted: int) -> bool:
+            return bool(committing.broken) or len(committing.acknowledged) >= wanted
+
+        def one_more_is_refused(refused: int) -> bool:
+            return committing.refused > refused
+
         for _ in range(KILLS):
-            before = len(committing.acknowledged)
-            eventually(
-                lambda before=before: (
-                    committing.broken or len(committing.acknowledged) >= before + COMMITS_BETWEEN
-                ),
-                "commits are acknowledged",
-                600,
-            )
+            wanted = len(committing.acknowledged) + COMMITS_BETWEEN
+            eventually(partial(committed, wanted), "commits are acknowledged", 600)
             assert committing.broken is None, committing.broken
             refused = committing.refused
             server.kill()
-            eventually(lambda refused=refused: committing.refused > refused, "one is refused", 600)
+            eventually(partial(one_more_is_refused, refused), "one is refused", 600)
             server.start()
     again = open_store(server.address("kills"))
     there = [row.key for row in again.list(MANIFESTS)]

@@ -8,7 +8,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ class KillingSource:
         self.restart = threading.Thread(target=self._restart)
 
     def _restart(self) -> None:
-        time.sleep(0.5)
+        time.sleep(0.5)  # pause: the store is away so long
         self._server.start()
 
     def _kill(self) -> None:
@@ -249,11 +250,12 @@ def test_wrong_credentials_are_refused_at_once_with_what_to_check_and_without_sh
     ):
         monkeypatch.setenv(variable, value)
         blobs = open_store(checking.address(), Retrying(sleep=_must_not_sleep))
-        for call in (
-            lambda blobs=blobs: blobs.put("a", b"y"),
-            lambda blobs=blobs: blobs.get("a"),
-            lambda blobs=blobs: blobs.exists("a"),
-        ):
+        calls: list[Callable[[], object]] = [
+            partial(blobs.put, "a", b"y"),
+            partial(blobs.get, "a"),
+            partial(blobs.exists, "a"),
+        ]
+        for call in calls:
             with pytest.raises(Refused, match="AWS_SECRET_ACCESS_KEY") as caught:
                 call()
             _shows_no_secret(caught.value, "AKIDSOMEBODYELSE", "guessed-wrong")

@@ -12,6 +12,7 @@ from typing import Any
 import obstore
 import pytest
 
+from tests.conftest import require_service
 from tests.faults.data_host import bucket, write_rows
 from tests.faults.training_stage import Host, TrainingStage, consumed, hosted
 from tests.servers.s3 import MotoServer, moto_missing
@@ -168,8 +169,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     if request.param == "folder":
         yield {**FILES, "rows": str(tmp_path / "rows")}
         return
-    if missing := moto_missing():
-        pytest.skip(missing)
+    require_service(moto_missing())
     with MotoServer(tmp_path / "s3") as server:
         endpoint = f"http://127.0.0.1:{server.port}"
         store = bucket(endpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_worker_that_joins_while_a_hook_evaluates_what_it_has_changed_changes_
         stage.move([0, 1], restore=0)
         for worker in (0, 1):
             output = stage.workers[worker].output
-            stage.wait("all are in the hook", lambda output=output: said("holds", output))
+            stage.wait("all are in the hook", partial(said, "holds", output))
         stage.workers[0].kill()
         stage.options["hold"] = None
         stage.start(2)

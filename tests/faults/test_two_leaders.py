@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.control.store.plane import ControlPlane
-from tests.contract.waiting import eventually
 from tests.proofs.control import checks
 from tests.proofs.control.checks import Ground
+from tests.proofs.control.cluster import ProofCluster
 from tests.proofs.control.counting import Counting, finish, words_of
 from tests.proofs.control.events import Commit, Decision, Process
 from tests.proofs.control.processes import Kept
-from tests.proofs.control.scene import Scene, played
-from tests.proofs.control.stage import Stage
+from tests.proofs.control.watched_cluster import WatchedCluster, played
+from tests.waiting import eventually
 
 JOB = Counting("train", lanes=4, workers=(2, 2), steps=1_500, step_ms=20, seed=11)
 ROOMS = {"a": 1.0, "b": 1.0}
@@ -36,7 +36,7 @@ def asleep(kept: Kept) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def first_sleeps(stage: Stage, scene: Scene) -> dict[str, Any]:
+def first_sleeps(stage: ProofCluster, scene: WatchedCluster) -> dict[str, Any]:
     """The first coordinator leads alone, and falls asleep; what it says of that."""
     sleepy = stage.coordinators[0]
     eventually(lambda: scene.watcher.leader == sleepy.name, "the sleepy one leads", PATIENCE_S)
@@ -47,7 +47,7 @@ def first_sleeps(stage: Stage, scene: Scene) -> dict[str, Any]:
 
 
 def test_a_woken_leaders_orders_and_commit_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, "embedded", "folder", 2, ROOMS)
+    stage = ProofCluster(tmp_path, "embedded", "folder", 2, ROOMS)
     sleepy, standby = stage.coordinators
     sleepy.command = [sys.executable, "-m", "tests.faults.sleepy_coordinator", *sleepy.command[3:]]
     standby.back_s = time.monotonic() + 10 * PATIENCE_S
@@ -82,6 +82,6 @@ def test_a_woken_leaders_orders_and_commit_are_refused_and_leave_no_trace(tmp_pa
     checks.check(history, Ground({JOB.name: JOB.lanes}, {JOB.name: 1.0}, ROOMS))
 
 
-def later_commits(scene: Scene, term: int) -> list[Commit]:
+def later_commits(scene: WatchedCluster, term: int) -> list[Commit]:
     events = list(scene.watcher.events)
     return [event for event in events if isinstance(event, Commit) and event.term > term]

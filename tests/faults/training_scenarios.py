@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from holdfast import train
-from holdfast.train.states.state import State
+from holdfast.train.states.state import TrainingState
 
 SAMPLES = 300
 
@@ -103,6 +103,9 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
         _meet(run, worker, options["gates"])
     if not options.get("silent"):
         run.every_epoch(lambda run: _look(run, model, data))
+    slow_s = options.get("slow", {}).get(str(worker), 0.0)
+    if str(worker) in options.get("flips", {}):
+        _flip(run, model, options["flips"][str(worker)])
     for batch in run.batches(
         data,
         lane_batch=options.get("lane_batch", 4),
@@ -111,6 +114,8 @@ def _main(run: train.Run, worker: int, options: dict[str, Any]) -> None:
     ):
         loss = functional.cross_entropy(model(batch.x), batch.y)
         run.log("right", (model(batch.x).argmax(1) == batch.y).float().mean())
+        if slow_s:
+            time.sleep(slow_s)  # pause: it is slow
         if [worker, run.completed + 1, batch.lane] in options.get("kills", ()):
             os.kill(os.getpid(), signal.SIGKILL)
         run.step(loss)
@@ -124,10 +129,24 @@ def _meet(run: train.Run, worker: int, gates: dict[str, str]) -> None:
     if gate == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     while gate and not os.path.exists(gate):  # noqa: PTH110
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: between two looks
     _say("arrived", {})
     run.barrier("ready")
     _say("passed", {})
+
+
+def _flip(run: train.Run, model: nn.Module, steps: list[int]) -> None:
+    """A processor that gets a bit of a gradient wrong in these steps: from the first, up to the
+    second."""
+
+    def wrong(gradient: torch.Tensor) -> torch.Tensor:
+        if not steps[0] <= run.completed + 1 < steps[1]:
+            return gradient
+        flipped = gradient.clone()
+        flipped.view(-1).view(torch.int32)[:1] ^= 1
+        return flipped
+
+    next(model.parameters()).register_hook(wrong)
 
 
 def _digits(run: train.Run) -> None:
@@ -144,16 +163,15 @@ def _look(run: train.Run, model: nn.Module, data: Points) -> None:
 
 
 def _answer(run: train.Run) -> None:
-    rounds = run._rounds
-    state = rounds.state()
+    state = run._held.state()
     metrics = {name: value.hex() for name, value in run.metrics.items()}
     _say(
         "answer",
         {
-            "digest": State(state.step, state.entries).digest(),
+            "digest": TrainingState(state.step, state.entries).digest(),
             "step": run.completed,
             "metrics": metrics,
-            "computed": rounds.computed,
+            "computed": run._held.computed,
         },
     )
 

@@ -13,25 +13,25 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.cluster import Cluster, Process
-from holdfast.control.decide.facts import Job
+from holdfast.control.decide.facts import JobRecord
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
-from tests.contract.waiting import eventually
 from tests.servers import commands
+from tests.waiting import eventually
 
 # Sessions end soon, so that a test need not wait long for a death to be noticed.
 PLANE = "embedded:coordination?timeout_s=6&tick_ms=500"
 # Sessions that outlive whatever is started again, also on a machine with much else to do.
 PATIENT = "embedded:coordination?timeout_s=60&tick_ms=3000"
-ROOM = local.Room(cpu=8.0, memory_bytes=2**34)
+ROOM = local.AgentSize(cpu=8.0, memory_bytes=2**34)
 
 
 class Home:
     """A cluster's folder, and what a test does to it."""
 
-    def __init__(self, folder: Path, coordination: str = PLANE, **more: str) -> None:
+    def __init__(self, folder: Path, coordination: str = PLANE, **more: Any) -> None:
         self.marks = folder.with_name(f"{folder.name}-marks")
         self.marks.mkdir()
         self.cluster: Cluster = local.make(folder, coordination=coordination, **more)
@@ -75,11 +75,11 @@ class Home:
     def release(self, name: str = "waiting") -> None:
         (self.marks / f"{name}.go").touch()
 
-    def ended(self, name: str = "waiting") -> Job:
+    def ended(self, name: str = "waiting") -> JobRecord:
         """The job, when it has ended."""
         with self.control() as control:
 
-            def job() -> Job | None:
+            def job() -> JobRecord | None:
                 found = control.job(name)
                 return found if found.status.phase.final else None
 

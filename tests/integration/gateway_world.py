@@ -24,22 +24,22 @@ from holdfast.serve.gateway.main import folder_of
 from holdfast.serve.records import (
     GATEWAYS,
     WEIGHT_TOTAL,
-    Arm,
-    Course,
     Gateway,
     Load,
     Loaded,
     Replica,
-    Service,
-    Stage,
-    course_path,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
+    plan_path,
     replicas_path,
     service_path,
 )
 from holdfast.wire import documents
-from tests.contract.waiting import eventually
 from tests.servers import EmbeddedServer, free_port
 from tests.servers.upstream import Upstream
+from tests.waiting import eventually
 
 
 @dataclass
@@ -69,7 +69,7 @@ class World:
         where = f"zk://{self.plane.hosts}?timeout_s=6"
         self.cluster = create(folder / "cluster", coordination=where)
         self.session: Session = connect(where)
-        self.courses: dict[str, Course] = {}
+        self.plans: dict[str, RolloutPlan] = {}
         self.members: dict[tuple[str, int], Member] = {}
         self.upstreams: list[Upstream] = []
         self.gateways: list[GatewayProcess] = []
@@ -84,27 +84,27 @@ class World:
         (writes.replace if there else writes.create)(path, data)
         writes.commit()
 
-    def service(self, name: str = "digits", **more: Any) -> Service:
-        made = Service(name, more.pop("model", name), "prod", **more)
+    def service(self, name: str = "digits", **more: Any) -> ServiceSpec:
+        made = ServiceSpec(name, more.pop("model", name), "prod", **more)
         self.put(service_path(name), made)
         return made
 
-    def course(
-        self, service: str = "digits", *arms: tuple[int, int], hold: tuple[int, ...] = ()
-    ) -> Course:
-        """Arms as (version, weight), the stable one first; its number grows."""
-        arms = arms or ((1, WEIGHT_TOTAL),)
+    def plan(
+        self, service: str = "digits", *variants: tuple[int, int], hold: tuple[int, ...] = ()
+    ) -> RolloutPlan:
+        """Variants as (version, weight), the stable one first; its number grows."""
+        variants = variants or ((1, WEIGHT_TOTAL),)
         names = ("stable", "canary", "third")
-        number = self.courses[service].number + 1 if service in self.courses else 1
-        made = Course(
+        number = self.plans[service].number + 1 if service in self.plans else 1
+        made = RolloutPlan(
             number,
-            Stage.STEADY,
-            hold or tuple(version for version, _ in arms),
-            tuple(Arm(names[i], *arm) for i, arm in enumerate(arms)),
-            stable=arms[0][0],
+            RolloutStage.STEADY,
+            hold or tuple(version for version, _ in variants),
+            tuple(Variant(names[i], *variant) for i, variant in enumerate(variants)),
+            stable=variants[0][0],
         )
-        self.courses[service] = made
-        self.put(course_path(service), made)
+        self.plans[service] = made
+        self.put(plan_path(service), made)
         return made
 
     def replica(
@@ -152,14 +152,14 @@ class World:
         found = Membership(self.session, GATEWAYS).members().get(name)
         return documents.from_document(name, Gateway, found.data) if found else None
 
-    def applied(self, course: Course, service: str = "digits", gateway: str = "front") -> None:
-        """Wait until the gateway has said that it has taken the course."""
+    def applied(self, plan: RolloutPlan, service: str = "digits", gateway: str = "front") -> None:
+        """Wait until the gateway has said that it has taken the plan."""
 
         def taken() -> bool:
             shown = self.shown(gateway)
-            return shown is not None and shown.applied.get(service, 0) >= course.number
+            return shown is not None and shown.applied.get(service, 0) >= plan.number
 
-        eventually(taken, f"course {course.number} is applied")
+        eventually(taken, f"plan {plan.number} is applied")
 
     # --- gateways -------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class GatewayProcess:
         left = recorded(self.world.cluster, "envoy", f"{self.name}.envoy")
         if left is not None:
             left.send(signal.SIGKILL)
-            left.wait(10)
+            left.wait(60)
 
     # --- a client -------------------------------------------------------------------------------
 
@@ -353,8 +353,14 @@ def load(
             one.join(60)
 
 
-def ask_many(gateway: GatewayProcess, path: str, headers: Sequence[Mapping[str, str]]) -> list[str]:
-    """The versions that answered one request for each of `headers`, all good, in their order.
+def ask_many(
+    gateway: GatewayProcess,
+    path: str,
+    headers: Sequence[Mapping[str, str]],
+    told: str = "x-holdfast-version",
+) -> list[str]:
+    """The versions (or what the header `told` says) that answered one request for each of
+    `headers`, all good, in their order.
 
     On eight connections, and all sent before an answer is read: for tests that need thousands.
     """
@@ -364,7 +370,7 @@ def ask_many(gateway: GatewayProcess, path: str, headers: Sequence[Mapping[str, 
             asked = headers[start : start + 125]
             link.sendall(b"".join(_spelled(path, one) for one in asked))
             answers = link.makefile("rb")
-            return [_version(answers) for _ in asked]
+            return [_header_of(answers, told) for _ in asked]
 
     with ThreadPoolExecutor(8) as clients:
         return [one for found in clients.map(some, range(0, len(headers), 125)) for one in found]
@@ -376,7 +382,7 @@ def _spelled(path: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*head, "", "{}"]).encode()
 
 
-def _version(answers: IO[bytes]) -> str:
+def _header_of(answers: IO[bytes], told: str) -> str:
     status = answers.readline()
     assert b" 200 " in status, status
     said = {}
@@ -384,7 +390,7 @@ def _version(answers: IO[bytes]) -> str:
         key, _, text = line.decode().partition(":")
         said[key.lower()] = text.strip()
     answers.read(int(said["content-length"]))
-    return said["x-holdfast-version"]
+    return said[told]
 
 
 def pass_requests(seen: Traffic, count: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent import channel, journal
-from holdfast.control.rpc.lines import Lines
+from holdfast.control.rpc.connections import AgentConnection, AgentConnections
 from holdfast.wire import documents, values
 
 NEWER = "of_a_newer_version"
@@ -37,7 +37,7 @@ def more(plain: Any) -> Any:
 def change() -> None:
     encode, document, entry = values._encode, documents.document, journal.encode
     open_journal = journal.Journal.open
-    take, append, send = Lines.take, journal.Journal.append, channel.Channel.send
+    take, append, send = AgentConnections.take, journal.Journal.append, channel.Channel.send
 
     def encode_more(body: Any) -> bytes:
         plain = json.loads(encode(body))
@@ -47,13 +47,14 @@ def change() -> None:
             plain = more(plain)
         return json.dumps(plain).encode()
 
-    def take_more(self: Lines, line: Any) -> list[bytes]:
-        dance = {"dance": {"node": line.said.node, "job": "any", "worker": 1}}
-        taken = take(self, line)
+    def take_more(self: AgentConnections, connection: AgentConnection) -> list[bytes]:
+        dance = {"dance": {"node": connection.hello.node, "job": "any", "worker": 1}}
+        taken = take(self, connection)
         return [*taken, json.dumps(dance).encode()] if taken else taken
 
-    def append_more(self: journal.Journal, entries: Any) -> None:
-        append(self, [*entries, {"kind": "danced", "with": ["whom", 1]}])
+    def append_more(self: journal.Journal, given: list[Any]) -> None:
+        danced: Any = {"kind": "danced", "with": ["whom", 1]}
+        append(self, [*given, danced])
 
     def open_more(folder: Path) -> tuple[journal.Journal, journal.Recovery]:
         opened, found = open_journal(folder)
@@ -63,13 +64,17 @@ def change() -> None:
     def send_more(self: channel.Channel, key: Any, line: bytes) -> None:
         send(self, key, b'{"dance": {}}\n' + line)
 
-    values._encode = encode_more
-    documents.document = lambda value: more(document(value))
-    journal.encode = lambda value: more(entry(value))
-    Lines.take = take_more
-    journal.Journal.append = append_more  # type: ignore[method-assign]
-    journal.Journal.open = staticmethod(open_more)  # type: ignore[assignment]
-    channel.Channel.send = send_more
+    changes: list[tuple[Any, str, object]] = [
+        (values, "_encode", encode_more),
+        (documents, "document", lambda value: more(document(value))),
+        (journal, "encode", lambda value: more(entry(value))),
+        (AgentConnections, "take", take_more),
+        (journal.Journal, "append", append_more),
+        (journal.Journal, "open", staticmethod(open_more)),
+        (channel.Channel, "send", send_more),
+    ]
+    for where, name, changed in changes:
+        setattr(where, name, changed)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.control.store.plane import ControlPlane
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
 from tests.servers import commands
 from tests.unit.cli.running import environment
+from tests.waiting import eventually
 
 WAITING = """
 import pathlib, sys, time

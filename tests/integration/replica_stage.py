@@ -19,31 +19,31 @@ from typing import Any
 import numpy as np
 
 from holdfast.coordination import Facts, Membership, connect
-from holdfast.models.drafts import Draft
+from holdfast.models.drafts import VersionDraft
 from holdfast.models.examples import Example
 from holdfast.models.examples import to_bytes as example_bytes
-from holdfast.models.records import EXAMPLE, Kind, Signature, TensorSpec, Version
+from holdfast.models.records import EXAMPLE, ModelKind, Signature, TensorSpec, Version
 from holdfast.models.registry import Registry
 from holdfast.serve.records import (
-    Arm,
-    Course,
     Load,
     Replica,
-    Service,
-    Stage,
-    course_path,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
     job_name,
+    plan_path,
     replicas_path,
     service_path,
 )
 from holdfast.storage import bundles, open_store
-from holdfast.wire import documents, talk
-from holdfast.wire.job_certificates import equip
+from holdfast.system.job_certificates import equip
+from holdfast.wire import documents, worker_messages
 from tests.contract.planes import EmbeddedPlane
-from tests.contract.waiting import eventually
 from tests.credentials import SECRET
 from tests.said import Said
 from tests.servers import free_port
+from tests.waiting import eventually
 
 WIDTH = 4
 FLOATS = Signature((TensorSpec("x", "FP32", (-1, WIDTH)),), (TensorSpec("y", "FP32", (-1, WIDTH)),))
@@ -73,8 +73,8 @@ class ReplicaStage:
         self.session = connect(self.address)
         self.registry = Registry(self.session, self.blobs, "test")
         self.facts = Facts(self.session)
-        self.service = Service(name, service.pop("model", name), "prod", **service)
-        self.course = Course(0, Stage.STARTING)
+        self.service = ServiceSpec(name, service.pop("model", name), "prod", **service)
+        self.plan = RolloutPlan(0, RolloutStage.STARTING)
         self.replicas: list[ReplicaProcess] = []
         self._write(service_path(name), self.service)
 
@@ -98,7 +98,7 @@ class ReplicaStage:
         example: Example | None = None,
         *,
         entry: str = "model:predict",
-        kind: Kind = Kind.FUNCTION,
+        kind: ModelKind = ModelKind.FUNCTION,
         signature: Signature = FLOATS,
         files: Mapping[str, bytes] | None = None,
         arguments: Mapping[str, Any] | None = None,
@@ -111,7 +111,7 @@ class ReplicaStage:
         if example is not None:
             held[EXAMPLE] = example_bytes(example)
         bundle = bundles.push(self.blobs, folder).digest
-        draft = Draft(
+        draft = VersionDraft(
             self.service.model,
             kind,
             signature,
@@ -132,20 +132,22 @@ class ReplicaStage:
 
     # --- what is wanted --------------------------------------------------------------------------
 
-    def hold(self, *numbers: int, stable: int | None = None, wishes: int = 0) -> Course:
-        """The next course: hold these; the first is the stable one unless it is said."""
+    def hold(
+        self, *numbers: int, stable: int | None = None, version_revision: int = 0
+    ) -> RolloutPlan:
+        """The next plan: hold these; the first is the stable one unless it is said."""
         chosen = stable if stable is not None else numbers[0]
-        self.course = replace(
-            self.course,
-            number=self.course.number + 1,
-            stage=Stage.STEADY,
+        self.plan = replace(
+            self.plan,
+            number=self.plan.number + 1,
+            stage=RolloutStage.STEADY,
             hold=tuple(numbers),
-            arms=(Arm("stable", chosen, 10_000),),
+            variants=(Variant("stable", chosen, 10_000),),
             stable=chosen,
-            wishes=wishes,
+            version_revision=version_revision,
         )
-        self._write(course_path(self.name), self.course)
-        return self.course
+        self._write(plan_path(self.name), self.plan)
+        return self.plan
 
     def change(self, **service: Any) -> None:
         self.service = replace(self.service, **service)
@@ -201,16 +203,16 @@ class ReplicaProcess:
         self.folder = stage.folder / node / "workers" / f"{job_name(stage.name)}.{worker}"
         self.folder.mkdir(parents=True)
         equip(self.folder, SECRET)
-        self.shelf = stage.folder / node / "serving"
+        self.cache = stage.folder / node / "serving"
         given = {
-            talk.FOLDER_VARIABLE: str(self.folder),
-            talk.JOB_VARIABLE: job_name(stage.name),
-            talk.WORKER_VARIABLE: str(worker),
-            talk.PORTS_VARIABLE: f"{self.http_port},{self.grpc_port}",
-            talk.HOST_VARIABLE: "127.0.0.1",
-            talk.STORE_VARIABLE: stage.blobs.address,
-            talk.COORDINATION_VARIABLE: stage.address,
-            talk.REGION_VARIABLE: "north",
+            worker_messages.FOLDER_VARIABLE: str(self.folder),
+            worker_messages.JOB_VARIABLE: job_name(stage.name),
+            worker_messages.WORKER_VARIABLE: str(worker),
+            worker_messages.PORTS_VARIABLE: f"{self.http_port},{self.grpc_port}",
+            worker_messages.HOST_VARIABLE: "127.0.0.1",
+            worker_messages.STORE_VARIABLE: stage.blobs.address,
+            worker_messages.COORDINATION_VARIABLE: stage.address,
+            worker_messages.REGION_VARIABLE: "north",
         }
         with (self.folder / "output.log").open("wb") as output:
             self.process = subprocess.Popen(
@@ -307,4 +309,4 @@ def gone(pid: int) -> bool:
 
 def settle(seconds: float) -> None:
     """Time in which something would happen that must not."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # pause: it would have happened by then

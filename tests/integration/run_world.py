@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cluster import opened, processes
-from tests.contract.waiting import eventually
 from tests.unit.cli.running import environment
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 COUNTER = ROOT / "examples" / "counter.py"
@@ -106,13 +106,13 @@ def running(folder: Path, *words: str, cwd: Path | None = None) -> Iterator[Run]
 
 def nothing_is_left(folder: Path, patience_s: float = 120.0) -> None:
     """Wait until no process of that folder lives; those that do are named, and then ended."""
-    deadline_s = time.monotonic() + patience_s
-    while living := of_folder(folder):
-        if time.monotonic() > deadline_s:
-            for pid in living:
-                os.kill(pid, signal.SIGKILL)
-            raise AssertionError(f"these are left: {living}")
-        time.sleep(0.05)
+    try:
+        eventually(lambda: not of_folder(folder), "no process is left", patience_s)
+    except AssertionError:
+        living = of_folder(folder)
+        for pid in living:
+            os.kill(pid, signal.SIGKILL)
+        raise AssertionError(f"these are left: {living}") from None
 
 
 def of_folder(folder: Path) -> dict[int, str]:

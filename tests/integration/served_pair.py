@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.models.records import Signature, TensorSpec
-from tests.contract.waiting import eventually
+from tests.grpc_calls import unary
 from tests.integration.gateway_world import GatewayProcess, World
 from tests.integration.replica_stage import FLOATS, ReplicaStage, infer_body
+from tests.waiting import eventually
 
 WORDS = Signature((TensorSpec("word", "BYTES", (-1, 1)),), (TensorSpec("loud", "BYTES", (-1, 1)),))
 SHOUT = """
@@ -45,7 +46,7 @@ class ServedPair:
                 replica.await_ready()
             self.gateway: GatewayProcess = self.world.gateway()
             for stage in self.stages:
-                self.world.applied(stage.course, stage.name)
+                self.world.applied(stage.plan, stage.name)
             self.gateway.served(body=infer_body([1, 2, 3, 4]))
             if not alone:
                 self.gateway.served("/v2/models/words/infer", body=WORD_BODY)
@@ -64,7 +65,7 @@ class ServedPair:
             try:
                 for name in ("digits", "shout"):
                     asked = pb.ModelReadyRequest(name=name).SerializeToString()
-                    channel.unary_unary(call)(asked, timeout=10)
+                    unary(channel, call)(asked, timeout=10)
             except grpc.RpcError:
                 return False
         return True

@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ def plane(host: str, port: str) -> None:
     client = KazooClient(f"{host}:{port}")
     client.start(timeout=WAIT_S)
     for path in PATHS:
-        attempt(f"get {path}", lambda path=path: client.get(path))
-        attempt(f"list {path}", lambda path=path: client.get_children(path))
-        attempt(f"set {path}", lambda path=path: client.set(path, b"evil"))
-        attempt(f"delete {path}", lambda path=path: client.delete(path, recursive=False))
-        attempt(f"open {path}", lambda path=path: client.set_acls(path, OPEN_ACL_UNSAFE))
+        attempt(f"get {path}", partial(client.get, path))
+        attempt(f"list {path}", partial(client.get_children, path))
+        attempt(f"set {path}", partial(client.set, path, b"evil"))
+        attempt(f"delete {path}", partial(client.delete, path, recursive=False))
+        attempt(f"open {path}", partial(client.set_acls, path, OPEN_ACL_UNSAFE))
         under = f"{path.rstrip('/')}/evil"
-        attempt(f"create {under}", lambda under=under: client.create(under, b"", OPEN_ACL_UNSAFE))
+        attempt(f"create {under}", partial(client.create, under, b"", OPEN_ACL_UNSAFE))
     request = client.transaction()
     request.create("/holdfast/jobs/evil", b"", OPEN_ACL_UNSAFE)
     request.set_data("/holdfast/jobs", b"evil")
@@ -104,8 +105,8 @@ def closed_plane(host: str, port: str) -> None:
     """The coordination plane where other machines reach it: does it say a word?"""
     words = (b"ruok\n", b"srvr\n", b"mntr\n", b"\x00\x00\x00\x2d" + bytes(45))
     for word in words:
-        attempt(f"say {word[:5]!r}", lambda word=word: _answered(host, port, word))
-        attempt(f"say {word[:5]!r} by TLS", lambda word=word: _answered(host, port, word, tls=True))
+        attempt(f"say {word[:5]!r}", partial(_answered, host, port, word))
+        attempt(f"say {word[:5]!r} by TLS", partial(_answered, host, port, word, tls=True))
 
     def submit() -> None:
         for more in ("", "?tls=true&verify=none"):
@@ -124,8 +125,8 @@ def member(host: str, port: str) -> None:
         "zeros": bytes(100),
     }
     for what, frame in frames.items():
-        attempt(what, lambda frame=frame: _answered(host, port, frame))
-        attempt(f"{what}, by TLS", lambda frame=frame: _answered(host, port, frame, tls=True))
+        attempt(what, partial(_answered, host, port, frame))
+        attempt(f"{what}, by TLS", partial(_answered, host, port, frame, tls=True))
 
 
 def replica(host: str, port: str) -> None:
@@ -174,13 +175,13 @@ def walk(top: str) -> None:
     attempt(f"list {top}", lambda: list(os.scandir(top)))
     for here, _, names in os.walk(top):
         for name in names:
-            attempt(f"read {here}/{name}", lambda path=Path(here, name): path.read_bytes())
+            attempt(f"read {here}/{name}", Path(here, name).read_bytes)
 
 
 def open_files(listing: str) -> None:
     """Files whose names are known."""
     for path in Path(listing).read_text().splitlines():
-        attempt(f"read {path}", lambda path=path: Path(path).read_bytes())
+        attempt(f"read {path}", Path(path).read_bytes)
 
 
 DEEDS: dict[str, Callable[..., None]] = {

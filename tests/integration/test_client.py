@@ -13,8 +13,8 @@ import pytest
 from holdfast import AsyncClient, Client
 from holdfast.client import AsyncJob, JobFailed
 from holdfast.wire.errors import Cancelled, Missing, TimedOut, Unavailable, Usage
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, Home
+from tests.waiting import eventually
 
 WAIT_S = 240.0
 SCRIPT = """

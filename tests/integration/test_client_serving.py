@@ -12,10 +12,10 @@ import pytest
 from holdfast import AsyncClient, Client
 from holdfast.wire.errors import Missing, Refused, TerminalError, Usage
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, Home, running
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.engines
 
@@ -104,7 +104,7 @@ def test_a_model_is_trained_served_asked_scaled_rolled_out_and_back_from_a_threa
             client.serve("line", holt="3s")  # type: ignore[call-arg]
         changed = client.serve("line", timeout=7)
         changed.wait_ready()
-        assert changed.sight().service.limits.timeout_s == 7.0
+        assert changed.observe().service.limits.timeout_s == 7.0
         service.scale(2)
         eventually(lambda: service.status().ready == 2, "two replicas", WAIT_S)
         service.rollout(2)
@@ -116,7 +116,7 @@ def test_a_model_is_trained_served_asked_scaled_rolled_out_and_back_from_a_threa
         asyncio.run(in_a_loop(home, service.key, inputs, first))
         service.stop()
         assert client.services() == {}
-    eventually(lambda: not serving(home), "gateway and conductor have ended", WAIT_S)
+    eventually(lambda: not serving(home), "gateway and controller have ended", WAIT_S)
 
 
 async def in_a_loop(home: Home, key: str, inputs: object, first: object) -> None:
@@ -136,4 +136,4 @@ async def in_a_loop(home: Home, key: str, inputs: object, first: object) -> None
 
 def serving(home: Home) -> list[str]:
     commands = running(home.cluster.folder).values()
-    return [one for one in commands if "gateway" in one or "conductor" in one or "envoy" in one]
+    return [one for one in commands if "gateway" in one or "controller" in one or "envoy" in one]

@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo import exceptions as kz
@@ -18,9 +19,9 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from holdfast.coordination import Config, access, connect, launch
 from holdfast.coordination.embedded.salvage import salvage
-from tests.contract.waiting import eventually
 from tests.servers import EmbeddedServer
 from tests.servers.process import four_letter_word
+from tests.waiting import eventually
 
 STRANGER = 65_534
 NEEDS_ROOT = pytest.mark.skipif(
@@ -40,20 +41,21 @@ def client(port: int, secret: Path | None = None) -> Iterator[KazooClient]:
         made.close()
 
 
-def closed(folder: Path, **more: int) -> EmbeddedServer:
+def closed(folder: Path, **more: Any) -> EmbeddedServer:
     return EmbeddedServer(folder, is_open=False, **more)
 
 
 def test_a_fresh_server_lets_nobody_make_or_read_anything_at_its_root(tmp_path: Path) -> None:
     with closed(tmp_path) as server, client(server.port) as stranger:
-        for attack in (
+        attacks: list[Callable[[], object]] = [
             lambda: stranger.create("/evil", b"", OPEN_ACL_UNSAFE),
             lambda: stranger.get_children("/"),
             lambda: stranger.create("/zookeeper/evil", b"", OPEN_ACL_UNSAFE),
             lambda: stranger.create("/zookeeper/quota/evil", b"", OPEN_ACL_UNSAFE),
             lambda: stranger.get("/zookeeper/config"),
             lambda: stranger.set_acls("/", OPEN_ACL_UNSAFE),
-        ):
+        ]
+        for attack in attacks:
             with pytest.raises(kz.NoAuthError):
                 attack()
         with client(server.port, server.data / access.NAME) as owner:
@@ -177,8 +179,8 @@ def test_whoever_takes_the_port_of_a_dead_server_is_not_shown_the_secret(tmp_pat
                 text=True,
             )
             found.close()
+            assert impostor.stdout is not None
             try:
-                assert impostor.stdout is not None
                 assert impostor.stdout.readline() == "ready\n"
                 heard = [impostor.stdout.readline() for _ in range(3)]
             finally:

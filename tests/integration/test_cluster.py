@@ -13,8 +13,8 @@ from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Membership
 from holdfast.launch import local
 from holdfast.wire.rpc import NODES_PATH
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PLANE, Home, holdfast
+from tests.waiting import eventually
 
 
 def test_a_job_runs_between_up_and_down_and_nothing_is_left(home: Home) -> None:
@@ -198,12 +198,12 @@ def test_sigterm_to_an_agent_leaves_its_worker_alone_and_the_next_one_adopts_it(
 
 
 def test_a_process_that_ends_early_is_an_error_with_its_last_words(home: Home) -> None:
-    home.cluster.wallet_folder("node-1").mkdir(parents=True)
-    (home.cluster.wallet_folder("node-1") / "papers.json").write_text("{")
+    home.cluster.node_credentials_folder("node-1").mkdir(parents=True)
+    (home.cluster.node_credentials_folder("node-1") / "credentials.json").write_text("{")
     done = holdfast("up", "--cluster", str(home.cluster.folder))
     assert done.returncode == 1
     assert "the agent node-1 ended early" in done.stderr
-    assert "papers.json is damaged" in done.stderr
+    assert "credentials.json is damaged" in done.stderr
 
 
 def test_the_commands_say_what_was_started_and_what_was_stopped(tmp_path: Path) -> None:

@@ -5,29 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.control.decide.facts import Checkpoint, Observed, Phase, Status
+from holdfast.control.decide.facts import Checkpoint, ObservedState, Phase, RecordedStatus
 from holdfast.control.decide.spec import JobSpec
 from holdfast.control.shell.housekeeping import Housekeeping, references
-from holdfast.control.store import codec, filing
+from holdfast.control.store import codec, layout
 from holdfast.control.store.bundles import BundlesInPlane
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Session, connect
 from holdfast.storage import Blobs, open_store, put_part
 from holdfast.storage.bundle_names import record_push
 from holdfast.storage.bundles import push, renew
+from holdfast.storage.keys import digest_of
+from holdfast.storage.lapsing import lapsing_key, put_lapsing
 from holdfast.storage.manifests import Manifest, read_manifest, verify, write_manifest
 from holdfast.wire.errors import Corrupt
 from holdfast.wire.reports import NodeFacts, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
-from tests.contract.waiting import eventually
+from holdfast.wire.resources import Resources
+from tests.waiting import eventually
 
-NOBODY = Observed({}, frozenset())
+NOBODY = ObservedState({}, frozenset())
 # Two sweeps, one after the other, as the leader does them: soon, since nobody writes meanwhile.
-SOON = {"every_s": 0.02, "grace_s": 0.05, "wait_s": 0.05}
+SOON: dict[str, Any] = {"every_s": 0.02, "grace_s": 0.05, "wait_s": 0.05}
 
 
 @pytest.fixture
@@ -60,9 +64,9 @@ def test_whatever_a_job_a_name_or_an_attempt_needs_is_a_reference(
     ControlPlane(session).submit(JobSpec("j", ("true",), bundle=mine.digest))
     part = put_part(blobs, b"in flight")
     worker = WorkerFacts("j", 1, WorkerPhase.RUNNING, parts={1: (part,)})
-    observed = Observed({"n": NodeFacts("n", Resources(), (worker,))}, frozenset())
+    observed = ObservedState({"n": NodeFacts("n", Resources(), (worker,))}, frozenset())
     needed = references(session, observed)
-    assert needed.bundles == {mine.key, named.key}
+    assert needed.bundles == frozenset({mine.key, named.key})
     assert needed.in_flight == {part.key}
     assert needed.manifests == frozenset()
 
@@ -77,10 +81,21 @@ def test_the_leader_removes_what_nothing_needs_and_a_standby_removes_nothing(
     write_manifest(blobs, Manifest("j", 1, 1, {1: (part,)}))
     leads = False
     with Housekeeping(session, blobs, lambda: NOBODY, lambda: leads, **SOON):
-        time.sleep(0.5)
+        time.sleep(0.5)  # pause: time in which a leader would have swept
         assert len(keys(blobs)) == 4, "a standby removes nothing"
         leads = True
         eventually(lambda: keys(blobs) == {needed.key}, "only the job's bundle is left")
+
+
+def test_the_leader_removes_blobs_whose_day_has_come_and_keeps_the_others(
+    session: Session, blobs: Blobs
+) -> None:
+    kind, image = "predictions/digits", b"of a prediction"
+    over = blobs.put(lapsing_key(kind, digest_of(image), date(2020, 1, 1)), image)
+    kept = put_lapsing(blobs, kind, image, 60.0)
+    with Housekeeping(session, blobs, lambda: NOBODY, lambda: True, **SOON):
+        eventually(lambda: not blobs.exists(over.key), "what is over goes")
+    assert blobs.get(kept.key) == image
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PAUSED, Phase.SUCCEEDED])
@@ -93,13 +108,13 @@ def test_a_committed_checkpoint_goes_while_its_job_has_no_workers(
     part, left = put_part(blobs, b"all that was learned"), put_part(blobs, b"of an older one")
     manifest = Manifest("j", 10, 1, {1: (part,)})
     committed = Checkpoint(10, write_manifest(blobs, manifest), 1, 6.0)
-    state = facts.read(filing.state_path("j"), fresh=True)
+    state = facts.read(layout.state_path("j"), fresh=True)
     assert state is not None
-    seen = codec.state_from(filing.state_path("j"), state.data)
-    after = replace(seen, status=Status(phase, "because", 7.0))
+    seen = codec.state_from(layout.state_path("j"), state.data)
+    after = replace(seen, status=RecordedStatus(phase, "because", 7.0))
     transaction = facts.transaction(lambda: True)
-    transaction.replace(filing.state_path("j"), codec.state_to(after), state.version)
-    transaction.create(filing.checkpoint_path("j", 10), codec.checkpoint_to(committed))
+    transaction.replace(layout.state_path("j"), codec.state_to(after), state.version)
+    transaction.create(layout.checkpoint_path("j", 10), codec.checkpoint_to(committed))
     transaction.commit()
     assert control.job("j").status.phase is phase
     assert not control.job("j").placements
@@ -115,7 +130,7 @@ def test_nothing_is_removed_while_a_job_cannot_be_read(
     ControlPlane(session).submit(JobSpec("j", ("true",)))
     put_part(blobs, b"perhaps the job's")
     facts = Facts(session)
-    path = filing.state_path("j")
+    path = layout.state_path("j")
     found = facts.read(path, fresh=True)
     assert found is not None
     transaction = facts.transaction(lambda: True)
@@ -124,7 +139,7 @@ def test_nothing_is_removed_while_a_job_cannot_be_read(
     with pytest.raises(Corrupt):
         references(session, NOBODY)
     with Housekeeping(session, blobs, lambda: NOBODY, lambda: True, **SOON):
-        time.sleep(0.5)
+        time.sleep(0.5)  # pause: time for several sweeps
     assert len(keys(blobs)) == 1
 
 
@@ -140,12 +155,12 @@ def test_a_bundle_that_is_pushed_or_pinned_again_is_young_again(
 
     def aged() -> float:
         os.utime(path, (1.0, 1.0))
-        found = blobs.look(bundle.key)
+        found = blobs.stat(bundle.key)
         assert found is not None
         return found.modified_s
 
     def now() -> float:
-        found = blobs.look(bundle.key)
+        found = blobs.stat(bundle.key)
         assert found is not None
         return found.modified_s
 

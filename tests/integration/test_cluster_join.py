@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.wallet import Wallet
+from holdfast.agent.credential_store import CredentialStore
 from holdfast.cluster import opened
 from holdfast.coordination import Membership
 from holdfast.launch import joining, local
+from holdfast.system.certificates import Authority
 from holdfast.wire import tokens
-from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Missing, Refused, Unavailable
 from holdfast.wire.rpc import NODES_PATH
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, holdfast, running
 from tests.integration.person import WAIT_S
+from tests.waiting import eventually
 
 
 def nodes(home: Home) -> set[str]:
@@ -119,7 +119,7 @@ def test_a_changed_token_is_refused(home: Home, there: Path) -> None:
         joining.join(there, f"{head}.{payload}.{signature[:5]}{other}{signature[6:]}", "other")
 
 
-def test_a_cluster_that_is_down_has_no_door_and_makes_no_token(home: Home) -> None:
+def test_a_cluster_that_is_down_has_no_join_endpoint_and_makes_no_token(home: Home) -> None:
     with pytest.raises(Unavailable) as unavailable:
         joining.token(home.cluster)
     assert unavailable.value.fix == "holdfast up"
@@ -150,7 +150,7 @@ def test_nobody_gets_a_certificate_for_the_name_of_a_living_node(home: Home, the
     for token in (joining.token(home.cluster), joining.token(home.cluster, node="node-1")):
         with pytest.raises(Refused, match="a node named node-1 is in the cluster, and lives"):
             joining.join(there, token, "node-1")
-    assert not (there / "wallet").exists()
+    assert not (there / "credentials").exists()
 
 
 def test_the_name_of_a_dead_node_is_given_only_for_a_token_of_that_name(
@@ -197,10 +197,10 @@ def test_a_machine_that_joined_makes_no_tokens(home: Home, there: Path) -> None:
 def test_joining_again_brings_new_papers_for_the_same_node(home: Home, there: Path) -> None:
     home.up(agents=0)
     joining.join(there, joining.token(home.cluster), "other")
-    before = Wallet.open(there / "wallet" / "other").papers
+    before = CredentialStore.open(there / "credentials" / "other").credentials
     again = joining.join(there, joining.token(home.cluster, node="other"), "other")
     assert not again.new
-    assert Wallet.open(there / "wallet" / "other").papers != before
+    assert CredentialStore.open(there / "credentials" / "other").credentials != before
 
 
 def test_the_folder_where_a_cluster_was_made_does_not_join_another(
@@ -212,7 +212,7 @@ def test_the_folder_where_a_cluster_was_made_does_not_join_another(
         joining.join(other.folder, joining.token(home.cluster), "other")
 
 
-def test_a_token_still_opens_the_door_after_the_coordinator_was_started_again(
+def test_a_token_can_still_be_used_after_the_coordinator_was_started_again(
     home: Home, there: Path
 ) -> None:
     home.up(agents=0)

@@ -6,13 +6,15 @@ import asyncio
 import signal
 from pathlib import Path
 
+from holdfast.agent import ports
+from holdfast.agent.plane_session import opener
 from holdfast.agent.presence import Presence
 from holdfast.control.decide.facts import Phase
 from holdfast.coordination import Config, Membership, Session, connect
 from holdfast.launch import local
 from holdfast.wire.rpc import CONTACT_PATH, NODES_PATH, Contact
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PLANE, Home
+from tests.waiting import eventually
 
 
 def nodes(session: Session) -> set[str]:
@@ -86,12 +88,12 @@ def test_an_agent_whose_name_was_taken_does_not_fight_and_is_back_when_it_is_fre
     tmp_path: Path,
 ) -> None:
     address = f"embedded:{tmp_path}/{PLANE.partition(':')[2]}"
-    pointed: list[Contact | None] = []
+    pointed: list[ports.LeaderAddress | None] = []
 
     async def story() -> None:
         with connect(address) as session:
             Config(session, CONTACT_PATH).put(Contact(1, "127.0.0.1:1").value())
-            presence = Presence(lambda: connect(address), "node-1", {"host": "a"})
+            presence = Presence(opener(lambda: connect(address)), "node-1", {"host": "a"})
             task = asyncio.create_task(presence.run(pointed.append))
             membership = Membership(session, NODES_PATH)
             await soon(lambda: pointed and pointed[-1], "it has its place, and knows the leader")

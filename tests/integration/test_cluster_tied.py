@@ -15,8 +15,8 @@ from holdfast.control.decide.spec import JobSpec
 from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
-from tests.contract.waiting import eventually
 from tests.integration.clusters import running
+from tests.waiting import eventually
 
 PARENT = """
 import sys, time
@@ -28,7 +28,7 @@ tie = local.Tie()
 local.start_server(cluster)
 started = [
     local.start_coordinator(cluster, tie=tie),
-    local.start_agent(cluster, local.Room(cpu=4.0, memory_bytes=2**33), tie=tie),
+    local.start_agent(cluster, local.AgentSize(cpu=4.0, memory_bytes=2**33), tie=tie),
 ]
 with cluster.session() as session:
     local.await_ready(cluster, session, started)

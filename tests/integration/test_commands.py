@@ -248,7 +248,7 @@ def test_ctrl_c_ends_a_follower_with_130_and_the_job_goes_on(person: Person) -> 
     assert following.stdout.readline() == "line 0\n"
     assert story.stdout is not None
     assert story.stdout.readline()  # until then it may be starting
-    time.sleep(0.5)  # also where a command may be waiting for news, not only at its start
+    time.sleep(0.5)  # pause: also where a command may be waiting for news, not only at its start
     for command in (waiting, following, story):
         command.send_signal(signal.SIGINT)
         _, told = command.communicate(timeout=WAIT_S)

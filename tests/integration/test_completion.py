@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.decide.facts import Queue
+from holdfast.control.decide.facts import QueueQuota
 from holdfast.control.decide.spec import Resources
-from holdfast.models.drafts import Draft
-from holdfast.models.records import Kind, Signature, TensorSpec
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import ModelKind, Signature, TensorSpec
 from holdfast.models.registry import Registry
-from holdfast.serve.records import Service
+from holdfast.serve.records import ServiceSpec
 from holdfast.serve.services import Services
 from tests.integration.clusters import Home, holdfast
 
@@ -32,14 +32,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         made.submit("alpha")
         made.submit("alps")
         with made.control() as control:
-            control.put_queue(Queue("delta", Resources(cpu=1.0)))
+            control.put_queue(QueueQuota("delta", Resources(cpu=1.0)))
         with made.cluster.session() as session:
             registry = Registry(session, made.cluster.blobs(), "a test")
             takes = (TensorSpec("x", "FP32", (-1, 2)),)
             registry.publish(
-                Draft("beta", Kind.ONNX, Signature(takes, takes), {"model.onnx": b"x"}, "", "")
+                VersionDraft(
+                    "beta", ModelKind.ONNX, Signature(takes, takes), {"model.onnx": b"x"}, "", ""
+                )
             )
-            Services(session).create(Service("gamma", "beta", "1"))
+            Services(session).create(ServiceSpec("gamma", "beta", "1"))
         yield made
     finally:
         made.end()

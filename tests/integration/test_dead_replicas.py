@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.launch import serving
-from holdfast.serve.records import Service
+from holdfast.serve.records import ServiceSpec
 from holdfast.serve.services import Services
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
 from tests.integration.person import WAIT_S, Person
 from tests.integration.test_serve_command import PREDICT, publish, replica_pid
+from tests.waiting import eventually
 
 # Sessions that outlast the whole test: whoever is not shown was removed by somebody.
 LASTING = "embedded:coordination?timeout_s=1200&tick_ms=60000"
@@ -34,12 +34,12 @@ def test_a_killed_replica_is_not_shown_although_its_session_lasts(
     lasting: Home, tmp_path: Path
 ) -> None:
     lasting.up()
-    serving.start_conductor(lasting.cluster)
+    serving.start_controller(lasting.cluster)
     with lasting.control() as control, lasting.cluster.session() as session:
         person = Person(lasting, control, tmp_path)
         publish(person, "times", PREDICT % 2)
         services = Services(session)
-        services.create(Service("times", "times", "1", replicas_min=2, replicas_max=2))
+        services.create(ServiceSpec("times", "times", "1", replicas_min=2, replicas_max=2))
 
         def shown() -> list[int]:
             return sorted(services.replicas("times"))

@@ -14,7 +14,6 @@ import pytest
 from holdfast.serve.priority import LOADING_NICE, NICE_MAX
 from holdfast.serve.records import Limits, Load, Loaded
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.gateway_world import (
     GatewayProcess,
     World,
@@ -23,6 +22,7 @@ from tests.integration.gateway_world import (
     pass_requests,
 )
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_service_is_found_by_its_name_its_models_name_and_the_header(
 ) -> None:
     world.service(name, model=f"{name}-model")
     world.replica(1, (1, 2), service=name)
-    world.applied(world.course(name, (1, 10_000), hold=(1, 2)), name)
+    world.applied(world.plan(name, (1, 10_000), hold=(1, 2)), name)
     gateway.served(infer(name))
     for path in (infer(name), infer(f"{name}-model"), f"/predict/{name}"):
         reply = gateway.ask(path)
@@ -86,15 +86,15 @@ def test_of_envoys_threads_only_the_first_steps_back_and_those_that_answer_do_no
     assert {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in workers} == {before}
 
 
-def test_the_gateway_says_the_version_and_the_arm_and_clients_do_not(
+def test_the_gateway_says_the_version_and_the_variant_and_clients_do_not(
     world: World, gateway: GatewayProcess, name: str
 ) -> None:
     world.service(name)
     world.replica(1, (1, 2), service=name)
-    world.applied(world.course(name, (1, 10_000), hold=(1, 2)), name)
+    world.applied(world.plan(name, (1, 10_000), hold=(1, 2)), name)
     lies = {
         "x-holdfast-version": "2",
-        "x-holdfast-arm": "mine",
+        "x-holdfast-variant": "mine",
         "x-holdfast-gateway-region": "moon",
         "x-holdfast-instead": "2",
         "x-envoy-upstream-rq-timeout-ms": "1",
@@ -102,12 +102,12 @@ def test_the_gateway_says_the_version_and_the_arm_and_clients_do_not(
     gateway.served(infer(name))
     seen = gateway.ask(infer(name), headers=lies).json()["headers"]
     assert seen["x-holdfast-version"] == "1"
-    assert seen["x-holdfast-arm"] == "stable"
+    assert seen["x-holdfast-variant"] == "stable"
     assert seen["x-holdfast-gateway-region"] == "eu"
     assert "x-holdfast-instead" not in seen
     assert "x-envoy-upstream-rq-timeout-ms" not in seen
     named = gateway.ask(f"/v2/models/{name}/versions/2/infer")
-    assert (named.version, named.headers["x-holdfast-arm"]) == ("2", "named")
+    assert (named.version, named.headers["x-holdfast-variant"]) == ("2", "named")
 
 
 def test_what_nobody_serves_is_an_error_in_the_protocols_own_form(
@@ -131,7 +131,7 @@ def test_a_body_above_the_limit_is_refused_and_one_below_it_survives_a_death(
 ) -> None:
     world.service(name, limits=Limits(body_bytes_max=4 * 1024 * 1024))
     first, _ = (world.replica(number, service=name) for number in (1, 2))
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name))
     large = gateway.ask(infer(name), body=bytes(5 * 1024 * 1024))
     assert large.status == 413
@@ -142,13 +142,13 @@ def test_a_body_above_the_limit_is_refused_and_one_below_it_survives_a_death(
         assert (reply.status, reply.json()["bytes"]) == (200, len(body))
 
 
-def test_shares_follow_the_course_and_never_exceed_the_capacity_behind_them(
+def test_shares_follow_the_plan_and_never_exceed_the_capacity_behind_them(
     world: World, gateway: GatewayProcess, name: str
 ) -> None:
     world.service(name)
     world.replica(1, (1, 2), service=name)
     plain = [world.replica(number, (1,), service=name) for number in (2, 3, 4)]
-    world.applied(world.course(name, (1, 2_000), (2, 8_000)), name)
+    world.applied(world.plan(name, (1, 2_000), (2, 8_000)), name)
     gateway.served(infer(name))
     eventually(lambda: gateway.ask(infer(name)).version == "2", "the canary has a share")
     seen = Counter(ask_many(gateway, infer(name), [{}] * 600))
@@ -158,7 +158,7 @@ def test_shares_follow_the_course_and_never_exceed_the_capacity_behind_them(
         one.control(versions="1,2")
         one.versions = (1, 2)
         world.register(one, name)
-    world.applied(world.course(name, (1, 2_000), (2, 8_000)), name)
+    world.applied(world.plan(name, (1, 2_000), (2, 8_000)), name)
     eventually(lambda: _share(gateway, name, "2") > 0.7, "the canary has its whole share")
 
 
@@ -178,7 +178,7 @@ def test_no_user_leaves_the_canary_while_it_grows(
     left: list[str] = []
     for percent in range(5, 51, 5):
         canary = percent * 100
-        world.applied(world.course(name, (1, 10_000 - canary), (2, canary)), name)
+        world.applied(world.plan(name, (1, 10_000 - canary), (2, canary)), name)
         if percent == 5:
             gateway.served(infer(name))
             eventually(lambda: _share(gateway, name, "2") > 0, "the canary has a share")
@@ -199,7 +199,7 @@ def test_a_request_for_a_canary_whose_only_replica_died_is_answered_by_the_stabl
     canary = world.replica(1, (1, 2), service=name)
     for number in (2, 3):
         world.replica(number, (1,), service=name)
-    world.applied(world.course(name, (1, 6_700), (2, 3_300)), name)
+    world.applied(world.plan(name, (1, 6_700), (2, 3_300)), name)
     gateway.served(infer(name))
     eventually(lambda: _share(gateway, name, "2") > 0, "the canary has a share")
     with load(gateway, path=infer(name)) as seen:
@@ -222,7 +222,7 @@ def test_a_request_is_tried_at_home_abroad_and_where_only_the_other_version_is(
     ]
     for number in (3, 4):
         world.replica(number, (1,), service=name, region="eu")
-    world.applied(world.course(name, (1, 6_700), (2, 3_300)), name)
+    world.applied(world.plan(name, (1, 6_700), (2, 3_300)), name)
     gateway.served(infer(name))
     statuses = []
     for _ in range(4):
@@ -230,7 +230,7 @@ def test_a_request_is_tried_at_home_abroad_and_where_only_the_other_version_is(
         for one in canaries:
             one.kill()
         replies = (gateway.ask(infer(name)) for _ in range(100))
-        tried = next(one for one in replies if one.headers.get("x-holdfast-arm") != "stable")
+        tried = next(one for one in replies if one.headers.get("x-holdfast-variant") != "stable")
         statuses.append(tried.status)
         for one in canaries:
             one.start()
@@ -242,7 +242,7 @@ def test_a_draining_replica_ends_its_requests_and_gets_no_new_ones(
 ) -> None:
     world.service(name)
     leaving, staying = (world.replica(number, service=name) for number in (1, 2))
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name))
     for one in (leaving, staying):
         one.control(delay_ms=30)
@@ -267,7 +267,7 @@ def test_a_replica_that_does_not_hold_the_version_is_asked_only_once(
 ) -> None:
     world.service(name)
     forgetful, _ = (world.replica(number, (1, 2), service=name) for number in (1, 2))
-    world.applied(world.course(name, (2, 10_000), hold=(1, 2)), name)
+    world.applied(world.plan(name, (2, 10_000), hold=(1, 2)), name)
     gateway.served(infer(name))
     forgetful.control(versions="1")
     with load(gateway, path=infer(name)) as seen:
@@ -281,7 +281,7 @@ def test_the_access_log_says_who_answered_what(
 ) -> None:
     world.service(name)
     world.replica(7, service=name, region="eu")
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name))
     gateway.ask(infer(name), headers={"x-request-id": f"id-{name}"})
 
@@ -296,7 +296,7 @@ def test_the_access_log_says_who_answered_what(
     expected = {
         "service": name,
         "version": "1",
-        "arm": "stable",
+        "variant": "stable",
         "replica": "7",
         "region": "eu",
         "status": 200,
@@ -312,7 +312,7 @@ def test_a_model_that_fails_is_an_answer_and_ejects_nobody(
 ) -> None:
     world.service(name)
     bad = world.replica(1, service=name)
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name))
     bad.control(fail=500)
     assert {gateway.ask(infer(name)).status for _ in range(30)} == {500}
@@ -326,7 +326,7 @@ def test_a_version_that_is_still_loading_gets_no_request(
     world.service(name)
     one = world.replica(1, (1,), service=name)
     world.register(one, name, versions={1: Loaded(Load.READY), 2: Loaded(Load.LOADING)})
-    world.applied(world.course(name, (1, 5_000), (2, 5_000)), name)
+    world.applied(world.plan(name, (1, 5_000), (2, 5_000)), name)
     gateway.served(infer(name))
     assert {gateway.ask(infer(name)).version for _ in range(50)} == {"1"}
 
@@ -337,9 +337,9 @@ def test_a_service_that_makes_no_sense_keeps_no_other_from_changing(
     nonsense = Limits(timeout_s=-1.0, body_bytes_max=2**40, rate_per_s=1e30)
     world.service(f"{name}-odd", limits=nonsense, sticky_header="no header", keys=("none",))
     world.replica(1, service=f"{name}-odd")
-    world.applied(world.course(f"{name}-odd"), f"{name}-odd")
+    world.applied(world.plan(f"{name}-odd"), f"{name}-odd")
     world.service(name)
     world.replica(2, service=name)
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     assert gateway.served(infer(name)).replica == "2"
     assert gateway.ask(infer(f"{name}-odd")).status == 401

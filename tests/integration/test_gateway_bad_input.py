@@ -10,12 +10,14 @@ import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from holdfast.wire.proto import inference_pb2 as pb
 from tests.conftest import require_service
+from tests.grpc_calls import unary
 from tests.integration.served_pair import ServedPair
 from tests.servers.envoy import envoy_missing
 
@@ -296,8 +298,8 @@ def test_every_malformed_call_has_a_status_a_sentence_and_an_id(pair: ServedPair
     with grpc.insecure_channel(pair.address) as channel:
         for method, raw, wanted in calls:
             with pytest.raises(grpc.RpcError) as failed:
-                channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(raw, timeout=30)
-            error = failed.value
+                unary(channel, f"/inference.GRPCInferenceService/{method}")(raw, timeout=30)
+            error: Any = failed.value
             assert error.code() is wanted, (method, raw, error)
             assert len(error.details()) > 10, (method, raw)
             said = dict([*error.initial_metadata(), *error.trailing_metadata()])

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.serve.gateway.admin import Admin
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess, World, load, pass_requests
 from tests.servers.envoy import envoy_missing
 from tests.servers.upstream import Upstream
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_what_nobody_reads_is_neither_counted_nor_made_up(
 ) -> None:
     world.service("plain")
     world.replica(1, service="plain")
-    world.applied(world.course("plain"), "plain")
+    world.applied(world.plan("plain"), "plain")
     seen = gateway.served(infer("plain")).json()["headers"]
     assert "x-request-id" not in seen
     assert seen["x-envoy-attempt-count"] == "1", "a full replica reads it"
@@ -88,7 +88,7 @@ def test_a_new_replica_is_asked_though_another_hangs_and_its_cluster_changes_all
     name = "restless"
     world.service(name)
     first, hangs = (world.replica(number, service=name) for number in (1, 2))
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name))
     hangs.pause()
     with restless(world, first, name):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.serve.records import Limits
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess, World
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_only_a_known_key_opens_a_service_with_keys(world: World, gateway: Gatew
     digests = tuple(hashlib.sha256(key.encode()).hexdigest() for key in keys)
     world.service(name, keys=digests)
     world.replica(1, service=name)
-    world.applied(world.course(name), name)
+    world.applied(world.plan(name), name)
     gateway.served(infer(name), headers={"x-api-key": keys[0]})
     for key in keys:
         for headers in ({"x-api-key": key}, {"authorization": f"Bearer {key}"}):
@@ -83,8 +83,8 @@ def test_a_rate_is_one_for_all_paths_of_a_service_and_bounds_no_other(
     world.service(f"{name}-free")
     world.replica(1, service=name)
     world.replica(2, service=f"{name}-free")
-    world.applied(world.course(name), name)
-    world.applied(world.course(f"{name}-free"), f"{name}-free")
+    world.applied(world.plan(name), name)
+    world.applied(world.plan(f"{name}-free"), f"{name}-free")
     gateway.served(infer(name))
     begun_s = time.monotonic()
     paths = [infer(name), f"/predict/{name}"]
@@ -105,12 +105,12 @@ def test_tls_is_spoken_and_a_new_certificate_is_taken(world: World, tmp_path: Pa
     authority = Authority.make(tmp_path / "authority", "holdfast")
     world.service(name)
     world.replica(1, service=name)
-    course = world.course(name)
+    plan = world.plan(name)
     files = [tmp_path / "live" / file for file in ("chain.pem", "key.pem")]
     _certify(authority, files)
     words = ("--tls-certificate", str(files[0]), "--tls-key", str(files[1]))
     gateway = _secure(world, words)
-    world.applied(course, name, "secure")
+    world.applied(plan, name, "secure")
     shown = world.shown("secure")
     assert shown is not None
     assert shown.address == f"https://127.0.0.1:{gateway.port}"
@@ -119,7 +119,9 @@ def test_tls_is_spoken_and_a_new_certificate_is_taken(world: World, tmp_path: Pa
     def answered() -> tuple[int, object]:
         link = http.client.HTTPSConnection("127.0.0.1", gateway.port, context=context, timeout=30)
         link.request("POST", infer(name), b"{}")
-        serial = link.sock.getpeercert()["serialNumber"]  # type: ignore[union-attr]
+        shown = link.sock.getpeercert()
+        assert shown
+        serial = shown["serialNumber"]
         status = link.getresponse().status
         link.close()
         return status, serial
@@ -139,9 +141,11 @@ def _secure(world: World, words: tuple[str, ...]) -> GatewayProcess:
 
 def _certify(authority: Authority, files: list[Path]) -> None:
     """A certificate for loopback, put in place by moves."""
-    papers = authority.serve(("127.0.0.1",))
+    credentials = authority.serve(("127.0.0.1",))
     files[0].parent.mkdir(exist_ok=True)
-    for path, content in zip(files, (papers.certificate_pem, papers.key_pem), strict=True):
+    for path, content in zip(
+        files, (credentials.certificate_pem, credentials.key_pem), strict=True
+    ):
         draft = path.with_suffix(".new")
         draft.write_bytes(content)
         draft.replace(path)

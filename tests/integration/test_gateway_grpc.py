@@ -15,17 +15,18 @@ import pytest
 
 from holdfast.serve.protocol import marks
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
+from tests.grpc_calls import streams, unary
 from tests.integration.gateway_world import GatewayProcess, World
 from tests.servers import free_port, http2
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 CALL = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 HEALTH = "/grpc.health.v1.Health/Check"
 
 
-class Answering(grpc.GenericRpcHandler):  # type: ignore[misc]
+class Answering(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # only its stub is generic
     """Answers every call with its own name and what the gateway said of it."""
 
     def __init__(self, name: str) -> None:
@@ -46,8 +47,8 @@ class Answering(grpc.GenericRpcHandler):  # type: ignore[misc]
             context.set_trailing_metadata(((marks.ELSEWHERE, "1"),))  # as a full replica offers it
             context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         said = dict(context.invocation_metadata())
-        words = [self.name, said["x-holdfast-version"], said["x-holdfast-arm"], str(len(request))]
-        return " ".join(words).encode()
+        words = (self.name, said["x-holdfast-version"], said["x-holdfast-variant"], len(request))
+        return " ".join(map(str, words)).encode()
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def replica(world: World, worker: int, service: str) -> Answering:
     """Health by HTTP from an upstream, calls by gRPC from here."""
     handler = Answering(f"{service}-{worker}")
-    server = grpc.server(ThreadPoolExecutor(4), handlers=(handler,))
+    server = grpc.server(ThreadPoolExecutor(4), handlers=[handler])
     port = free_port()
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
@@ -83,9 +84,8 @@ def call(
 ) -> str:
     with grpc.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
         metadata = [(key.replace("_", "-"), text) for key, text in headers.items()]
-        ask = channel.unary_unary(method)
-        answer = ask(body, metadata=metadata, timeout=30, compression=compression)
-        return str(answer.decode())
+        ask = unary(channel, method)
+        return ask(body, metadata=metadata, timeout=30, compression=compression).decode()
 
 
 def test_grpc_goes_to_the_only_service_or_by_the_header_and_is_tried_elsewhere(
@@ -93,11 +93,11 @@ def test_grpc_goes_to_the_only_service_or_by_the_header_and_is_tried_elsewhere(
 ) -> None:
     world.service("one")
     first, second = (replica(world, number, "one") for number in (1, 2))
-    course = world.course("one")
+    plan = world.plan("one")
     gateway = world.gateway()
-    world.applied(course, "one")
+    world.applied(plan, "one")
 
-    def answered(**headers: str) -> str:
+    def answered(**headers: Any) -> str:
         try:
             return call(gateway, **headers)
         except grpc.RpcError:
@@ -118,7 +118,7 @@ def test_grpc_goes_to_the_only_service_or_by_the_header_and_is_tried_elsewhere(
 
     world.service("two", model="mnist")
     replica(world, 3, "two")
-    world.applied(world.course("two"), "two")
+    world.applied(world.plan("two"), "two")
     eventually(lambda: answered(x_holdfast_service="two").startswith("two-3"), "by its header")
     assert call(gateway, x_holdfast_service="one").startswith("one-")
 
@@ -145,10 +145,10 @@ def two(pair: World) -> GatewayProcess:
     for number, (name, model) in enumerate((("one", "one"), ("two", "mnist"))):
         world.service(name, model=model)
         replica(world, number, name)
-    courses = {name: world.course(name) for name in ("one", "two")}
+    plans = {name: world.plan(name) for name in ("one", "two")}
     gateway = world.gateway()
-    for name, course in courses.items():
-        world.applied(course, name)
+    for name, plan in plans.items():
+        world.applied(plan, name)
 
     def both() -> bool:
         try:
@@ -182,7 +182,7 @@ def test_a_call_goes_to_the_service_that_its_message_names(two: GatewayProcess) 
         with pytest.raises(grpc.RpcError) as failed:
             call(two, message)
         assert failed.value.code() is grpc.StatusCode.NOT_FOUND, message
-        assert "service" in failed.value.details()
+        assert "service" in (failed.value.details() or "")
 
 
 def noise(count: int) -> bytes:
@@ -192,7 +192,7 @@ def noise(count: int) -> bytes:
 def test_a_stream_goes_where_its_first_message_goes(two: GatewayProcess) -> None:
     for packing in (None, grpc.Compression.Gzip):
         with grpc.insecure_channel(f"127.0.0.1:{two.port}") as channel:
-            answers = channel.stream_stream(STREAM)(
+            answers = streams(channel, STREAM)(
                 iter((named("mnist"), named("mnist", b"\x10\x01"), named("one"))),
                 compression=packing,
                 timeout=30,
@@ -209,7 +209,7 @@ def test_the_first_answer_of_a_stream_comes_before_its_second_request(two: Gatew
         yield named("two")
 
     with grpc.insecure_channel(f"127.0.0.1:{two.port}") as channel:
-        answers = channel.stream_stream(STREAM)(asked(), timeout=30)
+        answers = streams(channel, STREAM)(asked(), timeout=30)
         assert next(answers).startswith(b"two-1")
         ready.set()
         assert [one[:5] for one in answers] == [b"two-1"]
@@ -232,13 +232,13 @@ def test_keys_hold_for_calls_that_are_routed_by_their_message(
     world = pair
     world.service("locked", keys=(hashlib.sha256(b"sesame").hexdigest(),))
     replica(world, 7, "locked")
-    world.applied(world.course("locked"), "locked")
+    world.applied(world.plan("locked"), "locked")
 
     def answered(**how: Any) -> Any:
         try:
             return call(two, named("locked"), **how)
         except grpc.RpcError as error:
-            return error.code()  # type: ignore[attr-defined]
+            return error.code()
 
     eventually(lambda: "locked-7" in str(answered(x_api_key="sesame")), "the key opens it")
     assert answered() is grpc.StatusCode.UNAUTHENTICATED

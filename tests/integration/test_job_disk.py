@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.launch import local
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, ROOM, Home
+from tests.waiting import eventually
 
 FILLS = """
 import pathlib, sys, time

@@ -13,7 +13,7 @@ from tests.integration.clusters import PATIENT, Home
 
 SAYS = """
 import importlib.util, os, pathlib, sys, time
-import holdfast.wire.talk, tiny
+import holdfast.wire.worker_messages, tiny
 assert importlib.util.find_spec("torch"), "what the agent has is there too"
 print("tiny", tiny.WORD, "in", sys.prefix, flush=True)
 marks = pathlib.Path(sys.argv[1])

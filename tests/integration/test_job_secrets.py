@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.control.jobfile import reading as jobfile
-from tests.contract.waiting import eventually
 from tests.integration.clusters import PATIENT, Home
+from tests.waiting import eventually
 
 VALUE = "tr0ub4dor-and-3"
 JOB = """

@@ -17,10 +17,11 @@ from holdfast.coordination import Membership
 from holdfast.serve.records import Limits, Load, Loaded, Replica, replicas_path
 from holdfast.wire import documents
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
+from tests.grpc_calls import unary
 from tests.integration.gateway_world import GatewayProcess, World
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, infer_body
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 MEGABYTE = 1024 * 1024
 LARGE = 200 * MEGABYTE
@@ -71,14 +72,15 @@ def post(port: int, *, chunked: bool) -> tuple[int, Any]:
         return answer.status, json.loads(answer.read())
 
 
-def call(port: int, size: int = LARGE, **how: Any) -> grpc.RpcError:
+def call(port: int, size: int = LARGE, **how: Any) -> Any:
+    """The error that it is refused with."""
     options = (("grpc.max_send_message_length", -1),)
     where = f"127.0.0.1:{port}"
     with (
         grpc.insecure_channel(where, options=options) as channel,
         pytest.raises(grpc.RpcError) as refused,
     ):
-        channel.unary_unary(CALL)(bytes(size), timeout=60, **how)
+        unary(channel, CALL)(bytes(size), timeout=60, **how)
     return refused.value
 
 
@@ -153,9 +155,9 @@ def gateway(world: World, stage: ReplicaStage) -> Iterator[tuple[GatewayProcess,
         versions={1: Loaded(Load.READY)},
     )
     Membership(world.session, replicas_path("digits")).join("1", documents.document(shown))
-    course = world.course()
+    plan = world.plan()
     made = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     made.served(body=infer_body([1, 2, 3, 4]))
     yield made, replica
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cluster import Cluster, create, opened
 from holdfast.coordination import connect
-from holdfast.launch import seen
+from holdfast.launch import processes
 from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.registry import Registry
 from tests.integration.person import WAIT_S
@@ -116,7 +116,7 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path)
     yield made
-    server = seen.server_of(opened(made.home))
+    server = processes.server_of(opened(made.home))
     if server is not None:
         server.send(signal.SIGKILL)
 

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from holdfast.cluster import create, opened
 from holdfast.launch.ending import down
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from tests.contract.planes import Plane
 from tests.integration.clusters import Home, holdfast
 from tests.servers import EmbeddedServer, ZooKeeperEnsemble

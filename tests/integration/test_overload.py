@@ -16,12 +16,12 @@ from bench.serving.replies import Reply, Shot
 from bench.serving.steady import Generator
 from holdfast.cluster import create
 from holdfast.serve.records import GATEWAYS, Limits
-from holdfast.serve.replica.elsewhere import ELSEWHERE_MAX, ELSEWHERE_SHARE
+from holdfast.serve.replica.engine import ELSEWHERE_MAX, ELSEWHERE_SHARE
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.gateway_world import GatewayProcess
 from tests.integration.replica_stage import FLOATS, ReplicaStage
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 REPLICAS = 2
 REQUESTS = 600
@@ -77,7 +77,7 @@ def test_at_ten_times_the_capacity_each_request_is_answered_or_refused_at_once(
 ) -> None:
     signature = replace(FLOATS, batches=False)
     number = stage.publish(SLOW, signature=signature).number
-    course = stage.hold(number)
+    plan = stage.hold(number)
     for worker in range(1, REPLICAS + 1):
         stage.start(worker)
     for replica in stage.replicas:
@@ -87,10 +87,10 @@ def test_at_ten_times_the_capacity_each_request_is_answered_or_refused_at_once(
         path = f"{GATEWAYS}/front"
         fact = stage.facts.read(path)
         return fact is not None and json.loads(fact.data)["data"]["applied"] == {
-            "digits": course.number
+            "digits": plan.number
         }
 
-    eventually(applied, "the gateway has taken the course")
+    eventually(applied, "the gateway has taken the plan")
     shot = Shot("/predict/digits", b'{"x": [[1.0, 1.0, 1.0, 1.0]]}')
     address = (gateway.host, gateway.port)
     eventually(

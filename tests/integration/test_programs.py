@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.opening import opened
-from holdfast.client.papers import papers_of
-from holdfast.control.rpc.watching import nodes
+from holdfast.cli.options import opened
+from holdfast.client.credentials import credentials_of
+from holdfast.control.rpc.observer import nodes
 from holdfast.control.store.plane import ControlPlane
 from tests.conftest import require_service
 from tests.integration.clusters import PATIENT, Home
@@ -148,12 +148,12 @@ class Client(threading.Thread):
 
     def _ask_until_over(self) -> None:
         with opened(self._home.cluster.folder) as found:
-            papers = papers_of(found.cluster)
+            credentials = credentials_of(found.cluster)
             for turn in itertools.count():
                 if turn % 5 == 0:
                     there = [
                         worker.endpoints["http"]
-                        for node in nodes(found.session, papers, 30.0)
+                        for node in nodes(found.session, credentials, 30.0)
                         if node.facts is not None
                         for worker in node.facts.workers
                         if worker.job == self._job and worker.phase.value == "ready"

@@ -17,11 +17,11 @@ import pytest
 
 from holdfast.wire.errors import Corrupt
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
 from tests.integration.person import WAIT_S, Person
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.engines]
 
@@ -75,7 +75,7 @@ with connect(os.environ["HOLDFAST_COORDINATION"]) as session:
     found["publish"] = "done"
     found["submit"] = tried(lambda: Config(session, "/holdfast/jobs/evil").put({}))
     service, facts = "/holdfast/services/digits", Facts(session)
-    for path in (service, f"{service}/course"):
+    for path in (service, f"{service}/plan"):
         found[f"see {path}"] = tried(lambda: facts.read(path, fresh=True))
         change = lambda: facts.transaction(lambda: False).replace(path, b"{}").commit()
         found[f"change {path}"] = tried(change)

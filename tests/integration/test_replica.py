@@ -1,4 +1,4 @@
-"""A replica as a process: it loads what the course says, and answers with it."""
+"""A replica as a process: it loads what the plan says, and answers with it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.coordination import connect
 from holdfast.coordination.nodes import Znode
 from holdfast.coordination.waits import Wake
 from holdfast.serve.records import Load
-from holdfast.serve.replica.following import Wanted
+from holdfast.serve.replica.following import ServiceReader
 from tests.contract.expiring import expire
-from tests.contract.waiting import eventually
 from tests.integration.replica_stage import ReplicaStage
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def test_a_replica_answers_with_the_stable_version_and_says_who_it_is(stage: Rep
     assert said.json["outputs"][0]["data"] == [2, 4, 6, 8]
     assert said.json["model_version"] == "1"
     assert said.headers["x-holdfast-version"] == "1"
-    assert said.headers["x-holdfast-arm"] == "direct"
+    assert said.headers["x-holdfast-variant"] == "direct"
     assert said.headers["x-holdfast-replica"] == "7"
     assert said.headers["x-holdfast-region"] == "north"
     shown = eventually(lambda: stage.shown().get(7), "the replica is seen")
     assert (shown.http_port, shown.grpc_port) == (replica.http_port, replica.grpc_port)
     assert shown.region == "north"
     assert shown.node == "n1"
-    eventually(lambda: stage.shown()[7].course == stage.course.number, "it follows the course")
+    eventually(lambda: stage.shown()[7].plan == stage.plan.number, "it follows the plan")
 
 
 def test_versions_live_side_by_side_and_requests_choose(stage: ReplicaStage) -> None:
@@ -55,9 +55,9 @@ def test_versions_live_side_by_side_and_requests_choose(stage: ReplicaStage) -> 
     replica = stage.start()
     stage.await_state(1, two)
     assert replica.infer([1, 1, 1, 1]).json["outputs"][0]["data"] == [2] * 4
-    chosen = replica.infer([1, 1, 1, 1], x_holdfast_version="2", x_holdfast_arm="canary")
+    chosen = replica.infer([1, 1, 1, 1], x_holdfast_version="2", x_holdfast_variant="canary")
     assert chosen.json["outputs"][0]["data"] == [3] * 4
-    assert chosen.headers["x-holdfast-arm"] == "canary"
+    assert chosen.headers["x-holdfast-variant"] == "canary"
     path = "/v2/models/digits/versions/2/infer"
     assert (
         replica.infer([1, 1, 1, 1], path, x_holdfast_version="1").headers["x-holdfast-version"]
@@ -85,20 +85,20 @@ def test_what_a_replica_is_to_hold_is_read_once_for_each_change(
 
         monkeypatch.setattr(session.nodes, "read_all", counted)
         rung = threading.Event()
-        wanted = Wanted(session, "digits")
+        wanted = ServiceReader(session, "digits")
         assert wanted.read(rung.set) == (stage.service, None)
-        assert asked == [(["digits", "course"], True)]
-        course = stage.hold(1)
+        assert asked == [(["digits", "plan"], True)]
+        plan = stage.hold(1)
         assert rung.wait(60)
         asked.clear()
-        assert wanted.read(rung.set).course == course
-        assert wanted.read(rung.set).course == course
-        assert asked == [(["course"], False)]
+        assert wanted.read(rung.set).plan == plan
+        assert wanted.read(rung.set).plan == plan
+        assert asked == [(["plan"], False)]
         asked.clear()
         expire(session)
         stage.change(target="other")
-        assert wanted.read(rung.set) == (stage.service, course)
-        assert asked == [(["digits", "course"], True)]
+        assert wanted.read(rung.set) == (stage.service, plan)
+        assert asked == [(["digits", "plan"], True)]
 
 
 def test_the_threads_of_the_plane_let_those_go_first_that_answer(stage: ReplicaStage) -> None:
@@ -112,7 +112,7 @@ def test_the_threads_of_the_plane_let_those_go_first_that_answer(stage: ReplicaS
         threads = [int(task.name) for task in Path(f"/proc/{replica.pid}/task").iterdir()]
         return sum(os.getpriority(os.PRIO_PROCESS, one) > usual for one in threads)
 
-    # One loads, one shows; the session has its own, and one follows the course.
+    # One loads, one shows; the session has its own, and one follows the plan.
     assert behind() > 3
 
 

@@ -8,27 +8,30 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from holdfast.coordination import Membership
-from holdfast.serve.conductor.polling import ask
+from holdfast.serve.controller.controller import ask
 from holdfast.serve.protocol.grpc_server import SERVICE
 from holdfast.serve.protocol.marks import SECRET
 from holdfast.serve.records import replicas_path
-from holdfast.wire import documents, talk
-from holdfast.wire.job_certificates import certified
+from holdfast.system.job_certificates import certified
+from holdfast.wire import documents, worker_messages
 from holdfast.wire.proto import inference_pb2 as pb
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.credentials import ANOTHER
+from tests.grpc_calls import unary
 from tests.integration.gateway_world import World
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, infer_body
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 SHOWN = "9f" * 32
 ROW = [1, 2, 3, 4]
+EVERYWHERE: dict[str, Any] = {worker_messages.HOST_VARIABLE: "0.0.0.0"}
 
 
 @pytest.fixture
@@ -78,8 +81,7 @@ def infer(port: int, *, shown: str | None, method: str = "ModelInfer") -> bytes:
     raw = b"" if method.startswith("Server") else message.SerializeToString()
     metadata = [] if shown is None else [(SECRET, shown)]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary(f"/{SERVICE}/{method}")
-        return bytes(call(raw, metadata=metadata, timeout=60))
+        return unary(channel, f"/{SERVICE}/{method}")(raw, metadata=metadata, timeout=60)
 
 
 def test_a_grpc_call_without_the_secret_is_refused(replica: ReplicaProcess) -> None:
@@ -89,12 +91,12 @@ def test_a_grpc_call_without_the_secret_is_refused(replica: ReplicaProcess) -> N
             with pytest.raises(grpc.RpcError) as refused:
                 infer(replica.grpc_port, shown=shown, method=method)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-            assert "gateway" in refused.value.details()
+            assert "gateway" in (refused.value.details() or "")
     for method in ("ServerLive", "ServerReady"):
         assert infer(replica.grpc_port, shown=None, method=method)
 
 
-def test_the_conductor_shows_the_secret_too(stage: ReplicaStage, replica: ReplicaProcess) -> None:
+def test_the_controller_shows_the_secret_too(stage: ReplicaStage, replica: ReplicaProcess) -> None:
     shown = eventually(lambda: stage.shown().get(1), "the replica is seen")
     assert ask(shown, SHOWN).worker == 1
     with pytest.raises(http.client.HTTPException, match="403"):
@@ -116,12 +118,12 @@ def test_a_gateway_shows_the_secret_and_no_client_can_set_or_see_it(
 ) -> None:
     shown = eventually(lambda: stage.shown().get(1), "the replica is seen")
     Membership(world.session, replicas_path("digits")).join(
-        "1", documents.document(replace(shown, course=0))
+        "1", documents.document(replace(shown, plan=0))
     )
     world.service(secret=SHOWN)
-    course = world.course()
+    plan = world.plan()
     gateway = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     body = infer_body(ROW)
     gateway.served(body=body)
     for tried in ({}, {SECRET: "mine"}):
@@ -129,7 +131,7 @@ def test_a_gateway_shows_the_secret_and_no_client_can_set_or_see_it(
         assert reply.status == 200, reply.body
         assert SHOWN not in str(reply.headers) + reply.body.decode()
     with grpc.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
-        call = channel.unary_unary(f"/{SERVICE}/ServerMetadata")
+        call = unary(channel, f"/{SERVICE}/ServerMetadata")
         metadata = [("x-holdfast-service", "digits"), (SECRET, "mine")]
         assert call(b"", metadata=metadata, timeout=60)
     for log in gateway.folder.glob("*.log"):
@@ -137,14 +139,14 @@ def test_a_gateway_shows_the_secret_and_no_client_can_set_or_see_it(
     assert gateway.folder.stat().st_mode & 0o077 == 0, "files with the secret are the owner's"
 
 
-def test_a_replica_that_other_machines_reach_speaks_tls_with_gateways_and_conductors(
+def test_a_replica_that_other_machines_reach_speaks_tls_with_gateways_and_controllers(
     world: World, stage: ReplicaStage
 ) -> None:
     number = stage.publish_times(2.0)
     stage.hold(number)
-    replica = stage.start(**{talk.HOST_VARIABLE: "0.0.0.0"})
+    replica = stage.start(**EVERYWHERE)
     stage.await_state(1, number)
-    shown = replace(stage.shown()[1], host="127.0.0.1", course=0)
+    shown = replace(stage.shown()[1], host="127.0.0.1", plan=0)
     assert "BEGIN CERTIFICATE" in shown.trust and "PRIVATE" not in shown.trust
     with pytest.raises((OSError, http.client.HTTPException)):
         replica.get("/v2/health/ready")  # no plain text
@@ -155,9 +157,9 @@ def test_a_replica_that_other_machines_reach_speaks_tls_with_gateways_and_conduc
     members = Membership(world.session, replicas_path("digits"))
     members.join("2", documents.document(stage.shown()[2]))
     world.service(secret=SHOWN)
-    course = world.course()
+    plan = world.plan()
     gateway = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     body = infer_body(ROW)
     answered = set()
 
@@ -169,7 +171,7 @@ def test_a_replica_that_other_machines_reach_speaks_tls_with_gateways_and_conduc
     eventually(both_answer, "both answer")
     plain.kill()
     with grpc.insecure_channel(f"127.0.0.1:{gateway.port}") as channel:
-        call = channel.unary_unary(f"/{SERVICE}/ServerMetadata")
+        call = unary(channel, f"/{SERVICE}/ServerMetadata")
         assert call(b"", timeout=60)
 
 
@@ -178,16 +180,16 @@ def test_a_gateway_does_not_believe_a_replica_with_another_certificate(
 ) -> None:
     number = stage.publish_times(2.0)
     stage.hold(number)
-    stage.start(**{talk.HOST_VARIABLE: "0.0.0.0"})
+    stage.start(**EVERYWHERE)
     stage.await_state(1, number)
     another = certified(bytes.fromhex(ANOTHER))[1].decode()
-    shown = replace(stage.shown()[1], host="127.0.0.1", course=0, trust=another)
+    shown = replace(stage.shown()[1], host="127.0.0.1", plan=0, trust=another)
     with pytest.raises(OSError, match="certificate"):
         ask(shown, SHOWN)
     Membership(world.session, replicas_path("digits")).join("1", documents.document(shown))
     world.service(secret=SHOWN)
-    course = world.course()
+    plan = world.plan()
     gateway = world.gateway()
-    world.applied(course)
+    world.applied(plan)
     for _ in range(3):
         assert gateway.ask(body=infer_body(ROW)).status == 503

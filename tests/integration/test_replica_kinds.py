@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast.models import publishing
-from holdfast.models.publishing import Given
+from holdfast.models.publishing import VersionFiles
 from holdfast.models.records import Version
-from tests.contract.waiting import eventually
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage
 from tests.said import Said
 from tests.unit.models import files_stage
 from tests.unit.models.files_stage import require_package, some_rows
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.engines  # large packages are imported by several processes
 
@@ -33,7 +33,9 @@ def stage(tmp_path: Path) -> Iterator[ReplicaStage]:
 
 
 def publish(stage: ReplicaStage, source: Path, **more: Any) -> Version:
-    return publishing.publish(stage.registry, stage.blobs, Given("digits", source=source, **more))
+    return publishing.publish(
+        stage.registry, stage.blobs, VersionFiles("digits", source=source, **more)
+    )
 
 
 def ask(replica: ReplicaProcess, version: Version, **inputs: Any) -> Said:

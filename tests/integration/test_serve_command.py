@@ -17,11 +17,11 @@ import pytest
 from holdfast.cluster import processes
 from holdfast.serve.services import Services
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
 from tests.integration.person import WAIT_S, Person
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 EXAMPLE = '{"x": [[1.0, 2.0], [3.0, 4.0]]}'
 

@@ -11,8 +11,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -24,15 +25,9 @@ from holdfast.wire.errors import Occupied
 from tests.conftest import require_service
 from tests.proofs import wire
 from tests.servers import EmbeddedServer, free_port
+from tests.waiting import eventually
 
 PATIENCE_S = 120.0
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -100,7 +95,7 @@ def test_it_ends_by_itself_when_nobody_is_connected_any_more(tmp_path: Path) -> 
     server = EmbeddedServer(tmp_path, options=["--linger", "1"]).start()
     client = KazooClient(server.hosts)
     client.start(timeout=PATIENCE_S)
-    time.sleep(1.5)
+    time.sleep(1.5)  # pause: longer than it lingers without a client
     assert server.ready(), "it must stay while a client is connected"
     client.stop()
     client.close()
@@ -110,7 +105,7 @@ def test_it_ends_by_itself_when_nobody_is_connected_any_more(tmp_path: Path) -> 
 
 def test_answers_come_in_the_order_of_the_questions(client: KazooClient) -> None:
     client.create("/order", b"0")
-    asked = []
+    asked: list[tuple[Any, bytes | None]] = []
     for number in range(1, 300):
         asked.append((client.set_async("/order", str(number).encode()), None))
         asked.append((client.get_async("/order"), str(number).encode()))
@@ -129,7 +124,7 @@ def test_a_silent_session_ends_and_its_ephemerals_with_it(
         assert made is not None
         assert made.error == 0
         assert client.exists("/dies") is not None
-        eventually(lambda: client.exists("/dies") is None)
+        eventually(lambda: client.exists("/dies") is None, "it is gone")
         # The socket is closed too: the client is told by its end.
         assert silent.receive() is None
 
@@ -140,9 +135,9 @@ def test_a_paused_server_does_not_end_the_sessions_of_those_it_could_not_hear(
     client.create("/stays", b"", ephemeral=True)
     before = client.client_id[0]
     server.pause()
-    time.sleep(6.0)  # longer than the session's time-out of 4 s
+    time.sleep(6.0)  # pause: longer than the session's time-out of 4 s
     server.resume()
-    eventually(lambda: client.state == KazooState.CONNECTED and client.connected)
+    eventually(lambda: client.state == KazooState.CONNECTED and client.connected, "it is back")
     assert client.retry(client.exists, "/stays") is not None
     assert client.client_id[0] == before
 
@@ -168,7 +163,7 @@ def test_empty_containers_and_outlived_nodes_are_removed(
         other.call(3, protocol.CREATE_TTL, wire.create_body("/long", flags=5, ttl_ms=3_600_000))
     client.create("/box/thing", b"")
     client.delete("/box/thing")
-    eventually(lambda: client.exists("/box") is None and client.exists("/short") is None)
+    eventually(lambda: not client.exists("/box") and not client.exists("/short"), "both are gone")
     assert client.exists("/long") is not None
 
 
@@ -247,14 +242,14 @@ def test_tls_with_client_certificates_lets_in_only_those_who_show_one(
         trusted.stop()
         trusted.close()
         context = ssl.create_default_context(cafile=cert)
-        raw = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        raw = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         with pytest.raises((ssl.SSLError, ConnectionError)):
             stranger = context.wrap_socket(raw, server_hostname="127.0.0.1")
             stranger.sendall(b"ruok")
             assert stranger.recv(4) == b"", "a stranger was answered"
             raise ConnectionError("closed without an answer")
         raw.close()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as plain:
             plain.sendall(b"ruok, in the clear")
             assert b"imok" not in plain.recv(100)
         assert "Traceback" not in server.output()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage
 from tests.servers.redis import RedisServer, redis_missing
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -39,11 +40,15 @@ def counted(replica: ReplicaProcess) -> Any:
     return replica.get("/holdfast/stats").json["cache"]
 
 
+def shares(replica: ReplicaProcess) -> bool:
+    return bool(counted(replica)["shared"])
+
+
 def started(stage: ReplicaStage, *workers: int) -> list[ReplicaProcess]:
     replicas = [stage.start(worker, node=f"n{worker}") for worker in workers]
     for replica in replicas:
         replica.await_ready()
-        eventually(lambda replica=replica: counted(replica)["shared"], "Redis answers")
+        eventually(partial(shares, replica), "Redis answers")
     return replicas
 
 
@@ -89,7 +94,7 @@ def test_a_new_version_does_not_answer_with_what_the_old_one_said(stage: Replica
 
 def test_predictions_are_in_the_workers_folder_of_logs(stage: ReplicaStage) -> None:
     (one,) = started(stage, 1)
-    one.predict([[1, 2, 3, 4]], x_holdfast_arm="canary", x_holdfast_version="1")
+    one.predict([[1, 2, 3, 4]], x_holdfast_variant="canary", x_holdfast_version="1")
     one.predict([[1, 2, 3, 4]])
 
     def lines() -> list[Any]:
@@ -98,6 +103,8 @@ def test_predictions_are_in_the_workers_folder_of_logs(stage: ReplicaStage) -> N
 
     eventually(lambda: len(lines()) >= 2, "two lines are written")
     first, second = lines()[:2]
-    assert (first["version"], first["arm"], first["cached"]) == (1, "canary", False)
+    assert (first["version"], first["variant"], first["cached"]) == (1, "canary", False)
     assert first["outputs"]["y"]["data"] == [2, 4, 6, 8]
-    assert second["cached"] and second["arm"] == "direct" and second["digest"] == first["digest"]
+    assert (
+        second["cached"] and second["variant"] == "direct" and second["digest"] == first["digest"]
+    )

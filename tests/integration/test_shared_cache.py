@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,24 @@ import pytest
 import redis
 import redis.asyncio
 
-from holdfast.serve.cache.memory import Outputs
-from holdfast.serve.cache.packing import pack, unpack
-from holdfast.serve.cache.results import Results
-from holdfast.serve.cache.shared import PREFIX, Shared
-from holdfast.serve.records import Service
+from holdfast.serve.cache.results import Outputs, ResultCache, pack, unpack
+from holdfast.serve.cache.shared import PREFIX, SharedCache
+from holdfast.serve.records import ServiceSpec
 from tests.conftest import require_service
-from tests.contract.waiting import PATIENCE_S
 from tests.servers.redis import RedisServer, redis_missing
+from tests.waiting import PATIENCE_S, soon
 
 # A test's Redis may be slow because the machine is: what is tested is not how fast it answers.
 PATIENT_S = 20.0
 OUTPUTS = {"y": np.arange(4, dtype=np.float32), "w": np.array([b"one", b"two"], object)}
+
+
+def shares(results: ResultCache) -> bool:
+    return results.counts().shared
+
+
+def answers(shared: SharedCache) -> bool:
+    return shared.answers
 
 
 def key(number: int) -> bytes:
@@ -37,25 +44,20 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield running
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {PATIENCE_S} s: {what}"
-        await asyncio.sleep(0.01)
-
-
-async def with_shared(url: str, body: Callable[[Shared], Awaitable[None]], **bounds: float) -> None:
+async def with_shared(
+    url: str, body: Callable[[SharedCache], Awaitable[None]], **bounds: float
+) -> None:
     bounds = {"get_s": PATIENT_S, "talk_s": PATIENT_S, **bounds}
-    shared = Shared(redis, url, **bounds)
+    shared = SharedCache(redis, url, **bounds)
     shared.start()
     try:
-        await until(lambda: shared.answers, "the cache answers")
+        await soon(lambda: shared.answers, "the cache answers")
         await body(shared)
     finally:
         await shared.close()
 
 
-async def stored(shared: Shared, number: int) -> bytes:
+async def stored(shared: SharedCache, number: int) -> bytes:
     """What is kept under a number, once it is there."""
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
@@ -74,10 +76,10 @@ def test_what_one_replica_computed_another_need_not(server: RedisServer) -> None
         raise AssertionError("this was computed before")
 
     async def body() -> None:
-        one, other = Results(), Results()
+        one, other = ResultCache(), ResultCache()
         for results in (one, other):
-            results.configure(Service("svc", "m", "prod", cache_entries=10, redis=server.url))
-            await until(lambda results=results: results.counts().shared, "Redis answers")
+            results.configure(ServiceSpec("svc", "m", "prod", cache_entries=10, redis=server.url))
+            await soon(partial(shares, results), "Redis answers")
         await one.through(key(1), compute)
         client = redis.asyncio.Redis.from_url(server.url)
         await until_stored(client, key(1))
@@ -107,7 +109,7 @@ async def until_stored(client: redis.asyncio.Redis, wanted: bytes) -> None:
 def test_many_questions_at_once_go_together_and_each_gets_its_own_answer(
     server: RedisServer,
 ) -> None:
-    async def body(shared: Shared) -> None:
+    async def body(shared: SharedCache) -> None:
         for number in range(300):
             shared.put(key(number), b"value %d" % number)
         await stored(shared, 299)
@@ -126,7 +128,7 @@ def test_many_questions_at_once_go_together_and_each_gets_its_own_answer(
 def test_a_redis_that_dies_is_left_alone_and_used_again_when_it_is_back(
     server: RedisServer,
 ) -> None:
-    async def body(shared: Shared) -> None:
+    async def body(shared: SharedCache) -> None:
         shared.put(key(1), b"one")
         assert await stored(shared, 1) == b"one"
         server.kill()
@@ -135,7 +137,7 @@ def test_a_redis_that_dies_is_left_alone_and_used_again_when_it_is_back(
         assert not shared.answers and shared.breaker.opened == 1 and shared.errors >= 1
         shared.put(key(2), b"two")
         server.start()
-        await until(lambda: shared.answers, "the cache answers again")
+        await soon(lambda: shared.answers, "the cache answers again")
         shared.put(key(3), b"three")
         assert await stored(shared, 3) == b"three"
         assert await shared.get(key(2)) is None
@@ -144,7 +146,7 @@ def test_a_redis_that_dies_is_left_alone_and_used_again_when_it_is_back(
 
 
 def test_nobody_waits_for_a_redis_that_hangs(server: RedisServer) -> None:
-    async def body(shared: Shared) -> None:
+    async def body(shared: SharedCache) -> None:
         server.pause()
         try:
             asked = 0
@@ -158,7 +160,7 @@ def test_nobody_waits_for_a_redis_that_hangs(server: RedisServer) -> None:
                 going.send(None)
         finally:
             server.resume()
-        await until(lambda: shared.answers, "the cache answers again")
+        await soon(lambda: shared.answers, "the cache answers again")
 
     asyncio.run(with_shared(server.url, body, get_s=0.005, talk_s=0.05))
 
@@ -174,9 +176,9 @@ def test_a_redis_that_lies_is_a_miss(server: RedisServer) -> None:
         await client.set(PREFIX + key(2), right)  # another request's answer
         await client.set(PREFIX + key(3), right[:-1])
         await client.rpush(PREFIX + key(4), b"a list")
-        results = Results()
-        results.configure(Service("svc", "m", "prod", cache_entries=10, redis=server.url))
-        await until(lambda: results.counts().shared, "Redis answers")
+        results = ResultCache()
+        results.configure(ServiceSpec("svc", "m", "prod", cache_entries=10, redis=server.url))
+        await soon(lambda: results.counts().shared, "Redis answers")
         for number in range(1, 5):
             outputs, cached = await results.through(key(number), compute)
             assert outputs["y"].tolist() == [7] and not cached
@@ -190,10 +192,10 @@ def test_a_redis_that_is_full_or_forbids_everything_is_no_error(tmp_path: Path) 
     require_service(redis_missing())
     folder = tmp_path / "full"
 
-    async def full(shared: Shared) -> None:
+    async def full(shared: SharedCache) -> None:
         for number in range(50):
             shared.put(key(number), bytes(100_000))
-        await until(lambda: shared.errors > 0, "Redis has refused something")
+        await soon(lambda: shared.errors > 0, "Redis has refused something")
         shared.put(key(99), bytes(2 * 1024 * 1024))
         assert shared.dropped == 1
         assert shared.answers
@@ -202,10 +204,10 @@ def test_a_redis_that_is_full_or_forbids_everything_is_no_error(tmp_path: Path) 
         asyncio.run(with_shared(server.url, full))
 
     async def locked(url: str) -> None:
-        shared = Shared(redis, url, get_s=PATIENT_S)
+        shared = SharedCache(redis, url, get_s=PATIENT_S)
         shared.start()
         try:
-            await until(lambda: shared.errors > 1, "Redis has refused us")
+            await soon(lambda: shared.errors > 1, "Redis has refused us")
             assert not shared.answers and await shared.get(key(1)) is None
         finally:
             await shared.close()
@@ -217,9 +219,9 @@ def test_a_redis_that_is_full_or_forbids_everything_is_no_error(tmp_path: Path) 
 def test_it_ends_also_in_the_middle_of_an_exchange(server: RedisServer) -> None:
     async def body() -> None:
         for turns in range(60):
-            shared = Shared(redis, server.url)
+            shared = SharedCache(redis, server.url)
             shared.start()
-            await until(lambda shared=shared: shared.answers, "the cache answers")
+            await soon(partial(answers, shared), "the cache answers")
             shared.put(key(1), bytes(1_000))
             for _ in range(turns % 6):
                 await asyncio.sleep(0)
@@ -248,9 +250,9 @@ def test_a_server_that_speaks_nonsense_is_a_miss(nonsense: bytes) -> None:
     async def body() -> None:
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        shared = Shared(redis, f"redis://127.0.0.1:{port}/0", get_s=PATIENT_S)
+        shared = SharedCache(redis, f"redis://127.0.0.1:{port}/0", get_s=PATIENT_S)
         shared.start()
-        await until(lambda: shared.errors > 0 or shared.answers, "it has been tried")
+        await soon(lambda: shared.errors > 0 or shared.answers, "it has been tried")
         for number in range(20):
             shared.put(key(number), b"value")
             assert await shared.get(key(number)) is None
@@ -261,7 +263,7 @@ def test_a_server_that_speaks_nonsense_is_a_miss(nonsense: bytes) -> None:
 
 
 def test_packed_answers_survive_redis_bit_for_bit(server: RedisServer) -> None:
-    async def body(shared: Shared) -> None:
+    async def body(shared: SharedCache) -> None:
         value = pack(key(5), OUTPUTS)
         shared.put(key(5), value)
         again = unpack(key(5), await stored(shared, 5))

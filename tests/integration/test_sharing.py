@@ -105,7 +105,7 @@ def test_scripts_share_a_lock_and_a_value_within_their_queue_and_people_see_who_
 @pytest.mark.skipif(not privacy.found().kind, reason="this system does not allow namespaces")
 def test_a_worker_of_a_cluster_does_not_see_the_machines_own_tmp(home: Home) -> None:
     with tempfile.NamedTemporaryFile(prefix="holdfast-sentinel-", dir="/tmp") as sentinel:
-        script = f"ls /tmp > {home.marks}/listing"
+        script = f"ls -a /tmp > {home.marks}/listing"
         with home.control() as control:
             control.submit(JobSpec("looks", ("sh", "-c", script), resources=Resources(cpu=1.0)))
         home.ended("looks")

@@ -18,9 +18,9 @@ from holdfast.cluster import opened
 from holdfast.launch import joining, local, standby
 from holdfast.launch.ending import down
 from holdfast.wire.errors import Missing, Refused
-from holdfast.wire.tokens import Kind
-from tests.contract.waiting import eventually
+from holdfast.wire.tokens import TokenKind
 from tests.integration.clusters import Home, holdfast
+from tests.waiting import eventually
 
 WAIT_S = 240.0
 
@@ -80,7 +80,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 @pytest.fixture
 def standing(home: Home, there: Path) -> Iterator[Standing]:
     home.up()
-    made = Standing(there, joining.token(home.cluster, kind=Kind.STANDBY))
+    made = Standing(there, joining.token(home.cluster, kind=TokenKind.STANDBY))
     try:
         yield made
     finally:
@@ -150,13 +150,13 @@ def test_what_a_token_is_for_is_what_it_opens(home: Home, there: Path) -> None:
         standby.lent(there, joining.token(home.cluster), "other")
     assert "holdfast token --standby" in refused.value.fix
     with pytest.raises(Refused, match="not a token to join with"):
-        joining.join(there, joining.token(home.cluster, kind=Kind.STANDBY), "other")
+        joining.join(there, joining.token(home.cluster, kind=TokenKind.STANDBY), "other")
     with pytest.raises(Refused) as another:
-        named = joining.token(home.cluster, kind=Kind.STANDBY, node="one")
+        named = joining.token(home.cluster, kind=TokenKind.STANDBY, node="one")
         standby.lent(there, named, "other")
     assert "'one'" in another.value.why
     with pytest.raises(Refused) as late:
-        ended = joining.token(home.cluster, kind=Kind.STANDBY, life_s=0.001)
+        ended = joining.token(home.cluster, kind=TokenKind.STANDBY, life_s=0.001)
         standby.lent(there, ended, "other")
     assert "ended" in late.value.why
     assert not there.exists()
@@ -182,7 +182,7 @@ def test_a_machine_that_has_only_joined_is_told_how_it_may_stand_by(
 
 def test_a_store_that_the_machine_does_not_see_is_refused(home: Home, there: Path) -> None:
     home.up(agents=0)
-    text = joining.token(home.cluster, kind=Kind.STANDBY)
+    text = joining.token(home.cluster, kind=TokenKind.STANDBY)
     store = home.cluster.folder / "store"
     store.rename(home.cluster.folder / "elsewhere")
     with pytest.raises(Missing, match="does not see the store"):

@@ -30,6 +30,7 @@ from holdfast.wire import rpc
 from holdfast.wire.limits import WORKER_PORT_FIRST, WORKER_PORT_LAST
 from holdfast.wire.proto import cluster_pb2 as pb
 from tests.conftest import require_service
+from tests.grpc_calls import unary
 from tests.integration.clusters import Home, holdfast, running
 from tests.integration.person import WAIT_S, Person
 from tests.integration.test_serve_command import PREDICT, ask, publish
@@ -142,7 +143,7 @@ def named(found: Found, scene_ports: dict[str, str]) -> str:
     """Which row of the table it is. `KeyError`: none that we know."""
     if found.kind == "unix":
         name = Path(found.where).name
-        return {"agent.sock": WORKER_SOCKET, "nursery.sock": PREFORK, "admin.sock": ADMIN}[name]
+        return {"agent.sock": WORKER_SOCKET, "zygote.sock": PREFORK, "admin.sock": ADMIN}[name]
     if found.where in scene_ports:
         return scene_ports[found.where]
     port = int(found.where.rpartition(":")[2])
@@ -161,7 +162,7 @@ def known_ports(home: Home) -> dict[str, str]:
         if one.kind in kinds:
             found[str(one.facts["address"])] = kinds[one.kind]
         if one.kind == "coordinator":
-            found[str(one.facts["door"])] = JOIN
+            found[str(one.facts["join_address"])] = JOIN
         if one.kind in ("gateway", "envoy") and "address" in one.facts:
             found[str(one.facts["address"]).removeprefix("http://")] = PUBLIC
     return found
@@ -275,7 +276,7 @@ def test_a_stranger_at_the_join_endpoint_gets_no_certificate_and_no_authority(
     credentials = grpc.ssl_channel_credentials(trust_pem)
     with grpc.secure_channel(found.where, credentials) as channel:
         for method in (rpc.JOIN, rpc.STAND, rpc.RENEW, rpc.ATTACH, rpc.OBSERVE, rpc.NODES):
-            call = channel.unary_unary(method)
+            call = unary(channel, method)
             for body in (b"", pb.StandRequest(protocol=rpc.PROTOCOL).SerializeToString()):
                 with pytest.raises(grpc.RpcError) as refused:
                     call(body, timeout=WAIT_S)
@@ -325,7 +326,7 @@ def test_another_user_reads_nothing_of_the_folder(scene: Scene, tmp_path: Path) 
     listing = Path(tmp_path.parent / "listing")
     listing.write_text("\n".join(map(str, files)))
     for above in (listing, *listing.parents):
-        if above.stat().st_uid == os.getuid() and str(above).startswith("/tmp/"):
+        if above.stat().st_uid == os.getuid() and str(above).startswith(("/tmp/", "/dev/shm/")):
             above.chmod(above.stat().st_mode | 0o055 if above.is_dir() else 0o644)
     came = does(ANOTHER_USER, "open_files", str(listing))
     assert set(came.values()) == {"PermissionError"}, came

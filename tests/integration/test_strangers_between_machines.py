@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
 from tests.integration.person import WAIT_S, Person
 from tests.integration.test_serve_command import PREDICT, ask, publish
@@ -39,6 +38,7 @@ from tests.integration.test_strangers import (
 )
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.engines]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import units
+from holdfast.cli.cluster.commands import systemd_unit
 from holdfast.cluster import processes
 from holdfast.control.decide.facts import Phase
 from holdfast.launch import local
 from holdfast.supervise import supervisor, wanted
 from holdfast.wire.errors import Unavailable
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, holdfast
+from tests.waiting import eventually
 
 WAIT_S = 240.0
 
@@ -119,7 +119,7 @@ def test_up_in_the_foreground_ends_when_the_cluster_is_ended_and_says_so_to_a_se
 
 def test_a_unit_names_the_program_in_use_and_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "my cluster 100%"
-    text = units.unit(folder, ["up", "--agents", "2", "--cluster", "x", "--systemd"])
+    text = systemd_unit(folder, ["up", "--agents", "2", "--cluster", "x", "--systemd"])
     command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
     assert command.endswith(f' up --agents 2 --cluster "{folder}%" --foreground')
     assert Path(command.removeprefix("ExecStart=").split()[0]).is_absolute()

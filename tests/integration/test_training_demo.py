@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.contract.waiting import eventually
 from tests.integration.person import WAIT_S
 from tests.servers import free_port
 from tests.unit.cli.running import ROOT, environment
 from tests.unit.cli.test_demo import processes_over
+from tests.waiting import eventually
 
 DEMO = ROOT / "examples" / "training_demo.py"
 SERVING = ROOT / "examples" / "serving_demo.py"

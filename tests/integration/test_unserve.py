@@ -12,16 +12,16 @@ import pytest
 from holdfast.cluster import processes
 from holdfast.launch import serving
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home
 from tests.integration.person import WAIT_S, Person
 from tests.integration.test_serve_command import PREDICT, ask, publish
 from tests.servers import free_port
 from tests.servers.envoy import envoy_missing
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)  # their own waits are bounded; the machine may be busy
 
-SERVING = ("conductor", "gateway", "envoy")
+SERVING = ("controller", "gateway", "envoy")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def envoys(home: Home) -> list[str]:
     return [command for command in home.left() if Path(command.split()[0]).name == "envoy"]
 
 
-def test_the_last_unserve_ends_gateway_and_conductor_and_the_next_serve_starts_them(
+def test_the_last_unserve_ends_gateway_and_controller_and_the_next_serve_starts_them(
     home: Home, tmp_path: Path
 ) -> None:
     home.up()
@@ -51,11 +51,11 @@ def test_the_last_unserve_ends_gateway_and_conductor_and_the_next_serve_starts_t
         person.does("serve", "two", "--service", "more", "--no-wait")
         said = person.does("unserve", "more")
         assert "nothing is served" not in said
-        assert serves(home) == {"conductor-1", "gateway-1", "gateway-1.envoy"}
+        assert serves(home) == {"controller-1", "gateway-1", "gateway-1.envoy"}
         assert len(envoys(home)) == 1
         said = person.does("unserve", "two")
         assert "two is not served any more" in said
-        assert "gateway-1, conductor-1 ended" in said
+        assert "gateway-1, controller-1 ended" in said
         assert serves(home) == set()
         assert not envoys(home)
         again = person.says("unserve", "two")
@@ -73,11 +73,11 @@ def mine(home: Home) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def by_hand(home: Home) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A conductor and a gateway that somebody has started without `holdfast serve`."""
+    """A controller and a gateway that somebody has started without `holdfast serve`."""
     home.up(agents=0)
     words = ["--cluster", str(home.cluster.folder), "--name", "mine"]
     listen = ["--listen", f"127.0.0.1:{free_port()}"]
-    parts = {"conductor": [], "gateway": listen}
+    parts = {"controller": [], "gateway": listen}
     started = [
         subprocess.Popen([sys.executable, "-m", f"holdfast.serve.{part}", *words, *more])
         for part, more in parts.items()
@@ -97,10 +97,16 @@ def test_what_somebody_has_started_by_hand_goes_on(
     before = mine(home)
     with home.cluster.session() as session:
         serving.ensure(home.cluster, session, listen=f"127.0.0.1:{free_port()}")
-        assert serves(home) == {"mine", "mine.envoy", "conductor-1", "gateway-1", "gateway-1.envoy"}
+        assert serves(home) == {
+            "mine",
+            "mine.envoy",
+            "controller-1",
+            "gateway-1",
+            "gateway-1.envoy",
+        }
         assert serving.end(home.cluster, session, lambda: True) == [], "something is served"
         ended = serving.end(home.cluster, session, lambda: False)
-        assert {one.name for one in ended} == {"conductor-1", "gateway-1"}
+        assert {one.name for one in ended} == {"controller-1", "gateway-1"}
         assert serving.end(home.cluster, session, lambda: False) == []
         assert mine(home) == before
         assert [one.poll() for one in by_hand] == [None, None]
@@ -117,9 +123,9 @@ def test_the_envoy_of_a_gateway_that_was_killed_ends_too_and_a_new_gateway_is_st
         home.kill("gateway")
         assert "gateway-1.envoy" in serves(home)
         ended = serving.end(home.cluster, session, lambda: False)
-        assert {one.name for one in ended} == {"conductor-1", "gateway-1.envoy"}
+        assert {one.name for one in ended} == {"controller-1", "gateway-1.envoy"}
         assert serves(home) == set()
         assert not envoys(home)
         # The killed one is not taken for a gateway of another machine.
         assert serving.ensure(home.cluster, session).keys() == {"gateway-1"}
-        assert serves(home) == {"conductor-1", "gateway-1", "gateway-1.envoy"}
+        assert serves(home) == {"controller-1", "gateway-1", "gateway-1.envoy"}

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.cluster import processes as registered
-from holdfast.coordination import State
+from holdfast.coordination import SessionState
 from holdfast.launch import local, serving, wanted
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
-from tests.contract.waiting import eventually
 from tests.integration.clusters import Home, running
+from tests.waiting import eventually
 
 WAIT_S = 240.0
 
@@ -30,7 +30,9 @@ def test_a_client_that_stays_connected_does_not_bring_the_server_back_before_up(
     home.up()
     with home.cluster.session(operation_timeout_s=5.0) as session, home.control() as control:
         assert "server" in {one.kind for one in local.down(home.cluster).stopped}
-        eventually(lambda: session.state is not State.CONNECTED, "the client sees that it is gone")
+        eventually(
+            lambda: session.state is not SessionState.CONNECTED, "the client sees that it is gone"
+        )
         # Longer than a client waits until it looks for the server again.
         threading.Event().wait(3 * RECONNECT_DELAY_S_MAX)
         assert home.left() == []
@@ -38,7 +40,7 @@ def test_a_client_that_stays_connected_does_not_bring_the_server_back_before_up(
             home.cluster.session()
         assert refused.value.fix == f"holdfast up --cluster {home.cluster.folder}"
         home.up()
-        eventually(lambda: session.state is State.CONNECTED, "the client is connected again")
+        eventually(lambda: session.state is SessionState.CONNECTED, "the client is connected again")
         assert control.jobs() == {}
 
 

@@ -1,6 +1,6 @@
 """No thread, task or future without an owner: `python -m tests.lint.owners [FOLDER…]`.
 
-`holdfast.wire.tasks` starts threads and tasks; elsewhere these are refused:
+`holdfast.system.tasks` starts threads and tasks; elsewhere these are refused:
 
 - `threading.Thread`, `threading.Timer`, `_thread.start_new_thread`, in whatever way they are named;
 - `create_task` and `ensure_future`, of asyncio, of a loop or of a group;
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
-OWNER: Final = ROOT / "holdfast" / "wire" / "tasks.py"
+OWNER: Final = ROOT / "holdfast" / "system" / "tasks.py"
 
 _RAW: Final = {"threading": ("Thread", "Timer"), "_thread": ("start_new_thread",)}
 _TASKS: Final = ("create_task", "ensure_future")
 _FUTURES: Final = ("run_coroutine_threadsafe", "run_in_executor", "to_thread")
 _OWNED: Final = ("start_thread", "start_task")
 _POOLS: Final = ("ThreadPoolExecutor", "ProcessPoolExecutor", "Executor")
-_FIX: Final = "use start_thread, start_task or Tasks of holdfast.wire.tasks"
+_FIX: Final = "use start_thread, start_task or Tasks of holdfast.system.tasks"
 
 
 class Finding(NamedTuple):

@@ -113,17 +113,31 @@ _JOBS: Final = (
     ),
     Mutant(
         "words-replaced-at-any-version",
-        "holdfast/control/store/asked.py",
+        "holdfast/control/store/audit.py",
         "            transaction.replace(path, data, fact.version)\n",
         "            transaction.replace(path, data)\n",
         _VERSIONS,
     ),
     Mutant(
         "job-removed-at-any-version",
-        "holdfast/control/store/plane.py",
-        "        transaction.remove(state, filed.versions[state])\n",
-        "        transaction.remove(state)\n",
+        "holdfast/control/store/job_nodes.py",
+        "    transaction.remove(state, filed.versions[state])\n",
+        "    transaction.remove(state)\n",
         _VERSIONS,
+    ),
+    Mutant(
+        "range-of-a-trigger-begins-anywhere",
+        "holdfast/control/decide/records.py",
+        "        if positions[each.partition] != each.first or each.count < 1:\n",
+        "        if each.count < 1:\n",
+        "tests/unit/control/test_triggers.py",
+    ),
+    Mutant(
+        "trigger-goes-on-where-a-topic-has-lost-its-end",
+        "holdfast/control/decide/triggers.py",
+        "    return fewer or any(map(int.__lt__, offsets.ends, state.positions))\n",
+        "    return fewer\n",
+        "tests/unit/control/test_triggers.py",
     ),
     Mutant(
         "configuration-written-at-any-version",
@@ -145,7 +159,7 @@ _MODELS: Final = (
     Mutant(
         "alias-set-and-nothing-checked",
         _REGISTRY,
-        """        transaction = self._begin(seen, words, happened)
+        """        transaction = self._begin(seen, change, happened)
         transaction.check(records.version_path(model, number), revision)
 """,
         "        transaction = self._facts.transaction(happened)\n",
@@ -182,10 +196,10 @@ _WATCHES: Final = (
     Mutant(
         "watch-of-several-after-the-read",
         _NODES,
-        "            return Together([ask(at, watch=bell) for at, bell in watched])\n",
+        "            return Together([ask(at, watch=watch) for at, watch in watched])\n",
         """            answers = Together([ask(at) for at, _ in watched])
-            for at, bell in watched:
-                ask(at, watch=bell)
+            for at, watch in watched:
+                ask(at, watch=watch)
             return answers
 """,
         _ORDER,
@@ -193,8 +207,8 @@ _WATCHES: Final = (
     Mutant(
         "watch-for-the-end-after-the-look",
         _NODES,
-        "self.persist(lambda: get(full, watch=watch), doing, deadline, life, missing)",
-        """self.persist(lambda: get(full), doing, deadline, life, missing)
+        "self.persist(lambda: get(full, watch=watch), doing, deadline, lease, missing)",
+        """self.persist(lambda: get(full), doing, deadline, lease, missing)
             self.client.exists_async(full, watch=watch)""",
         _ORDER,
     ),
@@ -202,7 +216,7 @@ _WATCHES: Final = (
         "node-made-before-the-watch-not-read",
         _NODES,
         """                    if wake is None or not self.persist(
-                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, life
+                        lambda: self.client.exists_async(full, watch=watch), doing, deadline, lease
                     ):
                         return None
 """,

@@ -10,6 +10,8 @@ _EMBEDDED: Final = "tests/powercut/test_embedded.py"
 _AGENT: Final = "tests/powercut/test_agent.py"
 _STORE: Final = "tests/powercut/test_store.py"
 _CLUSTER: Final = "tests/powercut/test_cluster.py"
+_TOPICS: Final = "tests/powercut/test_topics.py"
+_TOPICS_JOURNAL: Final = "holdfast/topics/broker/disk/journal.py"
 _LOG: Final = "holdfast/coordination/embedded/log.py"
 _APPENDER: Final = "holdfast/coordination/embedded/appender.py"
 _FILES: Final = "holdfast/coordination/embedded/folder.py"
@@ -17,13 +19,12 @@ _SNAPSHOT: Final = "holdfast/coordination/embedded/snapshot.py"
 _JOURNAL: Final = "holdfast/agent/journal.py"
 _SHIM: Final = "holdfast/agent/shim.py"
 _FOLDER: Final = "holdfast/storage/folder.py"
-_DISK: Final = "holdfast/wire/disk.py"
-_DURABLE: Final = "holdfast/wire/durable.py"
+_DISK: Final = "holdfast/system/disk.py"
+_DURABLE: Final = "holdfast/system/durable.py"
 
 # Files with a sync that keeps nothing safe, and why.
 NEEDLESS: Final = {
     "holdfast/cli/doctor.py": "measures how long one takes",
-    "holdfast/cli/machine.py": "measures how long one takes",
 }
 
 _SERVER: Final = (
@@ -134,29 +135,22 @@ _OF_AGENTS: Final = (
     without(
         "journal-batch-not-synced",
         _JOURNAL,
-        "            os.fdatasync(self._handle)\n",
+        "        os.fdatasync(self._handle)\n",
         "os.fdatasync(self._handle)",
         _AGENT,
     ),
     without(
-        "journal-reopened-without-sync",
+        "journal-kept-without-sync",  # when it is opened again, or after a write without room
         _JOURNAL,
-        "        os.fsync(handle)\n        sync_folder(folder)\n",
-        "os.fsync(handle)",
+        "        os.fsync(self._handle)\n        sync_folder(self._path.parent)\n",
+        "os.fsync(self._handle)",
         _AGENT,
     ),
     without(
         "journal-name-not-synced-when-reopened",
         _JOURNAL,
-        "        sync_folder(folder)\n",
-        "sync_folder(folder)",
-        _AGENT,
-    ),
-    without(
-        "journal-refused-batch-not-cut-durably",
-        _JOURNAL,
-        "                os.fsync(self._handle)\n",
-        "os.fsync(self._handle)",
+        "        sync_folder(self._path.parent)\n",
+        "sync_folder(self._path.parent)",
         _AGENT,
     ),
     without(
@@ -219,6 +213,13 @@ _OF_STORES: Final = (
         "        blobs.confirm(part.key)\n",
         "blobs.confirm(part.key)",
         _STORE,
+    ),
+    without(
+        "lapsing-blob-that-is-there-not-confirmed",
+        "holdfast/storage/lapsing.py",
+        "    blobs.confirm(key)\n",
+        "blobs.confirm(key)",
+        "tests/unit/storage/test_lapsing.py",
     ),
     without(
         "bundle-that-is-there-not-confirmed",
@@ -330,28 +331,28 @@ _OF_FOLDERS: Final = (
     ),
     Mutant(
         "cluster-folder-not-synced",
-        "holdfast/launch/seen.py",
-        "make_folder(cluster.run_folder, 0o700)",
-        f"cluster.run_folder{_MAKE}",
+        "holdfast/supervise/wanted.py",
+        "disk.make_folder(run_folder(folder), 0o700)\n    path =",
+        f"run_folder(folder){_MAKE}\n    path =",
         _CLUSTER,
     ),
     Mutant(
         "authority-folder-not-synced",
-        "holdfast/wire/certificates.py",
+        "holdfast/system/certificates.py",
         "make_folder(folder, 0o700)\n        key",
         f"folder{_MAKE}\n        key",
         _CLUSTER,
     ),
     Mutant(
         "lent-folder-not-synced",
-        "holdfast/wire/certificates.py",
+        "holdfast/system/certificates.py",
         "make_folder(folder, 0o700)\n        replace_durably",
         f"folder{_MAKE}\n        replace_durably",
         _CLUSTER,
     ),
     Mutant(
-        "wallet-folder-not-synced",
-        "holdfast/agent/wallet.py",
+        "credential_store-folder-not-synced",
+        "holdfast/agent/credential_store.py",
         "make_folder(self._path.parent, 0o700)",
         f"self._path.parent{_MAKE}",
         _CLUSTER,
@@ -397,4 +398,67 @@ _OF_FOLDERS: Final = (
     ),
 )
 
-MUTANTS: Final = (*_OF_FOLDERS, *_SERVER, *_OF_AGENTS, *_OF_STORES, *_OF_FILES)
+_OF_TOPICS: Final = (
+    without(
+        "topics-group-not-synced",
+        _TOPICS_JOURNAL,
+        "            os.fdatasync(self._handle)\n",
+        "os.fdatasync(self._handle)",
+        _TOPICS,
+    ),
+    without(
+        "topics-reopens-without-sync",
+        _TOPICS_JOURNAL,
+        """            os.ftruncate(self._handle, tail.end)
+            os.fsync(self._handle)
+""",
+        "os.fsync(self._handle)",
+        _TOPICS,
+    ),
+    without(
+        "topics-segment-name-not-synced",
+        _TOPICS_JOURNAL,
+        "            disk.sync_folder(self.folder)\n",
+        "disk.sync_folder(self.folder)",
+        _TOPICS,
+    ),
+    without(
+        "topics-mark-not-synced",
+        _TOPICS_JOURNAL,
+        "            os.fsync(self._marks)\n",
+        "os.fsync(self._marks)",
+        _TOPICS,
+    ),
+    without(
+        "topics-refused-group-not-cut-durably",
+        _TOPICS_JOURNAL,
+        """            os.ftruncate(self._handle, self.end)
+            os.fsync(self._handle)
+        except""",
+        "os.fsync(self._handle)",
+        _TOPICS,
+    ),
+    without(
+        "topics-segments-not-synced-before-the-journal-goes",
+        "holdfast/topics/broker/disk/store.py",
+        "                    os.fsync(handle)\n",
+        "os.fsync(handle)",
+        _TOPICS,
+    ),
+    without(
+        "topics-compacted-segment-not-synced",
+        "holdfast/topics/broker/disk/compaction.py",
+        "        os.fsync(out.fileno())\n",
+        "os.fsync(out.fileno())",
+        _TOPICS,
+    ),
+)
+
+MUTANTS: Final = (
+    *_OF_FOLDERS,
+    *_SERVER,
+    *_OF_AGENTS,
+    *_OF_STORES,
+    *_OF_FILES,
+    *_OF_TOPICS,
+)

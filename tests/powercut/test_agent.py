@@ -15,7 +15,7 @@ import pytest
 from holdfast.agent.events import Entry, Key, TermSeen
 from holdfast.agent.folders import Folders
 from holdfast.agent.journal import NAME, Journal
-from holdfast.wire.durable import write_file
+from holdfast.system.durable import write_file
 from holdfast.wire.errors import DiskFailed, Full
 from tests.powercut.disk import Disk
 from tests.powercut.images import survives

@@ -1,4 +1,4 @@
-"""A cluster's own files on a disk that forgets: its folder, its authority, its papers."""
+"""A cluster's own files on a disk that forgets: its folder, its authority, its credentials."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.wallet import Wallet, made_by
-from holdfast.cluster import create, opened
+from holdfast.agent.credential_store import CredentialStore, made_by
+from holdfast.cluster import create, described, opened
 from holdfast.coordination import access
 from holdfast.launch import local, serving
 from holdfast.supervise import wanted
 from holdfast.supervise.records import Process
-from holdfast.wire import disk as product
-from holdfast.wire.certificates import Authority
+from holdfast.system import disk as product
+from holdfast.system.certificates import Authority
 from holdfast.wire.errors import Missing
 from tests.powercut.images import survives
 from tests.powercut.scenes import new_disk, restarts
@@ -61,21 +61,21 @@ def test_papers_of_a_node_are_lost_or_half_there_after_a_power_cut(tmp_path: Pat
     authority = Authority.make(tmp_path / "authority", "c")
     disk = new_disk(tmp_path / "disk")
     with disk:
-        wallet = made_by(authority, disk.folder / "deep" / "wallet", "node")
-        tokens = [wallet.papers.token]
+        credential_store = made_by(authority, disk.folder / "deep" / "credential_store", "node")
+        tokens = [credential_store.credentials.token]
         disk.acknowledge(0)
-        wallet.store(made_by(authority, tmp_path / "elsewhere", "node").papers)
-        tokens.append(wallet.papers.token)
+        credential_store.store(made_by(authority, tmp_path / "elsewhere", "node").credentials)
+        tokens.append(credential_store.credentials.token)
         disk.acknowledge(1)
 
     def is_whole(folder: Path, promised: tuple[Any, ...]) -> None:
         try:
-            papers = Wallet.open(folder / "deep" / "wallet").papers
+            credentials = CredentialStore.open(folder / "deep" / "credential_store").credentials
         except Missing:
             assert not promised
         else:
             # The second one was on its way, or has come.
-            assert papers.token in tokens[max(promised, default=0) :]
+            assert credentials.token in tokens[max(promised, default=0) :]
 
     assert survives(disk, tmp_path, is_whole) > 5
 
@@ -121,12 +121,12 @@ def test_the_gateways_of_a_machine_are_lost_or_half_there_after_a_power_cut(
     disk = new_disk(tmp_path / "disk")
     with disk:
         for number in (1, 2):
-            place = serving.Place(f"127.0.0.1:{number}", "")
-            serving._write(local.described(disk.folder, name="c"), {"gateway-1": place})
+            place = serving.GatewayAddress(f"127.0.0.1:{number}", "")
+            serving._write(described(disk.folder, name="c"), {"gateway-1": place})
             disk.acknowledge(place.listen)
 
     def is_whole(folder: Path, promised: tuple[Any, ...]) -> None:
-        path = serving._path(local.described(folder, name="c"))
+        path = serving._path(described(folder, name="c"))
         assert path.exists() or not promised
         if path.exists():
             listen = json.loads(path.read_text())["gateways"]["gateway-1"]["listen"]

@@ -26,4 +26,4 @@ def patiently(
         except wrong:
             if time.monotonic() > until_s:
                 raise
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # pause: between two questions

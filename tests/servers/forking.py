@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.system.readable import await_readable
+
 ROOT: Final = Path(__file__).parents[2]
 # How long it may take to come to its feet: importing torch takes seconds of a core, and minutes
 # where twenty processes share one.
@@ -150,8 +152,8 @@ def main(module: Any, listener: socket.socket) -> None:
     signal.set_wakeup_fd(told)
     lines: dict[int, socket.socket] = {}
     while True:
-        ready = select.select([listener, ended, sys.stdin], [], [])[0]
-        if sys.stdin in ready:
+        ready = await_readable([listener.fileno(), ended, sys.stdin.fileno()])
+        if sys.stdin.fileno() in ready:
             for pid in lines:  # nobody is left to end them
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -159,7 +161,7 @@ def main(module: Any, listener: socket.socket) -> None:
         if ended in ready:
             os.read(ended, 4096)
             _reap(lines)
-        if listener not in ready:
+        if listener.fileno() not in ready:
             continue
         line, _ = listener.accept()
         about, fds = _received(line)

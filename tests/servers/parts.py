@@ -11,6 +11,7 @@ import lzma
 import os
 import platform
 import shutil
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -43,5 +44,22 @@ def unpacked(part: Path) -> Path:
             with lzma.open(part) as packed, draft.open("wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
             draft.chmod(0o755)
+            draft.rename(target)
+    return target
+
+
+def unpacked_folder(part: Path) -> Path:
+    """What is in a `.tar.xz`, unpacked into the same cache."""
+    found = part.stat()
+    cache = Path(tempfile.gettempdir()) / "holdfast-test-parts"
+    cache.mkdir(exist_ok=True)
+    target = cache / f"{part.name.partition('.tar')[0]}-{found.st_size}-{int(found.st_mtime)}"
+    with (cache / f"{part.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            draft = target.with_name(f"{target.name}.tmp")
+            shutil.rmtree(draft, ignore_errors=True)
+            with tarfile.open(part, "r:xz") as packed:
+                packed.extractall(draft, filter="data")
             draft.rename(target)
     return target

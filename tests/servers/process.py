@@ -9,10 +9,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
+
+from tests.waiting import eventually
 
 READY_S = 120.0
 END_S = 60.0
@@ -32,7 +33,7 @@ _blocks: list[int] = []
 def free_port() -> int:
     """A port that nobody listens on, and that no other test process is given while this lives."""
     while True:
-        port = random.SystemRandom().choice(PORTS)
+        port: int = random.SystemRandom().choice(PORTS)
         if _claimed(port, range(port, port + 1)):
             return port
 
@@ -126,13 +127,17 @@ class ServerProcess:
             )
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not self.ready():
+        def ready() -> bool:
+            if self.ready():
+                return True
             if self.process is None or self.process.poll() is not None:
                 raise RuntimeError(f"the server ended while it started:\n{self.output()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the server is not ready after {timeout_s} s:\n{self.output()}")
-            time.sleep(0.01)
+            return False
+
+        try:
+            eventually(ready, "the server is ready", timeout_s)
+        except AssertionError as error:
+            raise RuntimeError(f"{error}:\n{self.output()}") from None
 
     def start(self) -> Self:
         self.launch()

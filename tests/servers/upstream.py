@@ -49,14 +49,14 @@ class Upstream(ServerProcess):
             return False
         return True
 
-    def control(self, **how: object) -> None:
-        """Let it behave otherwise."""
+    def control(self, **how: object) -> int:
+        """Let it behave otherwise. How many requests have come to it."""
         query = urllib.parse.urlencode(how)
         request = urllib.request.Request(
             f"http://{self.host}:{self.port}/control?{query}", method="POST"
         )
-        with urllib.request.urlopen(request, timeout=10):
-            pass
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.read())
 
 
 class Behaviour:
@@ -68,6 +68,7 @@ class Behaviour:
         self.delay_s = 0.0
         self.fail = 0
         self.breaks = False  # hangs up instead of an answer
+        self.asked = 0
 
     def change(self, query: str) -> None:
         said = dict(urllib.parse.parse_qsl(query))
@@ -84,9 +85,10 @@ class Behaviour:
         where, _, query = path.partition("?")
         if where == "/control":
             self.change(query)
-            return 200, {}, b"{}"
+            return 200, {}, str(self.asked).encode()
         if where == "/v2/health/ready":
             return (200 if self.ready else 503), {}, b"{}"
+        self.asked += 1
         if self.breaks:
             raise ConnectionAbortedError("told to break")
         if self.delay_s:
@@ -98,7 +100,7 @@ class Behaviour:
         who = {
             "x-holdfast-replica": self.name,
             "x-holdfast-region": self.region,
-            "x-holdfast-arm": headers.get("x-holdfast-arm", ""),
+            "x-holdfast-variant": headers.get("x-holdfast-variant", ""),
         }
         if version not in self.versions:
             return 503, {**who, "x-holdfast-not-here": "1"}, b'{"error":"not here"}'

@@ -165,8 +165,8 @@ def normalized(lines: Sequence[str], places: Mapping[str, str]) -> str:
     for place, name in sorted(places.items(), key=lambda each: -len(each[0])):
         # A long one is broken over lines by the terminal.
         text = re.sub(r"\n?".join(map(re.escape, place)), name, text)
-    for pattern, name in _VARYING:
-        text = pattern.sub(name, text)
+    for pattern, instead in _VARYING:
+        text = pattern.sub(instead, text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 

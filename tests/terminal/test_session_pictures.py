@@ -22,7 +22,7 @@ from tests.terminal.capturing import SIZES, SMALL, Size, check, picture, picture
 pytestmark = pytest.mark.engines
 
 # What the pictures name, whatever the machine has.
-ROOM = local.Room(cpu=4.0, memory_bytes=2**34, gpu=0)
+ROOM = local.AgentSize(cpu=4.0, memory_bytes=2**34, gpu=0)
 PREDICT = "def predict(inputs):\n    return {'y': inputs['x'] * %d}\n"
 # It makes three steps, and then none for an hour: so it is the same in every picture.
 STEADY = """

@@ -23,7 +23,7 @@ from bench.serving.replies import Garbled, Reply, Shot, take
 from bench.serving.rounds import Turns, described
 from bench.serving.steady import Result, Steady, run
 from bench.serving.throughput import Row, verdicts
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-holdfast-version: 4\r\n\r\nok"
 Answer = Callable[[int], bytes | None]
@@ -77,7 +77,7 @@ def test_every_request_that_was_due_is_sent_and_answered() -> None:
 def test_a_server_that_stands_still_has_kept_everything_waiting_that_was_due_meanwhile() -> None:
     def answer(number: int) -> bytes:
         if number == 20:
-            time.sleep(0.5)
+            time.sleep(0.5)  # pause: it stands still
         return OK
 
     with server(answer) as address:
@@ -110,7 +110,7 @@ def test_a_server_that_is_not_there_fails_every_request_and_never_raises() -> No
 def test_a_request_without_an_answer_has_failed_after_its_time() -> None:
     def answer(number: int) -> bytes:
         if number == 3:
-            time.sleep(3)
+            time.sleep(3)  # pause: no answer in time
         return OK
 
     with server(answer) as address:
@@ -125,7 +125,7 @@ def test_a_generator_of_its_own_process_is_cut_into_parts_that_sum_up() -> None:
         server(lambda _: OK) as address,
         Steady(address, [Shot("/a"), Shot("/b", b"x" * 100_000)], rate=100) as load,
     ):
-        part = eventually(lambda: (found := load.cut()).sent and found, "some are sent")
+        part = eventually(lambda: found if (found := load.cut()).sent else None, "some are sent")
         eventually(lambda: load.cut().sent, "and some more")
         total = load.stop()
     assert 0 < part.sent < total.sent
@@ -208,10 +208,12 @@ def test_a_window_whose_cores_were_stolen_is_shown_and_left_out_unless_there_is_
     turns = Turns([window(*[2.0] * 100)])
     turns.busy.append(window(*[90.0] * 100, stolen_s=2.0))
     turns.quiet.append(window(*[4.0] * 100))
-    assert (turns.counting, turns.ratio) == (0, pytest.approx(90 / 4, rel=0.02))
+    assert turns.counting == 0
+    assert turns.ratio == pytest.approx(90 / 4, rel=0.02)
     turns.busy.append(window(*[6.0] * 100, stolen_s=0.2))
     turns.quiet.append(window(*[70.0] * 100, stolen_s=5.0))
-    assert (turns.counting, turns.ratio) == (1, pytest.approx(6 / 4, rel=0.02))
+    assert turns.counting == 1
+    assert turns.ratio == pytest.approx(6 / 4, rel=0.02)
     assert turns.noise == pytest.approx(2.0, rel=0.02)
     found = turns.document()
     assert (found["quiet"]["requests"], found["busy"]["requests"]) == (200, 100)

@@ -20,20 +20,20 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast.agent.keeper import Cold, Keeper
-from holdfast.cli.run.look import Looking
+from holdfast.cli.run.runner import JobObserver
 from holdfast.client.futures import Futures
-from holdfast.control.decide.facts import Observed
+from holdfast.control.decide.facts import ObservedState
 from holdfast.control.shell import housekeeping
-from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.gateway.watching import PlaneWatcher
 from holdfast.serve.predictions import PredictionLog
 from holdfast.serve.replica.aside import Aside
-from holdfast.train.link import Link
+from holdfast.system import tasks
+from holdfast.system.retries import Retries
+from holdfast.train.members.member import LivenessWatch
 from holdfast.train.members.mesh import Mesh
-from holdfast.train.members.watch import Watch
-from holdfast.train.modes.asynchronous.shares import Shares
-from holdfast.wire import tasks
+from holdfast.train.modes.asynchronous.shares import ShareWriter
 from holdfast.wire.errors import BugError, HoldfastError
-from holdfast.wire.retries import Retries
+from holdfast.worker.agent_client import AgentClient
 from tests.credentials import credentials
 
 WAIT_S = 30.0
@@ -60,7 +60,7 @@ def _ends_because_of(part: str, told_to_end: threading.Event) -> None:
 
 
 def test_a_gateway_whose_watch_over_services_dies_ends(told_to_end: threading.Event) -> None:
-    watching = Watching(_bug, lambda: None)
+    watching = PlaneWatcher(_bug, lambda: None)
     watching.start()
     _ends_because_of("watching", told_to_end)
     watching.close()
@@ -95,7 +95,7 @@ def test_a_coordinator_whose_sweep_of_the_store_always_fails_ends_in_the_end(
     monkeypatch.setattr(housekeeping, "Retries", partial(Retries, most=3, pause_s=0.001))
     nothing: Any = None
     keeping = housekeeping.Housekeeping(
-        nothing, nothing, lambda: Observed({}), lambda: True, every_s=0.001
+        nothing, nothing, lambda: ObservedState({}), lambda: True, every_s=0.001
     )
     tries: list[int] = []
 
@@ -112,12 +112,12 @@ def test_a_coordinator_whose_sweep_of_the_store_always_fails_ends_in_the_end(
 SERVER = """
 import sys
 from holdfast.coordination.embedded import __main__ as embedded
-from holdfast.coordination.embedded.server import Server
+from holdfast.coordination.embedded.server import CoordinationServer
 
 def sweep(self):
     raise ValueError("a bug")
 
-Server.sweep = sweep
+CoordinationServer.sweep = sweep
 sys.argv[1:] = ["--data", {data!r}, "--listen", "127.0.0.1:0"]
 sys.exit(embedded.main())
 """
@@ -137,50 +137,50 @@ def test_a_coordination_server_that_ends_no_sessions_any_more_ends(tmp_path: Pat
 
 def test_a_worker_that_has_lost_its_line_to_the_agent_is_told(tmp_path: Path) -> None:
     died: list[BaseException] = []
-    link = Link(tmp_path, "job", 0, died=died.append)
+    agent = AgentClient(tmp_path, "job", 0, died=died.append)
     with pytest.raises(BugError, match="a thread of this worker has ended unexpectedly"):
-        link.listen(_bug)  # whatever it is that kills its thread
-        link.view()
+        agent.listen(_bug)  # whatever it is that kills its thread
+        agent.view()
     with pytest.raises(BugError):
-        link.step(1)
+        agent.step(1)
     with pytest.raises(BugError):
-        link.ready()
+        agent.ready()
     assert [str(each) for each in died] == ["a bug"]
-    link.close()
+    agent.close()
 
 
 def test_a_worker_whose_watch_over_its_peers_dies_is_told(tmp_path: Path) -> None:
-    link = Link(tmp_path, "job", 0)
+    agent = AgentClient(tmp_path, "job", 0)
 
     class Late(Mesh):
         def waiting(self) -> NoReturn:
             _bug()
 
-    watch = Watch(credentials(), 0, lambda _waits: None, link.fail)
+    watch = LivenessWatch(credentials(), 0, lambda _waits: None, agent.fail)
     watch.over(Late(0, 1, 0, {}), {})
     with pytest.raises(BugError, match="a thread of this worker"):
-        link.view()
+        agent.view()
     watch.close()
-    link.close()
+    agent.close()
 
 
 def test_a_share_of_an_asynchronous_checkpoint_that_cannot_be_written_is_told() -> None:
     died: list[BaseException] = []
-    link = SimpleNamespace(
+    agent = SimpleNamespace(
         shares=lambda: [SimpleNamespace(share=1, attempt=SimpleNamespace(number=4, step=1, view=1))]
     )
     home = SimpleNamespace(view=SimpleNamespace(number=1), mine=True, frozen=(4, object()))
-    given: Any = (link, SimpleNamespace(), home, SimpleNamespace())
-    shares = Shares(*given, died.append)
+    given: Any = (agent, SimpleNamespace(), home, SimpleNamespace(), died.append)
+    shares = ShareWriter(*given)
     shares._write = _bug  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.train.modes.asynchronous.shares.parts_of", lambda _frozen: [])
-        shares.tend(1)
+        shares.answer(1)
     shares.close()
     assert [str(each) for each in died] == ["a bug"]
 
 
-def test_a_nursery_that_cannot_be_started_is_tried_again(
+def test_a_zygote_that_cannot_be_started_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
@@ -204,8 +204,8 @@ def test_a_nursery_that_cannot_be_started_is_tried_again(
 def test_a_run_whose_look_at_its_job_dies_is_interrupted(told_to_end: threading.Event) -> None:
     plane: Any = SimpleNamespace(job=_bug)
     job: Any = SimpleNamespace(name="job")
-    with Looking(plane, job, [], lambda: None):
-        _ends_because_of("looking", told_to_end)
+    with JobObserver(plane, job, [], lambda: None):
+        _ends_because_of("observer", told_to_end)
 
 
 def test_who_waits_for_a_future_of_a_client_whose_thread_dies_is_told(
@@ -213,7 +213,7 @@ def test_who_waits_for_a_future_of_a_client_whose_thread_dies_is_told(
 ) -> None:
     monkeypatch.setattr("holdfast.client.futures._look", _bug)
     futures = Futures()
-    wait: Any = SimpleNamespace(look=lambda: None, every_s=0.01)
+    wait: Any = SimpleNamespace(check=lambda: None, every_s=0.01)
     future = futures.add(wait, lambda found: found)
     with pytest.raises(HoldfastError, match="the thread of the client's futures"):
         future.result(WAIT_S)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.system.extras import require_extra
 from holdfast.wire import errors
 from holdfast.wire.errors import BugError, HoldfastError, MissingExtra, RetryError, TerminalError
-from holdfast.wire.extras import require_extra
 
 ALL = [
     found

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.contract.waiting import eventually
 from tests.servers.forking import Forker
+from tests.waiting import eventually
 
 
 def prepare() -> None:
@@ -18,7 +18,7 @@ def prepare() -> None:
 
 def become(order: dict[str, Any]) -> None:
     if order.get("waits"):
-        time.sleep(600)
+        time.sleep(600)  # pause: until it is killed
     sys.stderr.write(f"{os.environ['WHO']} in {Path.cwd().name}")
     sys.exit(order["code"])
 

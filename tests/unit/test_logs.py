@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import Usage
 
 
@@ -145,7 +145,7 @@ def test_an_unknown_level_or_form_is_wrong_usage_that_names_the_known_ones() -> 
 
 def test_without_set_up_the_users_own_logging_decides_and_stdout_stays_clean() -> None:
     code = (
-        "from holdfast.wire import logs; log = logs.get('holdfast.place');"
+        "from holdfast.system import logs; log = logs.get('holdfast.place');"
         "log.info('quiet'); log.warning('loud', password='hunter2', n=1)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

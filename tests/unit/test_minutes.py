@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.minutes import table
+from tests.minutes import expectation, table
 
 
 def test_minutes_are_summed_by_folder_and_the_slowest_comes_first() -> None:
@@ -22,3 +22,10 @@ def test_minutes_are_summed_by_folder_and_the_slowest_comes_first() -> None:
         "   0.5 min  tests/unit/cli/test_a.py",
         "   0.1 min  tests/test_d.py",
     ]
+
+
+def test_a_run_says_how_long_it_took_and_how_long_it_should() -> None:
+    assert expectation("engines", 1260.0) == (
+        "  21.0 min  from its begin to its end, expected on two cores: at most 20"
+    )
+    assert expectation("", 60.0) == "   1.0 min  from its begin to its end"

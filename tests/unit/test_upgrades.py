@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import pytest
 
-from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import (
     Accepted,
     Ending,
@@ -25,42 +24,43 @@ from holdfast.agent.events import (
     TermSeen,
 )
 from holdfast.agent.folders import Folders
-from holdfast.agent.journal import NAME, Journal, recovered, written
+from holdfast.agent.journal import NAME, Journal, decode, encode, recovered, written
 from holdfast.cluster import folder as cluster_folder
 from holdfast.cluster import registry
+from holdfast.control.decide.facts import Checkpoint, DesiredSpec, QueueQuota
 from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.store import codec
 from holdfast.launch import serving
 from holdfast.models.records import Alias, Model, Publication, Version
-from holdfast.serve.gateway.memory import Memory
-from holdfast.serve.records import Course, Gateway, Replica, ReplicaStats, Service
+from holdfast.serve.gateway.gateway import LastKnown
+from holdfast.serve.records import Gateway, Replica, ReplicaStats, RolloutPlan, ServiceSpec
 from holdfast.storage import bundle_names
-from holdfast.wire import documents, sharing, talk, values
+from holdfast.wire import documents, history, sharing, values, worker_messages
 from holdfast.wire.errors import Usage
 from holdfast.wire.orders import Attempt, GiveView, StartWorker, TakeShare, View
 from holdfast.wire.plain import plain_of
 from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.unit.agent.test_journal import ENTRIES
 from tests.unit.control.test_codec import JOB
 
 NEWER = "of_a_newer_version"
 KINDS = [
     Alias,
-    Course,
+    RolloutPlan,
     Gateway,
-    Memory,
+    LastKnown,
     Model,
     Publication,
     Replica,
     ReplicaStats,
-    Service,
+    ServiceSpec,
     Version,
-    codec.Checkpoint,
-    codec.Queue,
-    codec.State,
-    codec.Wish,
+    Checkpoint,
+    QueueQuota,
+    codec.JobState,
+    DesiredSpec,
 ]
 
 
@@ -76,8 +76,8 @@ def sample(kind: Any) -> Any:
     if issubclass(kind, Enum):
         return next(iter(kind))
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{each.name: sample(hints[each.name]) for each in fields(kind)})
+        hints, make = get_type_hints(kind), cast("Callable[..., Any]", kind)
+        return make(**{each.name: sample(hints[each.name]) for each in fields(kind)})
     return {int: 3, float: 1.5, bool: True}.get(kind, "x")
 
 
@@ -112,7 +112,7 @@ def added(plain: Any) -> Any:
 
 
 SETTINGS = JOB.settings
-HISTORY = [codec.Entry(1.0, 0, "Asked", "scale")]
+HISTORY = history.HistoryPage((history.HistoryEntry(1.0, 0, "Asked", "scale"),))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ HISTORY = [codec.Entry(1.0, 0, "Asked", "scale")]
     [
         (codec.settings_from, codec.settings_to(SETTINGS), SETTINGS, "settings"),
         (codec.names_from, codec.names_to({"a", "b"}), frozenset({"a", "b"}), ""),
-        (codec.asked_from, codec.asked_to(HISTORY), tuple(HISTORY), "asked"),
+        (history.audit_from, history.audit_to(HISTORY), HISTORY, "entries"),
         (codec.view_from, codec.view_to(JOB.view or View(0, {})), JOB.view, ""),
         (
             codec.placements_from,
@@ -128,9 +128,9 @@ HISTORY = [codec.Entry(1.0, 0, "Asked", "scale")]
             JOB.placements,
             "placements",
         ),
-        (codec.entries_from, codec.entries_to(HISTORY), tuple(HISTORY), "entries"),
+        (history.page_from, history.page_to(HISTORY), HISTORY, "entries"),
     ],
-    ids=["settings", "names", "asked", "view", "placements", "history"],
+    ids=["settings", "names", "audit", "view", "placements", "history"],
 )
 def test_a_page_with_a_field_and_a_column_more_is_read(
     read: Callable[[str, Any], Any], plain: Any, value: Any, rows: str
@@ -175,10 +175,10 @@ def test_what_a_newer_agent_and_a_newer_worker_say_to_each_other_is_read() -> No
     body = added({"attempt": 1, "parts": [added(asdict(part))], "missed": False})
     assert values.said(values.SayParts, b"", body) == values.SayParts(1, (part,), False)
     say = values.Say(True, 1, None, [], [2], False, False, {"loss": 0.5})
-    later = added(talk.parse(values.line("say", say))[1])
+    later = added(worker_messages.parse(values.line("say", say))[1])
     assert values.said(values.Say, b"", later) == say
     wants = sharing.wants_line(1, [sharing.Want(1, "lock", "gpu")], ["lr"])
-    body = talk.parse(wants)[1]
+    body = worker_messages.parse(wants)[1]
     assert sharing.wants_from(added(body) | {"wants": [added(body["wants"][0])]}).wants
 
 
@@ -198,7 +198,7 @@ def test_an_entry_of_a_kind_that_is_not_known_is_kept_when_the_journal_is_writte
     tmp_path: Path,
 ) -> None:
     newer = {"kind": "danced", "key": ["job", 1], NEWER: [1, {"a": None}]}
-    entries = [TermSeen(3), Forgotten(Key("job", 1))]
+    entries: list[Entry] = [TermSeen(3), Forgotten(Key("job", 1))]
     (tmp_path / NAME).write_bytes(written([[entries[0], newer], [entries[1]]], b"8 bytes."))
     journal, found = Journal.open(tmp_path)
     assert (found.entries, found.unknown, found.cut_bytes) == (entries, [newer], 0)
@@ -234,12 +234,12 @@ def test_the_files_of_a_clusters_folder_with_a_field_more_are_read(tmp_path: Pat
         path = registry.record_path(cluster, "agent", "n1")
         path.write_text(json.dumps(added(path.read_bytes())))
         assert registry.recorded(cluster, "agent", "n1") == registration.process
-    serving._write(cluster, {"g": serving.Place("127.0.0.1:1")})
+    serving._write(cluster, {"g": serving.GatewayAddress("127.0.0.1:1")})
     path = serving._path(cluster)
     found = json.loads(path.read_text())
     found["gateways"]["g"][NEWER] = 1
     path.write_text(json.dumps(added(found)))
-    assert serving.places(cluster) == {"g": serving.Place("127.0.0.1:1")}
+    assert serving.places(cluster) == {"g": serving.GatewayAddress("127.0.0.1:1")}
 
 
 def test_a_key_that_a_person_wrote_wrongly_is_still_a_mistake() -> None:

@@ -24,7 +24,7 @@ class Service:
 
     if NAME == "heavy":
 
-        @bentoml.api(
+        @bentoml.api(  # type: ignore[untyped-decorator]  # BentoML is not installed here
             route="/v2/models/heavy/infer",
             batchable=True,
             max_batch_size=work.BATCH_MAX,
@@ -36,6 +36,6 @@ class Service:
 
     else:
 
-        @bentoml.api(route="/v2/models/small/infer")
+        @bentoml.api(route="/v2/models/small/infer")  # type: ignore[untyped-decorator]
         def infer(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             return work.reply_of(NAME, self.model(work.rows_of({"inputs": inputs})))

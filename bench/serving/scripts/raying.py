@@ -29,7 +29,7 @@ class Batching:
     def __init__(self, name: str) -> None:
         self.name, self.model = name, work.model(name)
 
-    @serve.batch(max_batch_size=work.BATCH_MAX, batch_wait_timeout_s=0.0)
+    @serve.batch(max_batch_size=work.BATCH_MAX, batch_wait_timeout_s=0.0)  # type: ignore[untyped-decorator]  # Ray is not installed here
     async def compute(self, rows: list[work.Array]) -> list[work.Array]:
         found = self.model(np.concatenate(rows))
         return [found[place : place + 1] for place in range(len(found))]
@@ -52,7 +52,7 @@ if __name__ == "__main__":
         http_options={"host": "127.0.0.1", "port": port},
         logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
-    kind = Batching if name == "heavy" else Plain
+    kind: Any = Batching if name == "heavy" else Plain
     serve.run(kind.bind(name), route_prefix=f"/v2/models/{name}/infer", blocking=False)
     stop = asyncio.Event()
 

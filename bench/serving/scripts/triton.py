@@ -20,7 +20,7 @@ if __name__ == "__main__":
     model = work.model(name)
     sizes = work.WIDTHS[name]
 
-    @batch
+    @batch  # type: ignore[untyped-decorator]  # Triton is not installed here
     def infer(**inputs: work.Array) -> dict[str, work.Array]:
         return {work.OUTPUT: model(inputs[work.INPUT])}
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import completing, listing, output
+from holdfast.cli import completion, output
 from holdfast.cli.models import show as models_show
-from holdfast.cli.opening import ClusterOption, JsonOption, Opened, opened
+from holdfast.cli.options import ClusterOption, JsonOption, Opened, opened
 from holdfast.client import texts
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.models.records import Version
+    from holdfast.models.records import ModelKind, Version
     from holdfast.models.registry import Registry
 
 EXAMPLES = """[bold]Examples[/]
@@ -42,7 +43,9 @@ PUBLISH_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast models publish digits --onnx digits.onnx[/]
 
-  [cyan]holdfast models publish iris --model iris.skops[/]
+  [cyan]holdfast models publish iris iris.skops[/]
+
+  [cyan]holdfast models publish iris s3://team/models/iris.skops --alias prod[/]
 
   [cyan]holdfast models publish double --kind function --code . --entry maths:double \\
       --example '{"x": [[1.0], [2.0]]}'[/]
@@ -68,14 +71,14 @@ app = typer.Typer(
 )
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The model's name.", autocompletion=completing.models)
+    str, typer.Argument(metavar="NAME", help="The model's name.", autocompletion=completion.models)
 ]
 VersionArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME@VERSION",
         help="A version by its number or an alias.",
-        autocompletion=completing.models,
+        autocompletion=completion.models,
     ),
 ]
 KindOption = Annotated[
@@ -85,6 +88,10 @@ KindOption = Annotated[
 SourceOption = Annotated[
     Path | None,
     typer.Option(help="Its file or folder: .pt, .pt2, .skops, .ubj, .txt, MLflow, ..."),
+]
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[SOURCE]", help="Its file or folder, or s3://BUCKET/KEY."),
 ]
 ExamplesOption = Annotated[
     list[str] | None,
@@ -130,7 +137,7 @@ def show(
         typer.Argument(
             metavar="NAME[@VERSION]",
             help="A model, or one version of it.",
-            autocompletion=completing.models,
+            autocompletion=completion.models,
         ),
     ],
     cluster: ClusterOption = None,
@@ -155,6 +162,7 @@ def show(
 @app.command(epilog=PUBLISH_EXAMPLES)
 def publish(
     name: ModelArgument,
+    source: SourceArgument = None,
     kind: KindOption = None,
     model: SourceOption = None,
     weights: Annotated[Path | None, typer.Option(help="A safetensors file.")] = None,
@@ -178,19 +186,18 @@ def publish(
     as_json: JsonOption = False,
 ) -> None:
     """Publish files and code as the next version of a model."""
-    from holdfast.cli.models import publish as models_publish
-    from holdfast.models import publishing
+    from holdfast.models import elsewhere, publishing
     from holdfast.models.describing import spoken
-    from holdfast.models.names import check_alias
+    from holdfast.models.records import check_alias
 
-    given = publishing.Given(
+    given = publishing.VersionFiles(
         name=name,
-        kind=models_publish.kind_of(kind),
-        source=models_publish.source_of(model, onnx),
+        kind=kind_of(kind),
+        source=source_of(model, onnx),
         weights=weights,
         code=code,
         entry=entry,
-        examples=models_publish.inputs_of(example or ()),
+        examples=inputs_of(example or ()),
         dynamic=spoken(dynamic or ()),
         arguments=_object("--arguments", arguments),
         files=tuple(files or ()),
@@ -199,11 +206,11 @@ def publish(
     )
     if alias is not None:
         check_alias(alias)
-    publishing.check(given)
+    elsewhere.check(given, source)
     with opened(cluster) as found:
         registry = _registry(found)
         before = registry.model(name)
-        version = publishing.publish(registry, found.cluster.blobs(), given)
+        version = elsewhere.publish_from(registry, found.cluster.blobs(), given, source)
         if alias is not None:
             registry.set_alias(name, alias, version.number, why="models publish")
     fresh = before is None or version.number > before.newest
@@ -218,7 +225,7 @@ def _say_published(version: Version, fresh: bool, alias: str | None) -> None:
     named = f"; alias {alias} names it" if alias else ""
     size = texts.size(version.size_bytes)
     output.out().print(f"{version.model}@{version.number} {what}: {size}{named}", markup=False)
-    listing.note(f"next: holdfast serve {version.model}@{alias or version.number}")
+    output.note(f"next: holdfast serve {version.model}@{alias or version.number}")
 
 
 @app.command(epilog=EXAMPLES)
@@ -288,7 +295,7 @@ def retire(
     as_json: JsonOption = False,
 ) -> None:
     """Take a version out of use. Nobody can serve it any more; the store removes its files."""
-    from holdfast.models.names import split_reference
+    from holdfast.models.records import split_reference
     from holdfast.serve.services import Services
 
     model, number = split_reference(reference)
@@ -302,8 +309,8 @@ def retire(
         services = Services(found.session)
         holders = []
         for name, service in services.services().items():
-            course = services.course(name)
-            if service.model == model and course is not None and number in course.hold:
+            plan = services.plan(name)
+            if service.model == model and plan is not None and number in plan.hold:
                 holders.append(name)
         _registry(found).retire(model, number, why, held_by=holders)
     _say({"model": model, "version": number, "retired": why}, f"{reference} is retired", as_json)
@@ -328,7 +335,7 @@ def export(
     words = f"{version.model}@{version.number} ({resolved.how}): {count}, {size} in {folder}"
     _say({**document, "folder": str(folder)}, words, as_json)
     if not as_json:
-        listing.note(f"how to load it: {folder / 'README.txt'}")
+        output.note(f"how to load it: {folder / 'README.txt'}")
 
 
 # --- private --------------------------------------------------------------------------------------
@@ -372,3 +379,39 @@ def _numbers(pairs: list[str]) -> dict[str, float]:
         if not (name and equals):
             raise Usage(f"--metric {pair!r} is not NAME=NUMBER", fix="--metric accuracy=0.98")
     return found
+
+
+def kind_of(text: str | None) -> ModelKind | None:
+    """The kind that was named."""
+    from holdfast.models.records import ModelKind
+
+    if text is None:
+        return None
+    try:
+        return ModelKind(text)
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in ModelKind)
+        raise Usage(f"there is no kind {text!r}", fix=f"one of {kinds}") from None
+
+
+def source_of(model: Path | None, onnx: Path | None) -> Path | None:
+    """The file or folder of a model that is files."""
+    if model is not None and onnx is not None:
+        raise Usage("--model and --onnx both name a model", fix="give one of them")
+    return model if model is not None else onnx
+
+
+def inputs_of(examples: Sequence[str]) -> list[dict[str, Any]]:
+    """The batches of inputs: from files, or as JSON."""
+    return [_inputs(example) for example in examples]
+
+
+def _inputs(example: str) -> dict[str, Any]:
+    from holdfast.models import making
+
+    if not example.lstrip().startswith("{"):
+        return making.read_inputs(Path(example))
+    try:
+        return making.inputs_from(json.loads(example))
+    except ValueError as error:
+        raise Usage(f"--example is not JSON: {example[:80]!r}", why=str(error)) from error

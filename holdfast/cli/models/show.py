@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from holdfast.cli import listing, output
+from holdfast.cli import output
 from holdfast.client import texts
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def model_rows(catalogue: Catalogue) -> list[dict[str, Any]]:
 
 def show_models(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        listing.note("no models. Publish one: run.publish(model, NAME, example=...) in a job")
-        listing.note("or: holdfast models publish --help")
+        output.note("no models. Publish one: run.publish(model, NAME, example=...) in a job")
+        output.note("or: holdfast models publish --help")
         return
     shown = [
         (
@@ -61,7 +61,7 @@ def show_models(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     columns = ["model", "versions", "newest", "kind", "size", "published", "aliases"]
-    listing.show(columns, shown, right=("versions", "newest", "size"))
+    output.show_table(columns, shown, right=("versions", "newest", "size"))
 
 
 def model_row(catalogue: Catalogue, name: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def show_model(row: dict[str, Any]) -> None:
     names: dict[int, list[str]] = {}
     for alias, held in row["aliases"].items():
         names.setdefault(held["version"], []).append(alias)
-    listing.show(
+    output.show_table(
         ["version", "aliases", "kind", "size", "published", "from", "metrics"],
         [
             (
@@ -112,7 +112,7 @@ def show_model(row: dict[str, Any]) -> None:
         right=("version", "size"),
     )
     for alias, held in row["aliases"].items():
-        listing.note(f"{alias}: {_move(held['moves'][-1])}" if held["moves"] else alias)
+        output.note(f"{alias}: {_move(held['moves'][-1])}" if held["moves"] else alias)
 
 
 def version_row(catalogue: Catalogue, version: Version, how: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def version_row(catalogue: Catalogue, version: Version, how: str) -> dict[str, A
 
 def show_version(row: dict[str, Any]) -> None:
     signature = row["signature"]
-    listing.facts(
+    output.show_facts(
         [
             ("version", f"{row['model']}@{row['number']} ({row['resolved_by']})"),
             ("aliases", ", ".join(row["aliases"])),
@@ -159,7 +159,7 @@ def show_alias(model: str, alias: str, held: Alias, as_json: bool) -> None:
         return
     output.out().print(f"{model}@{alias} is version {held.version}", markup=False)
     for move in document["moves"][-_MOVES_SHOWN:]:
-        listing.note(f"  {_move(move)}")
+        output.note(f"  {_move(move)}")
 
 
 def difference_document(one: Version, other: Version, found: Difference) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def show_difference(one: Version, other: Version, found: Difference) -> None:
         (f"metric {name}", _plain(pair[0]), _plain(pair[1])) for name, pair in found.metrics.items()
     ]
     if rows:
-        listing.show(["", *names], rows)
+        output.show_table(["", *names], rows)
     for title, files in (("file", found.files), ("code", found.code)):
         for name, what in files.items():
             output.out().print(f"{title}  {name}: {what}", markup=False)
@@ -195,7 +195,7 @@ def _show_tensors(found: Difference) -> None:
             output.out().print(f"weights  the same: {count}", markup=False)
         return
     by_size = sorted(found.tensors, key=lambda change: -(change.relative or 0.0))
-    listing.show(
+    output.show_table(
         ["tensor", "largest change", "relative", ""],
         [
             (
@@ -210,7 +210,7 @@ def _show_tensors(found: Difference) -> None:
     )
     more = len(found.tensors) - _TENSORS_SHOWN
     words = f"{len(found.tensors)} tensors changed, {found.same_tensors} did not"
-    listing.note(words if more <= 0 else f"{words}; {more} are not shown (--json has them all)")
+    output.note(words if more <= 0 else f"{words}; {more} are not shown (--json has them all)")
 
 
 # --- words ----------------------------------------------------------------------------------------

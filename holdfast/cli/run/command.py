@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.wire.errors import Usage
 
 if TYPE_CHECKING:
-    from holdfast.client.scripts import Wanted
-    from holdfast.launch.local import Room
+    from holdfast.client.scripts import ScriptRun
+    from holdfast.launch.local import AgentSize
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -96,6 +97,7 @@ Fresh = Annotated[
     bool, typer.Option("--fresh", help="Start anew; the job of that name is removed.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+_VARIABLE: Final = "GRPC_VERBOSITY"
 
 
 def run(
@@ -122,18 +124,18 @@ def run(
     Starts what it needs, and leaves nothing running. If workers are killed, the others go on.
     """
     from holdfast.agent.devices import gpu_names
-    from holdfast.cli.run import devices as run_devices
+    from holdfast.cli.run import plan as run_devices
     from holdfast.cli.run import plan as run_plan
-    from holdfast.client import script_words, scripts
+    from holdfast.client import scripts
 
     path = _script(script)
     scripts.check_counts(workers, lanes)
     source = path.read_bytes().decode(errors="replace")
-    own = script_words.lanes_in(source)
+    own = scripts.lanes_in(source)
     names = () if gpu == 0 else gpu_names()
     lanes_most = lanes or (own.count if own else None)
     devices = run_devices.choose(names, workers=workers, lanes=lanes_most, gpu=gpu, share=gpu_share)
-    wanted = scripts.Wanted(
+    wanted = scripts.ScriptRun(
         path,
         tuple(arguments or ()),
         scripts.checked_name(name) if name is not None else scripts.name_of(path),
@@ -144,43 +146,44 @@ def run(
         scripts.resources_of(cpu, memory, devices.gpu, disk),
         fresh,
         None if mode is None else scripts.mode_of(mode),
-        workers_said=workers is not None,
+        workers_given=workers is not None,
         script_lanes=own,
     )
     scripts.lanes_of(wanted)  # a wrong number is told before anything is started
     room, shared = _room(wanted, shares=cpu is None)
     room = replace(room, gpu_share=devices.share)
-    notes = [devices.said, *([shared] if shared else [])]
+    notes = [devices.note, *([shared] if shared else [])]
     notes += _strange(context, wanted, source)
-    raise typer.Exit(_conduct(wanted, folder or default_folder(path), room, notes, as_json))
+    raise typer.Exit(_follow(wanted, folder or default_folder(path), room, notes, as_json))
 
 
-def _conduct(wanted: Wanted, folder: Path, room: Room, notes: list[str], as_json: bool) -> int:
+def _follow(
+    wanted: ScriptRun, folder: Path, room: AgentSize, notes: list[str], as_json: bool
+) -> int:
     import time
 
     from holdfast.cli import output
-    from holdfast.cli.quiet import import_grpc
-    from holdfast.cli.run.stage import Stage
+    from holdfast.cli.run.processes import RunProcesses
 
     began_s = time.time()
-    with Stage.over(folder, room, output.err().print) as stage:
+    with RunProcesses.over(folder, room, output.err().print) as processes:
         # Only now, while the others start: these imports take a while.
         import_grpc()
-        from holdfast.cli.run.conduct import Conductor
-        from holdfast.cli.run.voices import voice_for
+        from holdfast.cli.run.display import display_for
+        from holdfast.cli.run.runner import Runner
 
-        voice = voice_for(as_json=as_json)
+        display = display_for(as_json=as_json)
         for note in notes:
-            voice.note(note)
-        return Conductor(wanted, voice, began_s).run(stage)
+            display.note(note)
+        return Runner(wanted, display, began_s).run(processes)
 
 
-def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
+def _strange(context: typer.Context, wanted: ScriptRun, source: str) -> list[str]:
     """What is said of options that went to the script and were perhaps meant for us. What follows
     `--` was meant for it."""
     import sys
 
-    from holdfast.client import script_words
+    from holdfast.client import scripts
 
     words = sys.argv
     behind = len(words) - words.index("--") - 1 if "--" in words else 0
@@ -188,7 +191,7 @@ def _strange(context: typer.Context, wanted: Wanted, source: str) -> list[str]:
     ours = {option for each in context.command.params for option in each.opts}
     return [
         f"{option} goes to {wanted.script.name}, which does not name it: {instead}"
-        for option, instead in script_words.strange_options(loose, source, ours)
+        for option, instead in scripts.strange_options(loose, source, ours)
     ]
 
 
@@ -215,21 +218,32 @@ def _script(script: Path) -> Path:
     raise Usage(f"{script} cannot be run", why=why, fix=fix)
 
 
-def _room(wanted: Wanted, *, shares: bool) -> tuple[Room, str]:
+def _room(wanted: ScriptRun, *, shares: bool) -> tuple[AgentSize, str]:
     """What the agent may give away, and what to say about it once.
 
     Workers share the cores unless the user said how many each needs: then they wait for them.
     """
     from holdfast.agent.devices import cpu as cores_here
-    from holdfast.launch.local import Room
+    from holdfast.launch.local import AgentSize
 
     cores, each = cores_here(), wanted.resources.cpu
     needed = wanted.workers * each
     if needed <= cores:
-        return Room(cpu=float(cores)), ""
+        return AgentSize(cpu=float(cores)), ""
     if shares:
-        said = f"{wanted.workers} workers share {cores:g} cores: good for trying, not for speed"
-        return Room(cpu=needed), said
+        note = f"{wanted.workers} workers share {cores:g} cores: good for trying, not for speed"
+        return AgentSize(cpu=needed), note
     fit = int(cores / each)
-    said = f"{wanted.workers} workers of {each:g} cores do not fit on {cores:g}: {fit} can run"
-    return Room(cpu=float(cores)), said
+    note = f"{wanted.workers} workers of {each:g} cores do not fit on {cores:g}: {fit} can run"
+    return AgentSize(cpu=float(cores)), note
+
+
+def import_grpc() -> None:
+    """Import it, silenced, unless the user has said how loud it should be."""
+    if _VARIABLE in os.environ:
+        return
+    os.environ[_VARIABLE] = "NONE"
+    try:
+        import grpc  # noqa: F401
+    finally:
+        del os.environ[_VARIABLE]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import listing, output
-from holdfast.cli.opening import Opened
-from holdfast.client.sight import Sight, arms_of
+from holdfast.cli import output
+from holdfast.cli.options import Opened
+from holdfast.client.service_status import ObservedService, variants_of
 from holdfast.wire.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ def ended_words(ended: Ended) -> str:
     if not ended.names:
         return ""
     for name, address in (ended.left or {}).items():
-        listing.note(f"the gateway {name} at {address} goes on: it was not started here so")
+        output.note(f"the gateway {name} at {address} goes on: it was not started here so")
     named = ", ".join(ended.names)
     return f"nothing is served any more: {named} ended; holdfast serve starts them again"
 
 
 @dataclass(frozen=True)
-class Told:
+class ServedSummary:
     """What the command says when it is done. `key`: a new API key."""
 
-    sight: Sight
+    observed: ObservedService
     addresses: Mapping[str, str]
     key: str
     curl: str
@@ -49,14 +49,14 @@ class Told:
         return _url(self.addresses)
 
     def document(self) -> dict[str, Any]:
-        service, course = self.sight.service, self.sight.course
+        service, plan = self.observed.service, self.observed.plan
         return {
             "service": service.name,
             "model": service.model,
             "target": service.target,
-            "version": course.stable if course else None,
-            "stage": course.stage.value if course else "",
-            "replicas": len(self.sight.replicas),
+            "version": plan.stable if plan else None,
+            "stage": plan.stage.value if plan else "",
+            "replicas": len(self.observed.replicas),
             "url": self.url,
             "gateways": dict(self.addresses),
             "predict": f"{self.url}/predict/{service.name}",
@@ -65,51 +65,51 @@ class Told:
         }
 
     def show(self, *, waited: bool) -> None:
-        service, name = self.sight.service, self.sight.name
+        service, name = self.observed.service, self.observed.name
         if waited:
-            version = arms_of(self.sight.course)
-            what = f"{service.model} version {version} is served by {len(self.sight.replicas)}"
-            output.out().print(f"{what} replica{'s' * (len(self.sight.replicas) != 1)}")
+            version = variants_of(self.observed.plan)
+            what = f"{service.model} version {version} is served by {len(self.observed.replicas)}"
+            output.out().print(f"{what} replica{'s' * (len(self.observed.replicas) != 1)}")
         else:
-            output.out().print(f"{name} comes up: {self.sight.progress()}", markup=False)
+            output.out().print(f"{name} comes up: {self.observed.progress()}", markup=False)
         rows = [("address", f"{self.url}/v2/models/{name}")]
         if self.key:
             rows.append(("key", f"{self.key}   (shown once: only its SHA-256 is kept)"))
-        listing.facts(rows)
+        output.show_facts(rows)
         # In one line, for the terminal to break: so it can be copied.
         output.out().print(f"{'try':<9}", style="dim", end="")
         output.out().print(self.curl, markup=False)
-        if self.sight.failed():
-            listing.note(
-                f"version {self.sight.wanted} was taken back; to try it again: "
+        if self.observed.failed():
+            output.note(
+                f"version {self.observed.wanted} was taken back; to try it again: "
                 f"holdfast rollout {name}"
             )
-        listing.note(
+        output.note(
             f"next: holdfast services {name}   holdfast rollout {name} VERSION"
             f"   holdfast why {name}"
         )
 
 
-def told(client: Client, service: Service) -> Told:
+def served_summary(client: Client, service: Service) -> ServedSummary:
     """What there is to tell now."""
     assert service.served is not None, "it was just served"
-    sight, addresses, key = service.sight(), service.served.addresses, service.key
-    return Told(sight, addresses, key, _curl(client.found, sight, addresses, key))
+    observed, addresses, key = service.observe(), service.served.addresses, service.key
+    return ServedSummary(observed, addresses, key, _curl(client.found, observed, addresses, key))
 
 
 def _url(addresses: Mapping[str, str]) -> str:
     return next(iter(addresses.values()))
 
 
-def _curl(found: Opened, sight: Sight, addresses: Mapping[str, str], key: str) -> str:
+def _curl(found: Opened, observed: ObservedService, addresses: Mapping[str, str], key: str) -> str:
     """A command that works: a body that fits, the key if it is known."""
-    body = json.dumps(_body(found, sight))
+    body = json.dumps(_body(found, observed))
     if len(body) > _BODY_CHARACTERS_MAX:
-        path = found.cluster.folder / "examples" / f"{sight.name}.json"
+        path = found.cluster.folder / "examples" / f"{observed.name}.json"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_text(body)
         body = f"@{path}"
-    words = ["curl", "-s", f"{_url(addresses)}/predict/{sight.name}", "-d", body]
+    words = ["curl", "-s", f"{_url(addresses)}/predict/{observed.name}", "-d", body]
     if key:
         words += ["-H", f"x-api-key: {key}"]
     return shlex.join(words)
@@ -118,18 +118,18 @@ def _curl(found: Opened, sight: Sight, addresses: Mapping[str, str], key: str) -
 # --- a body that fits -----------------------------------------------------------------------------
 
 
-def _body(found: Opened, sight: Sight) -> dict[str, Any]:
+def _body(found: Opened, observed: ObservedService) -> dict[str, Any]:
     """The first row of the version's own example, else zeros."""
     from holdfast.models.catalogue import Catalogue
 
-    number = sight.course.stable if sight.course and sight.course.stable else sight.wanted
+    number = observed.plan.stable if observed.plan and observed.plan.stable else observed.wanted
     if number is None:
         return {}
-    version = Catalogue(found.session).version(sight.service.model, number)
+    version = Catalogue(found.session).version(observed.service.model, number)
     try:
         inputs = _example(found, version)
     except HoldfastError as error:
-        listing.note(f"its example cannot be read: {error.what}")
+        output.note(f"its example cannot be read: {error.what}")
         inputs = {}
     return {
         spec.name: inputs[spec.name] if spec.name in inputs else _zeros(spec)

@@ -3,28 +3,37 @@ changes."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import absence, completing, listing, output
-from holdfast.cli.opening import ClusterOption, JsonOption, client_of
-from holdfast.cli.serve import opening as serving
-from holdfast.cli.serve import settings as service_settings
+from holdfast.cli import absence, completion, output
+from holdfast.cli.options import ClusterOption, JsonOption, client_of
 from holdfast.client import texts
-from holdfast.client.sight import Sight, arms_of
+from holdfast.client.service_status import ObservedService, variants_of
 from holdfast.wire.errors import Missing, Usage
 from holdfast.wire.plain import plain_of
 
 if TYPE_CHECKING:
     from holdfast.client import Client
-    from holdfast.serve.records import Replica
+    from holdfast.serve.records import (
+        BreakerPolicy,
+        Gateway,
+        Guards,
+        Limits,
+        Replica,
+        RolloutPolicy,
+        ServiceSpec,
+    )
 
 SERVICES_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast services[/]              what is served, which versions, by how many replicas
 
-  [cyan]holdfast services digits[/]       everything about one: replicas, arms, keys
+  [cyan]holdfast services digits[/]       everything about one: replicas, variants, keys
 
   [cyan]holdfast services --json | jq '.services[] | {name, version, ready}'[/]
 """
@@ -42,7 +51,7 @@ ROLLBACK_EXAMPLES = """[bold]Examples[/]
 """
 SPLIT_EXAMPLES = """[bold]Examples[/]
 
-  [cyan]holdfast split digits 3=90 4=10[/]    an A/B test; users stay in their arm
+  [cyan]holdfast split digits 3=90 4=10[/]    an A/B test; users stay in their variant
 
   [cyan]holdfast split digits[/]              no split any more: the target serves everything
 """
@@ -58,15 +67,15 @@ KEY_EXAMPLES = """[bold]Examples[/]
 
   [cyan]holdfast key remove digits 5f21c9[/]   by the first letters of its SHA-256
 """
-# Of a service whose conductor is away.
-_ALONE: Final = "nobody conducts"
+# Of a service whose controller is away.
+_ALONE: Final = "no rollout controller"
 # Letters of a key's SHA-256 that tell it from others.
 _KEY_LETTERS: Final = 12
 
 ServiceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SERVICE", help="The service's name.", autocompletion=completing.services
+        metavar="SERVICE", help="The service's name.", autocompletion=completion.services
     ),
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Return when it is done.")]
@@ -74,28 +83,36 @@ WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Return when it
 keys = typer.Typer(
     name="key", help="API keys of a service.", no_args_is_help=True, epilog=KEY_EXAMPLES
 )
+PREDICT_EXAMPLES = """[bold]Examples[/]
+
+  [cyan]holdfast predict digits '{"x": [[0.1, 0.2]]}'[/]
+
+  [cyan]holdfast predict digits @request.json --user anna[/]
+
+  [cyan]cat request.json | holdfast predict digits - --key hf_…[/]
+"""
 
 
 def services(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SERVICE]", help="One in full.", autocompletion=completing.services
+            metavar="[SERVICE]", help="One in full.", autocompletion=completion.services
         ),
     ] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what is served: stage, version and share of each arm, replicas, and why."""
+    """List what is served: stage, version and share of each variant, replicas, and why."""
     with client_of(cluster) as client:
         found = client.found
         known = client.services() if name is None else {name: client.service(name)}
         names = list(known)
-        seen = [each.sight() for each in known.values()]
-        nobody = absence.absent(found, absence.CONDUCTOR) if names else None
+        seen = [each.observe() for each in known.values()]
+        nobody = absence.absent(found, absence.ROLLOUT_CONTROLLER) if names else None
         missing = absence.warnings(found, services=bool(names))
     if as_json:
-        shown = [{**document(sight), "conducted": nobody is None} for sight in seen]
+        shown = [{**document(observed), "conducted": nobody is None} for observed in seen]
         more = {"missing": missing}
         output.show_json({**shown[0], **more} if name is not None else {"services": shown, **more})
         return
@@ -104,12 +121,12 @@ def services(
         absence.warn(missing)
         return
     if not seen:
-        listing.note("nothing is served. Serve a model: holdfast serve MODEL")
+        output.note("nothing is served. Serve a model: holdfast serve MODEL")
         absence.warn(missing)
         return
     columns = ["service", "model", "stage", "version", "previous", "ready", "since", "why"]
-    rows = [_row(sight, alone=nobody is not None) for sight in seen]
-    listing.show(columns, rows, right=("ready", "since"), drop=("previous", "since", "model"))
+    rows = [_row(observed, alone=nobody is not None) for observed in seen]
+    output.show_table(columns, rows, right=("ready", "since"), drop=("previous", "since", "model"))
     _show_gateways(seen[0])
     absence.warn(missing)
 
@@ -129,16 +146,16 @@ def rollout(
         service = client.service(name)
         wanted = service.rollout(target)
         if watch:
-            with serving.progress(name) as show:
+            with absence.progress(name) as show:
                 service.wait_settled(progress=show)
-            serving.done(
-                f"{name} serves version {arms_of(service.sight().course)}",
+            output.done(
+                f"{name} serves version {variants_of(service.observe().plan)}",
                 f"holdfast services {name}   and back: holdfast rollback {name}",
             )
             return
-        sight = service.sight()
-    version = f" (version {sight.wanted})" if wanted.target != str(sight.wanted) else ""
-    serving.done(
+        observed = service.observe()
+    version = f" (version {observed.wanted})" if wanted.target != str(observed.wanted) else ""
+    output.done(
         f"{name} goes to {wanted.model}@{wanted.target}{version}",
         f"holdfast why {name} -f   and back: holdfast rollback {name}",
     )
@@ -149,11 +166,11 @@ def rollback(name: ServiceArgument, cluster: ClusterOption = None) -> None:
     with client_of(cluster) as client:
         service = client.service(name)
         after = service.rollback()
-        with serving.progress(name) as show:
+        with absence.progress(name) as show:
             service.wait_settled(progress=show)
-        sight = service.sight()
-    serving.done(
-        f"{name} serves version {arms_of(sight.course)} again, and stays with it",
+        observed = service.observe()
+    output.done(
+        f"{name} serves version {variants_of(observed.plan)} again, and stays with it",
         f"holdfast rollout {name}   goes to {after.model}@{after.target}",
     )
 
@@ -166,16 +183,16 @@ def split(
     watch: WatchOption = False,
     cluster: ClusterOption = None,
 ) -> None:
-    """Serve several versions side by side, by weight: an A/B test. Users stay in their arm."""
+    """Serve several versions side by side, by weight: an A/B test. Users stay in their variant."""
     parts = _weights(weights or [])
     with client_of(cluster) as client:
         service = client.service(name)
         after = service.split(parts)
         if watch:
-            with serving.progress(name) as show:
+            with absence.progress(name) as show:
                 service.wait_settled(progress=show)
     shares = ", ".join(f"version {n} {part / 100:g} %" for n, part in after.split.items())
-    serving.done(
+    output.done(
         f"{name}: {shares}" if shares else f"{name} is not split any more",
         f"holdfast services {name}",
     )
@@ -184,7 +201,7 @@ def split(
 def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
     """End a service: its replicas answer what they have begun, and leave. Its model stays.
 
-    With the last service also the gateway and the conductor end that `holdfast serve` had started
+    With the last service also the gateway and the controller end that `holdfast serve` had started
     on this machine. The next `holdfast serve` starts them again.
     """
     from holdfast.cli.serve.output import ended_words
@@ -195,17 +212,17 @@ def unserve(name: ServiceArgument, cluster: ClusterOption = None) -> None:
             service = client.service(name)
         except Missing:
             # One that was interrupted, or was given on another machine, left them.
-            with serving.progress(name) as show:
+            with absence.progress(name) as show:
                 stopped = end_processes(client.found, show)
             if not stopped.names:
                 raise
-            serving.done(ended_words(stopped))
+            output.done(ended_words(stopped))
             return
-        with serving.progress(name) as show:
+        with absence.progress(name) as show:
             stopped = service.stop(progress=show)
-    serving.done(f"{name} is not served any more")
+    output.done(f"{name} is not served any more")
     if ended := ended_words(stopped):
-        serving.done(ended)
+        output.done(ended)
 
 
 @keys.command("add", epilog=KEY_EXAMPLES)
@@ -219,7 +236,7 @@ def key_add(
     """Make a new API key. It is shown once; from now on requests need one."""
     with client_of(cluster) as client:
         made = client.service(name).add_key(operator=operator)
-    serving.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
+    output.done(made, f"curl -H 'x-api-key: {made[:6]}…' …   holdfast services {name}")
 
 
 @keys.command("remove", epilog=KEY_EXAMPLES)
@@ -231,34 +248,37 @@ def key_remove(
     """Forget an API key. Without any, requests need none."""
     with client_of(cluster) as client:
         left = client.service(name).remove_key(key).keys
-    serving.done(f"{name} has {texts.many(len(left), 'key')} left")
+    output.done(f"{name} has {texts.many(len(left), 'key')} left")
 
 
 # --- showing --------------------------------------------------------------------------------------
 
 
-def document(sight: Sight) -> dict[str, Any]:
+def document(observed: ObservedService) -> dict[str, Any]:
     """A service as JSON."""
-    service, course = sight.service, sight.course
+    service, plan = observed.service, observed.plan
+    variants = [plain_of(variant) for variant in plan.variants] if plan else []
+    number = plan.number if plan else 0
     return {
         "name": service.name,
         "model": service.model,
         "target": service.target,
-        "wanted": sight.wanted,
-        "version": course.stable if course else None,
-        "previous": course.previous if course else None,
-        "next": course.next if course else None,
-        "stage": course.stage.value if course else "",
-        "since_s": course.since_s if course else None,
-        "reason": course.reason if course else "",
-        "arms": [plain_of(arm) for arm in course.arms] if course else [],
-        "failed": {str(n): why for n, why in course.failed.items()} if course else {},
+        "wanted": observed.wanted,
+        "version": plan.stable if plan else None,
+        "previous": plan.previous if plan else None,
+        "next": plan.next if plan else None,
+        "stage": plan.stage.value if plan else "",
+        "since_s": plan.since_s if plan else None,
+        "reason": plan.reason if plan else "",
+        "variants": variants,
+        "arms": variants,  # what they were called, for one release
+        "failed": {str(n): why for n, why in plan.failed.items()} if plan else {},
         "pinned": service.pinned,
         "replicas_min": service.replicas_min,
         "replicas_max": service.replicas_max,
-        "replicas_wanted": course.replicas if course else service.replicas_min,
-        "ready": sight.ready(course.stable if course else None),
-        "replicas": [plain_of(one) for _, one in sorted(sight.replicas.items())],
+        "replicas_wanted": plan.replicas if plan else service.replicas_min,
+        "ready": observed.ready(plan.stable if plan else None),
+        "replicas": [plain_of(one) for _, one in sorted(observed.replicas.items())],
         "gateways": {
             name: {
                 "address": one.address,
@@ -270,83 +290,87 @@ def document(sight: Sight) -> dict[str, Any]:
                     for worker, state in sorted(one.breakers.get(service.name, {}).items())
                 },
             }
-            for name, one in sorted(sight.gateways.items())
+            for name, one in sorted(observed.gateways.items())
         },
-        "course": course.number if course else 0,
+        "plan": number,
+        "course": number,  # what it was called, for one release
         "settings": {
             "rollout": plain_of(service.policy),
             "guards": plain_of(service.guards),
             "limits": plain_of(service.limits),
             "breaker": plain_of(service.breaker),
+            "predictions": plain_of(service.predictions),
         },
         "keys": [key[:_KEY_LETTERS] for key in service.keys],
         "operator_keys": [key[:_KEY_LETTERS] for key in service.operator_keys],
-        "job": sight.doing,
+        "dropped": observed.dropped(),
+        "job": observed.doing,
     }
 
 
-def _row(sight: Sight, *, alone: bool) -> tuple[object, ...]:
-    service, course = sight.service, sight.course
-    why = listing.one_line(course.reason) if course and sight.replicas else sight.doing
+def _row(observed: ObservedService, *, alone: bool) -> tuple[object, ...]:
+    service, plan = observed.service, observed.plan
+    why = texts.one_line(plan.reason) if plan and observed.replicas else observed.doing
     why = f"{_ALONE}; before: {why}" if alone else why
-    wanted = course.replicas if course else service.replicas_min
-    version = course.stable if course else None
+    wanted = plan.replicas if plan else service.replicas_min
+    version = plan.stable if plan else None
     return (
         service.name,
         f"{service.model}@{service.target}",
-        _stage(sight, alone=alone) if course else "-",
-        arms_of(course),
-        course.previous if course and course.previous is not None else "-",
-        f"{sight.ready(version)}/{wanted}",
-        texts.ago(course.since_s) if course else "-",
+        _stage(observed, alone=alone) if plan else "-",
+        variants_of(plan),
+        plan.previous if plan and plan.previous is not None else "-",
+        f"{observed.ready(version)}/{wanted}",
+        texts.ago(plan.since_s) if plan else "-",
         why,
     )
 
 
-def _stage(sight: Sight, *, alone: bool) -> str:
+def _stage(observed: ObservedService, *, alone: bool) -> str:
     """Where its rollout is, as far as somebody decides about it."""
-    if sight.course is None:
+    if observed.plan is None:
         return "nothing is decided yet"
-    stage = sight.course.stage.value
+    stage = observed.plan.stage.value
     return f"{stage}?" if alone else stage
 
 
-def _show_one(sight: Sight, *, alone: bool = False) -> None:
-    service, course = sight.service, sight.course
+def _show_one(observed: ObservedService, *, alone: bool = False) -> None:
+    service, plan = observed.service, observed.plan
     least, most = service.replicas_min, service.replicas_max
     span = f"{least} to {most} by its load" if least != most else f"always {most}"
     count = "" if service.replicas_wanted is None else f", {service.replicas_wanted} wanted"
     shown_keys = ", ".join(key[:_KEY_LETTERS] for key in service.keys)
-    listing.facts(
+    output.show_facts(
         [
             ("service", service.name),
             ("model", f"{service.model}@{service.target}"),
             ("pinned", "" if service.pinned is None else f"version {service.pinned}"),
-            ("stage", _stage(sight, alone=alone) + (f" ({_ALONE})" if alone else "")),
-            ("version", arms_of(course)),
-            ("previous", "" if course is None or course.previous is None else course.previous),
-            ("why", course.reason if course else sight.doing),
-            ("replicas", f"{len(sight.replicas)} ({span}{count})"),
-            ("job", f"serve.{service.name} is {sight.doing}"),
-            *service_settings.rows(service),
+            ("stage", _stage(observed, alone=alone) + (f" ({_ALONE})" if alone else "")),
+            ("version", variants_of(plan)),
+            ("previous", "" if plan is None or plan.previous is None else plan.previous),
+            ("why", plan.reason if plan else observed.doing),
+            ("replicas", f"{len(observed.replicas)} ({span}{count})"),
+            ("job", f"serve.{service.name} is {observed.doing}"),
+            *setting_rows(service),
+            ("dropped", observed.dropped()),
             ("keys", shown_keys),
             ("operators", ", ".join(key[:_KEY_LETTERS] for key in service.operator_keys)),
         ]
     )
-    for version, why in sorted(course.failed.items() if course else ()):
-        listing.facts([(f"{version} failed", listing.own_paths(why))])
-    if sight.replicas:
+    for version, why in sorted(plan.failed.items() if plan else ()):
+        output.show_facts([(f"{version} failed", output.with_own_paths(why))])
+    if observed.replicas:
         output.out().print()
         columns = ["replica", "node", "region", "address", "versions", "breaker", "since"]
-        rows = [_replica_row(one, sight) for _, one in sorted(sight.replicas.items())]
-        listing.show(columns, rows, right=("replica",), drop=("region", "since"))
-    _show_gateways(sight)
-    listing.note(
+        rows = [_replica_row(one, observed) for _, one in sorted(observed.replicas.items())]
+        output.show_table(columns, rows, right=("replica",), drop=("region", "since"))
+    _show_gateways(observed)
+    output.note(
         f"its story: holdfast why {service.name}   its output: holdfast logs serve.{service.name}"
     )
 
 
-def _replica_row(one: Replica, sight: Sight) -> tuple[object, ...]:
+def _replica_row(one: Replica, observed: ObservedService) -> tuple[object, ...]:
     versions = ", ".join(f"{n} {held.state.value}" for n, held in sorted(one.versions.items()))
     return (
         one.worker,
@@ -354,23 +378,23 @@ def _replica_row(one: Replica, sight: Sight) -> tuple[object, ...]:
         one.region or "-",
         f"{one.host}:{one.http_port}",
         f"draining; {versions}" if one.draining else versions or "-",
-        service_settings.breaker_of(sight.gateways, sight.name, one.worker),
+        breaker_of(observed.gateways, observed.name, one.worker),
         texts.ago(one.started_s),
     )
 
 
-def _show_gateways(sight: Sight) -> None:
-    if not sight.gateways:
-        listing.note("no gateway is here: holdfast serve starts one")
+def _show_gateways(observed: ObservedService) -> None:
+    if not observed.gateways:
+        output.note("no gateway is here: holdfast serve starts one")
         return
-    said = [
+    shown = [
         f"{name} {one.address}" + (f" ({one.region})" if one.region else "")
-        for name, one in sorted(sight.gateways.items())
+        for name, one in sorted(observed.gateways.items())
     ]
-    listing.note(f"gateways: {', '.join(said)}")
-    for name, one in sorted(sight.gateways.items()):
+    output.note(f"gateways: {', '.join(shown)}")
+    for name, one in sorted(observed.gateways.items()):
         if one.why:
-            listing.note(f"gateway {name} stays as it is: {one.why}")
+            output.note(f"gateway {name} stays as it is: {one.why}")
 
 
 def _weights(words: list[str]) -> dict[int, float]:
@@ -392,5 +416,139 @@ def scaled(client: Client, name: str, count: int | None) -> None:
     many = (
         "as many replicas as its load asks for" if count is None else texts.many(count, "replica")
     )
-    serving.done(f"{name} is to have {many}", f"holdfast services {name}")
+    output.done(f"{name} is to have {many}", f"holdfast services {name}")
     absence.warn(absence.warnings(client.found, services=True))
+
+
+def predict(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SERVICE", help="The service's name.", autocompletion=completion.services
+        ),
+    ],
+    body: Annotated[
+        str, typer.Argument(metavar="JSON|@FILE|-", help="Inputs by name, or the only one's list.")
+    ],
+    version: Annotated[int | None, typer.Option(min=1, help="Exactly this one.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who asks: a variant keeps its users.")] = None,
+    entity: Annotated[
+        str | None, typer.Option(help="What it is about: the same replica answers (--route-by).")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The API key, if it asks for one.")] = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Ask a service through its gateway, and print the answer; which version and replica, too."""
+    text = sys.stdin.read() if body == "-" else body
+    if body.startswith("@"):
+        text = Path(body[1:]).read_text()
+    with client_of(cluster) as client:
+        service = client.service(name)
+        answer = service.answer(text, version=version, user=user, entity=entity, key=key)
+    sys.stdout.write(answer.text.rstrip("\n") + "\n")
+    marks = (("version", answer.version), ("variant", answer.variant), ("replica", answer.replica))
+    output.note(", ".join(f"{word} {mark}" for word, mark in marks if mark not in (None, "")))
+
+
+def setting_rows(service: ServiceSpec) -> list[tuple[str, str]]:
+    """What `holdfast serve` can change, in words."""
+    limits = service.limits
+    return [
+        ("rollouts", _rollouts(service.policy)),
+        ("taken back", _thresholds(service.policy)),
+        ("guards", _guards(service.guards)),
+        ("limits", _limits(limits)),
+        ("rate", f"{limits.rate_per_s:g} a second" if limits.rate_per_s else ""),
+        ("breakers", _breakers(service.breaker)),
+        ("predictions", _predictions(service)),
+        ("route by", service.route_by),
+    ]
+
+
+def breaker_of(gateways: Mapping[str, Gateway], service: str, replica: int) -> str:
+    """Whether gateways send to this replica: the words of those that do not, else closed."""
+    known = [
+        (name, one.breakers[service][replica])
+        for name, one in sorted(gateways.items())
+        if replica in one.breakers.get(service, {})
+    ]
+    if not known:
+        return "closed" if gateways else "-"
+    worst = {"open": 0, "half-open": 1, "closed": 2}
+    name, state = min(known, key=lambda each: worst[each[1].state.value])
+    who = f" at {name}" if len(gateways) > 1 else ""
+    return f"{state.state.value}{who} since {texts.clock(state.since_s)}"
+
+
+def _rollouts(policy: RolloutPolicy) -> str:
+    steps = ", ".join(f"{step / 100:g} %" for step in policy.steps) or "all at once"
+    return f"{steps}; each for {policy.hold_s:g} s; loaded within {policy.ready_s:g} s"
+
+
+def _thresholds(policy: RolloutPolicy) -> str:
+    ratio, slack_ms = policy.latency_ratio_max, policy.latency_slack_ms
+    return (
+        f"{_percent(policy.error_rate_max)} more errors; a p99 {ratio:g} times as long and "
+        f"{slack_ms:g} ms more; not before {policy.requests_min} requests"
+    )
+
+
+def _guards(guards: Guards) -> str:
+    parts = []
+    if guards.nonfinite_max is not None:
+        parts.append(f"NaN or infinity {_above(guards.nonfinite_max)}")
+    parts += [
+        f"{output} outside of {low:g} to {high:g} {_above(guards.outside_max)}"
+        for output, (low, high) in sorted(guards.ranges.items())
+    ]
+    if guards.shift_max is not None:
+        parts.append(f"a shift above {guards.shift_max:g} standard deviations")
+    if guards.disagree_max is not None:
+        parts.append(f"another class in more than {_percent(guards.disagree_max)}")
+    if guards.compares:
+        parts.append(f"compared in {_percent(guards.shadow_share)} of a replica's time")
+    return "; ".join(parts) or "off"
+
+
+def _limits(limits: Limits) -> str:
+    from holdfast.control.decide import units
+
+    return (
+        f"an answer within {limits.timeout_s:g} s; {limits.queue_max} requests wait in a replica,"
+        f" for {limits.patience_s:g} s; a body of {units.size_of(limits.body_bytes_max)}"
+    )
+
+
+def _breakers(breaker: BreakerPolicy) -> str:
+    return (
+        f"open after {breaker.failures} broken requests, for {breaker.open_s:g} to"
+        f" {breaker.open_s_max:g} s; up to {breaker.retry_percent:g} % of requests are tried again"
+    )
+
+
+def _predictions(service: ServiceSpec) -> str:
+    from holdfast.control.decide import units
+
+    policy = service.predictions
+    parts = ["to a file"] if service.log_predictions else []
+    if policy.topic:
+        share = "" if policy.sample >= 1 else f"{_percent(policy.sample)} "
+        kept = units.duration_of(policy.keep_s)
+        size = units.size_of(policy.blob_bytes)
+        parts.append(
+            f"{share}to predictions.{service.name}, kept for {kept}; larger than {size}: to blobs"
+        )
+    if parts and policy.redact:
+        parts.append(f"without {', '.join(policy.redact)}")
+    if policy.topic and policy.keys:
+        parts.append(f"about {', '.join(policy.keys)}")
+    return "; ".join(parts)
+
+
+def _above(share: float) -> str:
+    """Of what is compared with the version that serves."""
+    return f"in {_percent(share)} more of the answers" if share else "in more answers than before"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

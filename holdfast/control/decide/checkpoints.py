@@ -26,14 +26,14 @@ from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     CommitCheckpoint,
-    CondemnCheckpoint,
     Decision,
     DropCheckpoint,
+    MarkCheckpointUnreadable,
     RecoverCheckpoints,
     TakeShare,
 )
-from holdfast.control.decide.facts import Attempt, Job, Part, Recovery, View
-from holdfast.control.decide.sight import Reports, Sight
+from holdfast.control.decide.facts import Attempt, CheckpointRecovery, JobRecord, Part, View
+from holdfast.control.decide.observed import ObservedJob, Reports
 from holdfast.control.decide.spans import lasts
 from holdfast.wire.limits import CHECKPOINT_ATTEMPT_S, CHECKPOINT_RETRY_S
 
@@ -45,13 +45,13 @@ CHECKPOINT_LEAD_GROWTH: Final = 4
 CHECKPOINT_LEAD_STEPS_MAX: Final = 100_000
 
 
-def due(sight: Sight, departing: bool, now_s: float) -> str:
+def due(seen: ObservedJob, departing: bool, now_s: float) -> str:
     """Why a checkpoint is due; empty: it is not."""
-    job, policy = sight.job, sight.job.spec.checkpoint
-    ahead = sight.step - job.committed_step
+    job, policy = seen.job, seen.job.spec.checkpoint
+    ahead = seen.step - job.committed_step
     if ahead <= 0:
         return ""  # the newest checkpoint says it all
-    if sight.last_step is not None:
+    if seen.last_step is not None:
         return "the job's last step is done"
     if departing:
         return "the workers are about to leave"
@@ -65,40 +65,40 @@ def due(sight: Sight, departing: bool, now_s: float) -> str:
     return ""
 
 
-def lead(sight: Sight, now_s: float) -> int:
+def lead(seen: ObservedJob, now_s: float) -> int:
     """How many steps ahead an attempt names its step.
 
     The job's speed is taken from its progress since the last commit. Time without work in between
     makes it look slower than it is; then the attempt is missed, and the next lead is longer.
     """
-    job = sight.job
+    job = seen.job
     since_s = job.checkpoints[-1].committed_s if job.checkpoints else job.submitted_s
-    steps_a_second = (sight.step - job.committed_step) / max(now_s - since_s, CHECKPOINT_LEAD_S)
+    steps_a_second = (seen.step - job.committed_step) / max(now_s - since_s, CHECKPOINT_LEAD_S)
     steps = CHECKPOINT_LEAD_STEPS + int(steps_a_second * CHECKPOINT_LEAD_S)
     growth = CHECKPOINT_LEAD_GROWTH ** min(job.attempts_missed, 16)
     return int(min(steps * growth, CHECKPOINT_LEAD_STEPS_MAX))
 
 
-def begin(sight: Sight, departing: bool, now_s: float) -> Decision | None:
+def begin(seen: ObservedJob, departing: bool, now_s: float) -> Decision | None:
     """Begin an attempt, if one is due and every member can take part."""
-    job = sight.job
-    if job.attempt is not None or job.view is None or not sight.adopted:
+    job = seen.job
+    if job.attempt is not None or job.view is None or not seen.adopted:
         return None
-    last = sight.last_step is not None
+    last = seen.last_step is not None
     rests = job.abandoned_s is not None and lasts(job.abandoned_s, CHECKPOINT_RETRY_S, now_s)
     if rests and not last:
         return None
-    reason = due(sight, departing, now_s)
+    reason = due(seen, departing, now_s)
     if not reason:
         return None
-    step = sight.step if last else sight.step + lead(sight, now_s)
+    step = seen.step if last else seen.step + lead(seen, now_s)
     attempt = Attempt(job.attempts + 1, step, job.view.number, now_s)
     return Decision(BeginCheckpoint(job.name, attempt), f"checkpoint at step {step}: {reason}")
 
 
-def conclude(sight: Sight, reports: Reports, now_s: float) -> Decision | None:
+def conclude(seen: ObservedJob, reports: Reports, now_s: float) -> Decision | None:
     """Commit the attempt under way or give it up, if it is time for either."""
-    job, attempt = sight.job, sight.job.attempt
+    job, attempt = seen.job, seen.job.attempt
     if attempt is None:
         return None
     view = job.view
@@ -108,38 +108,38 @@ def conclude(sight: Sight, reports: Reports, now_s: float) -> Decision | None:
     if len(parts) == len(view.lanes):
         reason = f"checkpoint at step {attempt.step}: all {len(parts)} shares are durable"
         return Decision(CommitCheckpoint(job.name, attempt, parts), reason)
-    if sight.last_step is not None and sight.last_step < attempt.step:
-        return _abandon(job, attempt, f"step {sight.last_step} is the job's last")
+    if seen.last_step is not None and seen.last_step < attempt.step:
+        return _abandon(job, attempt, f"step {seen.last_step} is the job's last")
     for worker in view.lanes:
         reported = reports.get(worker)
         if reported is not None and attempt.number in reported[1].missed:
             reason = f"worker {worker} had already passed step {attempt.step}"
             return _abandon(job, attempt, reason, missed=True)
-        if worker not in sight.living and worker not in parts:
+        if worker not in seen.living and worker not in parts:
             return _abandon(job, attempt, f"worker {worker} went without its share")
     if not lasts(attempt.since_s, CHECKPOINT_ATTEMPT_S, now_s):
         return _abandon(job, attempt, f"it took longer than {CHECKPOINT_ATTEMPT_S:g} s")
     return None
 
 
-def give_up_for_view(sight: Sight, number: int) -> Decision | None:
+def give_up_for_view(seen: ObservedJob, number: int) -> Decision | None:
     """The attempt under way ends when view `number` is written."""
-    if sight.job.attempt is None:
+    if seen.job.attempt is None:
         return None
-    return _abandon(sight.job, sight.job.attempt, f"view {number} comes")
+    return _abandon(seen.job, seen.job.attempt, f"view {number} comes")
 
 
-def condemn(sight: Sight) -> Decision | None:
+def mark_unreadable(seen: ObservedJob) -> Decision | None:
     """The newest checkpoint, if everyone who was to start from it says that it cannot be read."""
-    job, view = sight.job, sight.job.view
+    job, view = seen.job, seen.job.view
     if view is None or not job.checkpoints or view.restore_step != job.committed_step:
         return None
-    survivors = sight.survivors
-    if not survivors or sight.holders:
+    survivors = seen.survivors
+    if not survivors or seen.holders:
         return None
     why = ""
     for worker in sorted(survivors):
-        facts = sight.facts.get(worker)
+        facts = seen.facts.get(worker)
         if facts is None or view.restore_step not in facts.unreadable:
             return None
         why = why or facts.unreadable_why
@@ -147,21 +147,21 @@ def condemn(sight: Sight) -> Decision | None:
     before = job.checkpoints[:-1]
     older = f"from step {before[-1].step} instead" if before else "there is no older one"
     reason = f"the checkpoint of step {view.restore_step} cannot be read back: {why}; {older}"
-    return Decision(CondemnCheckpoint(job.name, view.restore_step, why), reason)
+    return Decision(MarkCheckpointUnreadable(job.name, view.restore_step, why), reason)
 
 
-def recover(sight: Sight) -> Decision | None:
+def recover(seen: ObservedJob) -> Decision | None:
     """What its user decided for a job that is stranded, when the last of its workers is gone."""
-    job = sight.job
-    if job.recovery is Recovery.NONE or job.placements:
+    job = seen.job
+    if job.recovery is CheckpointRecovery.NONE or job.placements:
         return None
     reason = f"its user gives up {_counted(job)}: it begins at step 0"
-    if job.recovery is Recovery.AGAIN:
+    if job.recovery is CheckpointRecovery.AGAIN:
         reason = f"its user asks to try {_counted(job)} again"
     return Decision(RecoverCheckpoints(job.name, job.recovery), reason)
 
 
-def stranded_text(job: Job) -> str:
+def stranded_text(job: JobRecord) -> str:
     """Why a job whose checkpoints cannot be read does not go on, and what its user can do."""
     first = job.unreadable[-1]
     count = len(job.unreadable)
@@ -172,7 +172,7 @@ def stranded_text(job: Job) -> str:
     )
 
 
-def _counted(job: Job) -> str:
+def _counted(job: JobRecord) -> str:
     count = len(job.unreadable)
     return f"{count} unreadable checkpoint{'s' if count > 1 else ''}"
 
@@ -186,19 +186,19 @@ def _durable(view: View, attempt: Attempt, reports: Reports) -> Mapping[int, tup
     return found
 
 
-def _abandon(job: Job, attempt: Attempt, why: str, *, missed: bool = False) -> Decision:
+def _abandon(job: JobRecord, attempt: Attempt, why: str, *, missed: bool = False) -> Decision:
     reason = f"checkpoint at step {attempt.step} is given up: {why}"
     return Decision(AbandonCheckpoint(job.name, attempt, missed), reason)
 
 
-def shares(sight: Sight) -> Iterator[Decision]:
+def shares(seen: ObservedJob) -> Iterator[Decision]:
     """Orders for those members that have not reported their share of the written attempt."""
-    job, attempt, view = sight.job, sight.job.attempt, sight.job.view
+    job, attempt, view = seen.job, seen.job.attempt, seen.job.view
     if attempt is None or view is None or view.number != attempt.view:
         return
     count = len(view.lanes)
     for share, worker in enumerate(sorted(view.lanes)):
-        placement, facts = sight.living.get(worker), sight.facts.get(worker)
+        placement, facts = seen.living.get(worker), seen.facts.get(worker)
         if placement is None or facts is None:
             continue
         if attempt.number not in facts.parts and attempt.number not in facts.missed:
@@ -208,11 +208,11 @@ def shares(sight: Sight) -> Iterator[Decision]:
             )
 
 
-def drops(sight: Sight) -> Iterator[Decision]:
+def drops(seen: ObservedJob) -> Iterator[Decision]:
     """Committed checkpoints that are not needed any more; never the newest, nor one in use."""
-    job = sight.job
+    job = seen.job
     keep = max(job.spec.checkpoint.keep, 1)
-    in_use = job.view.restore_step if job.view and not sight.adopted else None
+    in_use = job.view.restore_step if job.view and not seen.adopted else None
     for checkpoint in job.checkpoints[:-keep]:
         if checkpoint.step != in_use:
             yield Decision(

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.control.decide.facts import Job, Phase, Placement, Queue
-from holdfast.control.decide.plans import NodeRoom, surge_of
-from holdfast.control.decide.rooms import (
+from holdfast.control.decide.capacity import (
     EMPTY,
     SLOTS_MAX,
-    Room,
+    Amounts,
+    amounts_of,
     minus,
     plus,
-    room_of,
     slots,
     times,
     within,
 )
+from holdfast.control.decide.facts import JobRecord, Phase, Placement, QueueQuota
+from holdfast.control.decide.plans import NodeCapacity, surge_of
 
 # Waiting so long is worth a point of priority, so nothing waits for ever. Whole jobs may have to
 # take turns by it; they then run for hours, which is worth the restart.
@@ -35,10 +35,10 @@ class Claim:
     `lost_s` is the work that it would lose by stopping now, in seconds of its minimum of workers.
     """
 
-    job: Job
+    job: JobRecord
     name: str
     queue: str
-    need: Room
+    need: Amounts
     least: int
     most: int
     rank: int
@@ -84,15 +84,15 @@ class World:
     minimum; `leaving` has, for each machine, the jobs whose workers there are about to leave."""
 
     claims: list[Claim]
-    total: Room
-    free: dict[str, Room]
-    soon: dict[str, Room]
+    total: Amounts
+    free: dict[str, Amounts]
+    soon: dict[str, Amounts]
     leaving: dict[str, dict[str, None]]
-    queues: Mapping[str, Queue]
+    queues: Mapping[str, QueueQuota]
     ports: dict[str, dict[int, str]] = field(default_factory=dict)  # node -> fixed port -> its job
     diskless: tuple[str, ...] = ()  # machines that report no disk: their agent is an older one
 
-    def leaves(self, node: str, job: str, need: Room) -> None:
+    def leaves(self, node: str, job: str, need: Amounts) -> None:
         self.soon[node] = plus(self.soon.get(node, EMPTY), need)
         self.leaving.setdefault(node, {})[job] = None
 
@@ -101,7 +101,7 @@ class World:
         return within(EMPTY, plus(self.free[node], self.soon.get(node, EMPTY)))
 
 
-def rank_of(job: Job, now_s: float) -> int:
+def rank_of(job: JobRecord, now_s: float) -> int:
     """Its priority, and a point for each `AGING_S` of waiting.
 
     What it earned by waiting it keeps when it starts, and spends as it runs, at the same pace.
@@ -110,7 +110,7 @@ def rank_of(job: Job, now_s: float) -> int:
     return job.spec.priority + max(0, waited - ran)
 
 
-def hold_of(job: Job, now_s: float) -> int:
+def hold_of(job: JobRecord, now_s: float) -> int:
     """The rank with which it defends its minimum. One that started by waiting has a point more
     while it runs, so that those who still wait do not throw it out before it has run `AGING_S`."""
     waited, ran = _points(job, now_s)
@@ -118,7 +118,7 @@ def hold_of(job: Job, now_s: float) -> int:
     return job.spec.priority + max(0, waited - ran + (1 if runs and waited else 0))
 
 
-def _points(job: Job, now_s: float) -> tuple[int, int]:
+def _points(job: JobRecord, now_s: float) -> tuple[int, int]:
     """Whole `AGING_S` that it has waited, and that it has run since."""
     if job.status.phase is Phase.QUEUED:
         return max(0, int((now_s - job.status.since_s) // AGING_S)), 0
@@ -128,10 +128,13 @@ def _points(job: Job, now_s: float) -> tuple[int, int]:
 
 
 def read(
-    jobs: Sequence[Job], nodes: Sequence[NodeRoom], queues: Mapping[str, Queue], now_s: float
+    jobs: Sequence[JobRecord],
+    nodes: Sequence[NodeCapacity],
+    queues: Mapping[str, QueueQuota],
+    now_s: float,
 ) -> World:
     """Index the facts once: what each job holds, and what is free where."""
-    usable = {node.node: room_of(node.capacity) for node in nodes if not node.draining}
+    usable = {node.node: amounts_of(node.capacity) for node in nodes if not node.draining}
     known = {node.node for node in nodes}
     shapes = Counter(usable.values())
     total = EMPTY
@@ -139,13 +142,13 @@ def read(
         total = plus(total, times(shape, count))
     world = World([], total, dict(sorted(usable.items())), {}, {}, queues)
     world.diskless = tuple(sorted(each.node for each in nodes if not each.knows_disk))
-    most_slots: dict[Room, int] = {}
+    most_slots: dict[Amounts, int] = {}
     for job in jobs:
         for port in job.spec.fixed_ports:
             for placement in job.placements:
                 world.ports.setdefault(placement.node, {})[port] = job.name
     for job in jobs:
-        need = room_of(job.spec.resources)
+        need = amounts_of(job.spec.resources)
         wants = job.wants_workers and not job.status.phase.final
         held, moving = _occupy(world, job, need, known, wants=wants)
         if not wants:
@@ -161,7 +164,9 @@ def read(
     return world
 
 
-def _machines_for(job: Job, need: Room, usable: Mapping[str, Room], world: World) -> int:
+def _machines_for(
+    job: JobRecord, need: Amounts, usable: Mapping[str, Amounts], world: World
+) -> int:
     """Machines that could hold a worker whose ports are fixed: one each, and none where another
     job has such a port."""
     return sum(
@@ -176,7 +181,7 @@ def _machines_for(job: Job, need: Room, usable: Mapping[str, Room], world: World
 
 
 def _occupy(
-    world: World, job: Job, need: Room, known: set[str], *, wants: bool
+    world: World, job: JobRecord, need: Amounts, known: set[str], *, wants: bool
 ) -> tuple[list[Placement], list[Placement]]:
     """Take the room of the job's workers; those that may stay, and those that must move."""
     held: list[Placement] = []
@@ -199,8 +204,8 @@ def _occupy(
 
 
 def _claim(
-    job: Job,
-    need: Room,
+    job: JobRecord,
+    need: Amounts,
     held: list[Placement],
     moving: list[Placement],
     slots_there: int,

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 
 from holdfast.control.decide.facts import (
     Attempt,
+    CheckpointRecovery,
     Exit,
     Failure,
     Part,
     Placement,
-    Recovery,
-    Status,
+    RecordedStatus,
+    TriggerState,
     View,
 )
+from holdfast.control.decide.spec import JobSpec
 from holdfast.wire.orders import (
     Forget,
     GiveSettings,
@@ -37,24 +39,27 @@ __all__ = [
     "BeginCheckpoint",
     "Command",
     "CommitCheckpoint",
-    "CondemnCheckpoint",
     "Decision",
-    "Drain",
+    "DrainWorker",
     "DropCheckpoint",
     "Finish",
     "Forget",
+    "ForgetJob",
     "GiveSettings",
     "GiveView",
     "HaltUpdate",
+    "MarkCheckpointUnreadable",
+    "MoveTrigger",
     "Order",
-    "Place",
+    "PlaceWorker",
     "Record",
     "RecoverCheckpoints",
     "SetStatus",
+    "StartJob",
     "StartWorker",
     "StopWorker",
     "TakeShare",
-    "Unplace",
+    "UnplaceWorker",
     "WriteView",
 ]
 
@@ -64,11 +69,11 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class SetStatus:
     job: str
-    status: Status
+    status: RecordedStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceWorker:
     """Take room for a new worker. `worker` must be the job's next number."""
 
     job: str
@@ -76,7 +81,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainWorker:
     """Mark a worker to leave at the next step boundary."""
 
     job: str
@@ -85,7 +90,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Unplace:
+class UnplaceWorker:
     """A worker's end was seen (or its node is gone): its room is free. `failure` counts, if set.
 
     `unfinished`: it said that the job is done, but it was asked to leave before that was true.
@@ -147,7 +152,7 @@ class DropCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class CondemnCheckpoint:
+class MarkCheckpointUnreadable:
     """The newest committed checkpoint does not count any more: nobody can read it back. The one
     before it does; if there is none, the job waits for its user."""
 
@@ -162,7 +167,7 @@ class RecoverCheckpoints:
     again, to be tried once more, or are given up."""
 
     job: str
-    recovery: Recovery
+    recovery: CheckpointRecovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +179,53 @@ class HaltUpdate:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class MoveTrigger:
+    """Where a trigger goes on is another, though no job was started: a topic that is new to it,
+    partitions that were added, records that retention has removed."""
+
+    job: str
+    before: TriggerState | None
+    after: TriggerState
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Start the next job of a trigger. That the trigger has come further and that the job is there
+    are one transaction: so each record lies in the range of exactly one job."""
+
+    job: str
+    spec: JobSpec
+    workers_wanted: int | None
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """Remove a job of a trigger that has ended long ago. `count`: with it so many are removed."""
+
+    job: str
+    name: str
+    count: int
+
+
 Record = (
     SetStatus
-    | Place
-    | Drain
-    | Unplace
+    | PlaceWorker
+    | DrainWorker
+    | UnplaceWorker
     | Finish
     | WriteView
     | BeginCheckpoint
     | CommitCheckpoint
     | AbandonCheckpoint
     | DropCheckpoint
-    | CondemnCheckpoint
+    | MarkCheckpointUnreadable
     | RecoverCheckpoints
     | HaltUpdate
+    | MoveTrigger
+    | StartJob
+    | ForgetJob
 )
 
 Command = Record | Order

@@ -22,22 +22,24 @@ from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, 
 __all__ = [
     "Attempt",
     "Checkpoint",
-    "Desired",
+    "CheckpointRecovery",
+    "DesiredState",
     "Exit",
     "ExitKind",
     "Failure",
     "Halt",
     "Intent",
-    "Job",
+    "JobRecord",
     "NodeFacts",
-    "Observed",
+    "ObservedState",
     "Part",
     "Phase",
     "Placement",
-    "Queue",
-    "Recovery",
+    "QueueQuota",
+    "RecordedStatus",
     "Setting",
-    "Status",
+    "TopicOffsets",
+    "TriggerState",
     "Unreadable",
     "View",
     "WorkerFacts",
@@ -58,7 +60,7 @@ class Intent(Enum):
         return self in (Intent.STOP, Intent.STOP_NOW)
 
 
-class Recovery(Enum):
+class CheckpointRecovery(Enum):
     """What the user wants of a job none of whose checkpoints can be read back."""
 
     NONE = ""
@@ -85,7 +87,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RecordedStatus:
     """A job's phase, why, and since when."""
 
     phase: Phase
@@ -158,13 +160,41 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TriggerState:
+    """How far a trigger has come: the first offset of each partition that no job was started for.
+    `incarnation`: of the topic that the offsets are of; empty: it was not there yet. `since_s`: of
+    the last start, or of the first look. `trimmed`: offsets that retention took before a job was
+    started for them. `started`, `forgotten`: the last job's number, and how many are removed."""
+
+    topic: str
+    incarnation: str = ""
+    positions: tuple[int, ...] = ()
+    since_s: float = 0.0
+    started: int = 0
+    forgotten: int = 0
+    trimmed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """Where the partitions of a topic begin and end, as its leader was told last. `incarnation`: of
+    a topic that was made anew another; empty: there is none of this name. `trouble`: it cannot be
+    asked now, in a sentence."""
+
+    incarnation: str = ""
+    begins: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
     """All that the coordination plane holds of a job. `spec` is of `revision`; `before` is the one
     that it replaces, replica by replica (`holdfast.control.decide.updating`)."""
 
     spec: JobSpec
     submitted_s: float
-    status: Status
+    status: RecordedStatus
     intent: Intent = Intent.RUN
     workers_wanted: int | None = None  # `holdfast scale`; None: as many as the spec allows
     next_worker: int = 1
@@ -174,7 +204,7 @@ class Job:
     checkpoints: tuple[Checkpoint, ...] = ()  # oldest first
     unreadable: tuple[Unreadable, ...] = ()  # since the last commit; oldest first
     checkpoint_asked: bool = False
-    recovery: Recovery = Recovery.NONE
+    recovery: CheckpointRecovery = CheckpointRecovery.NONE
     settings: tuple[Setting, ...] = ()
     failures: tuple[Failure, ...] = ()  # the last ones, bounded
     finished_by: int | None = None  # the worker that reported that the job is done
@@ -189,6 +219,7 @@ class Job:
     before_revision: int = 0
     updated_s: float = 0.0  # when the last update was asked for
     halted: Halt | None = None
+    trigger: TriggerState | None = None  # of one with `on`, since its first look
 
     @property
     def is_halted(self) -> bool:
@@ -232,9 +263,9 @@ class Job:
     @property
     def waits_for_recovery(self) -> bool:
         """Whether it is stranded, and its user has not said yet what to do."""
-        return self.is_stranded and self.recovery is Recovery.NONE
+        return self.is_stranded and self.recovery is CheckpointRecovery.NONE
 
-    def with_status(self, status: Status) -> Job:
+    def with_status(self, status: RecordedStatus) -> JobRecord:
         """The job with another status. On leaving the queue it is noted how long it waited, so
         that what its patience earned is not lost the moment that it starts."""
         if self.status.phase is Phase.QUEUED and status.phase is not Phase.QUEUED:
@@ -253,7 +284,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredSpec:
     """What users decide of a job. `submission` is another for each job that ever had the name.
     `before`: the spec that an update replaces, and its number."""
 
@@ -267,11 +298,11 @@ class Wish:
     before: JobSpec | None = None
     before_revision: int = 0
     updated_s: float = 0.0
-    recovery: Recovery = Recovery.NONE
+    recovery: CheckpointRecovery = CheckpointRecovery.NONE
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueQuota:
     """A queue's share of the machines: what it is guaranteed, and the most that it may borrow."""
 
     name: str
@@ -281,22 +312,25 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredState:
     """One immutable snapshot of the coordination plane."""
 
-    jobs: Mapping[str, Job] = field(default_factory=dict)
-    queues: Mapping[str, Queue] = field(default_factory=dict)
+    jobs: Mapping[str, JobRecord] = field(default_factory=dict)
+    queues: Mapping[str, QueueQuota] = field(default_factory=dict)
     draining_nodes: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()  # their names: nothing is decided by a value
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedState:
     """The snapshots of all agents whose session is alive. A node that is not here is not there.
 
-    `unheard`: nodes whose session is alive, but whose agent has told this leader nothing yet.
-    Nothing is known of their workers, and nothing is decided about them.
+    `unreported`: nodes whose session is alive, but whose agent has told this leader nothing yet.
+    Nothing is known of their workers, and nothing is decided about them. `store`: what is wrong
+    with the blob store, for people; empty: nothing. `topics`: those that triggers wait for.
     """
 
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
-    unheard: frozenset[str] = frozenset()
+    unreported: frozenset[str] = frozenset()
+    store: str = ""
+    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)

@@ -14,10 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from holdfast.control.decide.commands import Decision, Order
-from holdfast.control.decide.facts import Desired, Job, NodeFacts, Observed, WorkerFacts
-from holdfast.control.decide.life import rest_ends_s
-from holdfast.control.decide.plans import JobPlan, Plan
-from holdfast.control.decide.reconcile import reconcile_job, strays
+from holdfast.control.decide.facts import (
+    DesiredState,
+    JobRecord,
+    NodeFacts,
+    ObservedState,
+    WorkerFacts,
+)
+from holdfast.control.decide.lifecycle import PLAIN_S, rest_ends_s
+from holdfast.control.decide.plans import JobPlan, SchedulePlan
+from holdfast.control.decide.reconcile import orphans, reconcile_job
 from holdfast.wire.limits import (
     CHECKPOINT_ATTEMPT_S,
     CHECKPOINT_RETRY_S,
@@ -31,10 +37,10 @@ NEVER_S = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class _CachedJob:
     """What was decided about a job, from what, and until when it holds."""
 
-    job: Job
+    job: JobRecord
     plan: JobPlan
     decisions: list[Decision]
     until_s: float
@@ -45,19 +51,20 @@ class Reconciler:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeFacts] = {}
-        self._unheard: frozenset[str] = frozenset()
+        self._unreported: frozenset[str] = frozenset()
+        self._store = ""
         self._reports: dict[str, dict[int, tuple[str, WorkerFacts]]] = {}
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, _CachedJob] = {}
 
     def reconcile(
-        self, desired: Desired, observed: Observed, now_s: float, plan: Plan
+        self, desired: DesiredState, observed: ObservedState, now_s: float, plan: SchedulePlan
     ) -> list[Decision]:
         """As `reconcile.reconcile`."""
         touched = self._take(observed)
         decisions: list[Decision] = []
         for name, job in desired.jobs.items():
             of_job = plan.of(name)
-            if observed.unheard and of_job.drain:
+            if observed.unreported and of_job.drain:
                 of_job = replace(of_job, drain=())
             kept = self._kept.get(name)
             if (
@@ -72,20 +79,23 @@ class Reconciler:
         for name in self._kept.keys() - desired.jobs.keys():
             del self._kept[name]
         for name in sorted(self._reports.keys() - desired.jobs.keys()):
-            decisions += strays(name, None, self._reports[name])
+            decisions += orphans(name, None, self._reports[name])
         return decisions
 
-    def _look(self, job: Job, observed: Observed, now_s: float, plan: JobPlan) -> Kept:
+    def _look(
+        self, job: JobRecord, observed: ObservedState, now_s: float, plan: JobPlan
+    ) -> _CachedJob:
         found = reconcile_job(job, self._reports.get(job.name, {}), observed, now_s, plan)
         steady = all(isinstance(decision.command, Order) for decision in found)
         until_s = min((t for t in clocks(job) if t > now_s), default=NEVER_S) if steady else now_s
-        kept = self._kept[job.name] = Kept(job, plan, found, until_s)
+        kept = self._kept[job.name] = _CachedJob(job, plan, found, until_s)
         return kept
 
-    def _take(self, observed: Observed) -> set[str]:
+    def _take(self, observed: ObservedState) -> set[str]:
         """Note what is new; the jobs that it is about. A node that came or went is about all jobs
         that have, or had, a worker there; which they are its placements know, so: about all."""
-        same = observed.unheard == self._unheard and observed.nodes.keys() == self._nodes.keys()
+        same = observed.unreported == self._unreported and observed.store == self._store
+        same = same and observed.nodes.keys() == self._nodes.keys()
         touched = set() if same else set(self._kept)
         for node in self._nodes.keys() - observed.nodes.keys():
             touched |= self._remove(node)
@@ -96,7 +106,7 @@ class Reconciler:
                     self._reports.setdefault(worker.job, {})[worker.worker] = (node, worker)
                     touched.add(worker.job)
                 self._nodes[node] = facts
-        self._unheard = observed.unheard
+        self._unreported, self._store = observed.unreported, observed.store
         return touched
 
     def _remove(self, node: str) -> set[str]:
@@ -112,7 +122,7 @@ class Reconciler:
         return touched
 
 
-def clocks(job: Job) -> Iterator[float]:
+def clocks(job: JobRecord) -> Iterator[float]:
     """Every time at which a decision about the job may change though nothing else does."""
     spec = job.spec
     if spec.deadline_s is not None:
@@ -132,3 +142,5 @@ def clocks(job: Job) -> Iterator[float]:
     patience_s = spec.ready_within_s if spec.serves else GATHER_S
     for placement in job.placements:
         yield placement.since_s + patience_s
+        if not job.checkpoints:
+            yield placement.since_s + PLAIN_S

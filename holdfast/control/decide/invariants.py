@@ -20,28 +20,28 @@ from collections.abc import Iterable
 from holdfast.control.decide.commands import (
     Command,
     CommitCheckpoint,
-    CondemnCheckpoint,
     Decision,
     Finish,
+    MarkCheckpointUnreadable,
     Order,
-    Place,
+    PlaceWorker,
     Record,
     StartWorker,
-    Unplace,
+    UnplaceWorker,
     WriteView,
 )
 from holdfast.control.decide.facts import (
     Attempt,
-    Desired,
-    Job,
-    Observed,
+    DesiredState,
+    JobRecord,
+    ObservedState,
     Phase,
     View,
     WorkerFacts,
     WorkerPhase,
 )
+from holdfast.control.decide.observed import ObservedJob, Reports, by_job, observe_job
 from holdfast.control.decide.records import apply_to
-from holdfast.control.decide.sight import Reports, Sight, by_job, look
 from holdfast.control.decide.spec import Resources
 from holdfast.wire.errors import BugError
 
@@ -50,14 +50,14 @@ def broken(number: int, what: str, why: str) -> BugError:
     return BugError(f"invariant {number} does not hold: {what}", why=why)
 
 
-def check_view(job: Job, view: View) -> None:
+def check_view(job: JobRecord, view: View) -> None:
     """4, for one view."""
     held = sorted(lane for lanes in view.lanes.values() for lane in lanes)
     if held != list(range(job.spec.lanes)):
         raise broken(4, f"view {view.number} of {job.name}", f"it holds the lanes {held}")
 
 
-def check_job(job: Job) -> None:
+def check_job(job: JobRecord) -> None:
     """What is true of a job at any time."""
     if job.view is not None:
         check_view(job, job.view)
@@ -79,7 +79,7 @@ def check_job(job: Job) -> None:
         raise broken(2, f"{job.name} has succeeded", "and nothing shows that it was finished")
 
 
-def check_room(desired: Desired, observed: Observed) -> None:
+def check_capacity(desired: DesiredState, observed: ObservedState) -> None:
     """6: what is placed on a node, with whatever else lives there, is no more than it has."""
     taken: dict[str, Resources] = {}
     placed: set[tuple[str, int, str]] = set()
@@ -92,14 +92,14 @@ def check_room(desired: Desired, observed: Observed) -> None:
         room = taken.get(node.node, Resources())
         for facts in node.workers:
             known = desired.jobs.get(facts.job)
-            stray = (facts.job, facts.worker, node.node) not in placed
-            if stray and known is not None and facts.phase is not WorkerPhase.GONE:
+            orphan = (facts.job, facts.worker, node.node) not in placed
+            if orphan and known is not None and facts.phase is not WorkerPhase.GONE:
                 room = room + known.spec.resources
         if not room.fits(node.capacity):
             raise broken(6, f"node {node.node}", f"{room} is promised of {node.capacity}")
 
 
-def check_change(before: Job, after: Job, records: Iterable[Record] = ()) -> None:
+def check_change(before: JobRecord, after: JobRecord, records: Iterable[Record] = ()) -> None:
     """3 and 7, for a job before and after these records."""
     check_job(after)
     if before.status.phase.final and after.status.phase is not before.status.phase:
@@ -109,16 +109,29 @@ def check_change(before: Job, after: Job, records: Iterable[Record] = ()) -> Non
     old, new = (job.view.number if job.view else 0 for job in (before, after))
     if new < old:
         raise broken(3, f"view of {before.name}", f"{old}, then {new}")
-    condemned = any(isinstance(record, CondemnCheckpoint) for record in records)
-    if after.committed_step < before.committed_step and not condemned:
+    _check_trigger(before, after)
+    unreadable = any(isinstance(record, MarkCheckpointUnreadable) for record in records)
+    if after.committed_step < before.committed_step and not unreadable:
         steps = f"{before.committed_step}, then {after.committed_step}"
         raise broken(3, f"committed step of {before.name}", steps)
 
 
-def check_decisions(desired: Desired, observed: Observed, decisions: Iterable[Decision]) -> None:
+def _check_trigger(before: JobRecord, after: JobRecord) -> None:
+    """A trigger's place in one and the same topic never goes back: none is given twice."""
+    old, new = before.trigger, after.trigger
+    if old is None or new is None or old.incarnation != new.incarnation or old.topic != new.topic:
+        return
+    kept = zip(old.positions, new.positions, strict=False)
+    if len(new.positions) < len(old.positions) or any(now < then for then, now in kept):
+        raise broken(7, f"the place of {before.name}", f"{old.positions}, then {new.positions}")
+
+
+def check_decisions(
+    desired: DesiredState, observed: ObservedState, decisions: Iterable[Decision]
+) -> None:
     """3 to 7, for decisions and the snapshot that they follow from."""
     reports = by_job(observed)
-    sights: dict[str, Sight] = {}
+    all_seen: dict[str, ObservedJob] = {}
     for decision in decisions:
         command = decision.command
         job = desired.jobs.get(command.job)
@@ -128,30 +141,32 @@ def check_decisions(desired: Desired, observed: Observed, decisions: Iterable[De
             if not isinstance(command, Order):
                 raise BugError(f"a record of a job that does not exist: {command}")
             continue
-        if job.name not in sights:
-            sights[job.name] = look(job, reports.get(job.name, {}), observed)
-        _check_command(sights[job.name], command, reports.get(job.name, {}), observed)
+        if job.name not in all_seen:
+            all_seen[job.name] = observe_job(job, reports.get(job.name, {}), observed)
+        _check_command(all_seen[job.name], command, reports.get(job.name, {}), observed)
 
 
 def _durable(reported: tuple[str, WorkerFacts] | None, attempt: Attempt) -> bool:
     return reported is not None and attempt.number in reported[1].parts
 
 
-def _check_command(sight: Sight, command: Command, reports: Reports, observed: Observed) -> None:
-    job = sight.job
+def _check_command(
+    seen: ObservedJob, command: Command, reports: Reports, observed: ObservedState
+) -> None:
+    job = seen.job
     match command:
         case WriteView(view=view):
             check_view(job, view)
             if job.is_stranded:
                 why = f"{len(job.unreadable)} checkpoints cannot be read, and nobody gave them up"
                 raise broken(3, f"view {view.number} of {job.name}", why)
-            holders = sorted(worker for worker in sight.holders if worker in view.lanes)
+            holders = sorted(worker for worker in seen.holders if worker in view.lanes)
             if view.restore_step is not None and holders:
                 raise broken(3, f"view {view.number} of {job.name}", f"{holders} hold the state")
             if view.restore_step is None and not holders:
                 raise broken(3, f"view {view.number} of {job.name}", "nobody holds the state")
-        case Unplace(worker=worker):
-            if worker not in sight.gone:
+        case UnplaceWorker(worker=worker):
+            if worker not in seen.gone:
                 raise broken(6, f"room of worker {worker} of {job.name}", "its end was not seen")
         case CommitCheckpoint(attempt=attempt, parts=parts):
             lanes = job.view.lanes if job.view and job.view.number == attempt.view else {}
@@ -160,20 +175,20 @@ def _check_command(sight: Sight, command: Command, reports: Reports, observed: O
                 why = f"of {sorted(lanes)} only {sorted(said)} have reported their shares"
                 raise broken(5, f"attempt {attempt.number} of {job.name}", why)
         case Finish(step=step):
-            if step != sight.last_step or step != job.committed_step:
-                why = f"step {step}: last is {sight.last_step}, committed {job.committed_step}"
+            if step != seen.last_step or step != job.committed_step:
+                why = f"step {step}: last is {seen.last_step}, committed {job.committed_step}"
                 raise broken(2, f"the end of {job.name}", why)
-        case Place(placement=placement):
+        case PlaceWorker(placement=placement):
             if placement.worker < job.next_worker or placement.node not in observed.nodes:
                 raise broken(6, f"worker {placement.worker} of {job.name}", str(placement))
         case StartWorker(worker=worker):
-            if worker not in sight.living:
+            if worker not in seen.living:
                 raise broken(6, f"worker {worker} of {job.name}", "is started without a placement")
         case _:
             pass  # nothing about it could break an invariant by itself
 
 
-def check_twice(desired: Desired, record: Record, now_s: float) -> None:
+def check_twice(desired: DesiredState, record: Record, now_s: float) -> None:
     """7, for a record: the second time changes nothing."""
     once = apply_to(desired, record, now_s=now_s)
     if apply_to(once, record, now_s=now_s) != once:

@@ -12,7 +12,7 @@ When the next view is written:
   the last committed checkpoint.
 - *A setting was changed*: with the same members, so that they meet, and take it at one step. It
   waits for a checkpoint under way as a joiner does, unless it names a step to take effect at.
-- *A member cannot be reached by others* (`outcasts`): at once, without it.
+- *A member cannot be reached by others* (`unreachable_members`): at once, without it.
 - *A member is slower than the others* (`pace`): with the same members, and fewer lanes for it. It
   waits for a checkpoint under way.
 
@@ -39,8 +39,8 @@ from typing import Final
 
 from holdfast.control.decide import pace
 from holdfast.control.decide.commands import Decision, GiveView, StopWorker, WriteView
-from holdfast.control.decide.facts import Job, Setting, View, WorkerPhase
-from holdfast.control.decide.sight import Sight
+from holdfast.control.decide.facts import JobRecord, Setting, View, WorkerPhase
+from holdfast.control.decide.observed import ObservedJob
 from holdfast.control.decide.spans import lasts
 from holdfast.control.decide.views import assign
 from holdfast.wire.limits import GATHER_S, REPLICA_NOTICE_S, VIEW_WAIT_S
@@ -53,45 +53,45 @@ ABLE = (WorkerPhase.READY, WorkerPhase.RUNNING)
 SETTINGS_SAID = 3
 
 
-def wanted_members(sight: Sight) -> frozenset[int]:
+def wanted_members(seen: ObservedJob) -> frozenset[int]:
     """Who should be in the view now."""
-    holders, leaving = sight.holders, sight.leaving
-    if sight.job.finished_by is not None:
+    holders, leaving = seen.holders, seen.leaving
+    if seen.job.finished_by is not None:
         # Those who hold the state may reach the end; nobody joins any more.
         return holders - leaving or holders
-    out = outcasts(sight).keys()
+    out = unreachable_members(seen).keys()
     leaving |= out
     # An agent that has just come back may not have heard its workers yet: a member stays one.
-    fit = sight.survivors - leaving
-    if sight.last_step is None and len(sight.living) > len(fit) + len(leaving):
-        others = (sight.living.keys() & sight.facts.keys()) - fit - leaving
-        fit |= {worker for worker in others if sight.facts[worker].phase in ABLE}
-    if not sight.all_leave and holders.isdisjoint(fit):
+    fit = seen.survivors - leaving
+    if seen.last_step is None and len(seen.living) > len(fit) + len(leaving):
+        others = (seen.living.keys() & seen.facts.keys()) - fit - leaving
+        fit |= {worker for worker in others if seen.facts[worker].phase in ABLE}
+    if not seen.all_leave and holders.isdisjoint(fit):
         # Leaving, but perhaps the only ones with the state.
-        fit |= (sight.survivors | holders) - out
+        fit |= (seen.survivors | holders) - out
     return fit
 
 
-def outcasts(sight: Sight) -> dict[int, str]:
+def unreachable_members(seen: ObservedJob) -> dict[int, str]:
     """Members that must go because others cannot reach them, each with the reason.
 
     Of two that cannot reach each other, the one with more accusers goes; among equals the higher
     number. Who goes does not accuse any more. So somebody always stays; and one who holds the
     state: if nobody else does, its accusers go instead.
     """
-    if not sight.accusers:
+    if not seen.accusers:
         return {}
     accusers: dict[int, set[int]] = {}
-    for accuser in sight.accusers & sight.survivors:
-        for accused in sight.facts[accuser].suspects & sight.survivors - {accuser}:
+    for accuser in seen.accusers & seen.survivors:
+        for accused in seen.facts[accuser].suspects & seen.survivors - {accuser}:
             accusers.setdefault(accused, set()).add(accuser)
     found: dict[int, str] = {}
     for accused in sorted(accusers, key=lambda worker: (-len(accusers[worker]), -worker)):
         said_by = frozenset(accusers[accused] - found.keys())
         if not said_by or accused in found:
             continue
-        others = sight.holders - found.keys() - sight.leaving - {accused}
-        if others or accused not in sight.holders:
+        others = seen.holders - found.keys() - seen.leaving - {accused}
+        if others or accused not in seen.holders:
             found[accused] = f"{_names(said_by)} cannot reach it"
             continue
         for accuser in said_by:
@@ -99,114 +99,114 @@ def outcasts(sight: Sight) -> dict[int, str]:
     return found
 
 
-def next_view(sight: Sight, wanted: frozenset[int], now_s: float) -> Decision | None:
+def next_view(seen: ObservedJob, wanted: frozenset[int], now_s: float) -> Decision | None:
     """The next view, if it is time for one."""
-    job, members, survivors = sight.job, sight.members, sight.survivors
-    if not wanted or sight.all_leave or job.finished_step is not None or job.is_stranded:
+    job, members, survivors = seen.job, seen.members, seen.survivors
+    if not wanted or seen.all_leave or job.finished_step is not None or job.is_stranded:
         return None
-    news = _new_settings(sight)
+    news = _new_settings(seen)
     deal = None
-    if wanted == members and not news and not _start_elsewhere(sight):
-        deal = _uneven(sight)
+    if wanted == members and not news and not _start_elsewhere(seen):
+        deal = _uneven(seen)
         if deal is None:
             return None
     lost = members - survivors
     if job.finished_by is not None and lasts(job.status.since_s, GATHER_S, now_s):
         return None  # most of them end now: a view for each end would be one for each worker
-    if not survivors and not sight.holders:
-        if len(wanted) < job.spec.workers_min or _others_come(sight, wanted, now_s):
+    if not survivors and not seen.holders:
+        if len(wanted) < job.spec.workers_min or _others_come(seen, wanted, now_s):
             return None
-    elif not lost and _may_wait(sight, wanted, news, now_s):
+    elif not lost and _may_wait(seen, wanted, news, now_s):
         return None
     number = job.view.number + 1 if job.view else 1
     held = {worker: job.view.lanes[worker] for worker in survivors} if job.view else {}
-    restore = None if sight.holders else job.committed_step
-    if restore is not None and _some_leave(sight, wanted):
+    restore = None if seen.holders else job.committed_step
+    if restore is not None and _some_leave(seen, wanted):
         return None
-    settle, counts = not lost and not outcasts(sight), deal and deal.counts
+    settle, counts = not lost and not unreachable_members(seen), deal and deal.counts
     lanes = assign(job.spec.lanes, wanted, held, settle=settle, counts=counts)
     manifest = job.checkpoints[-1].manifest if restore else ""
     known = len(settings_of(job))
-    view = View(number, lanes, restore, manifest, _addresses(sight, wanted), known)
-    return Decision(WriteView(job.name, view), _why(sight, view, lost, news, deal))
+    view = View(number, lanes, restore, manifest, _addresses(seen, wanted), known)
+    return Decision(WriteView(job.name, view), _why(seen, view, lost, news, deal))
 
 
-def settings_of(job: Job) -> tuple[Setting, ...]:
+def settings_of(job: JobRecord) -> tuple[Setting, ...]:
     """All that a worker is told: the job file's, then those changed at run time, in that order."""
     first = (Setting(name, value, 0) for name, value in sorted(job.spec.settings.items()))
     return (*first, *job.settings)
 
 
-def _new_settings(sight: Sight) -> tuple[Setting, ...]:
+def _new_settings(seen: ObservedJob) -> tuple[Setting, ...]:
     """Those that the members have not met for. At the job's last step there is no use for them."""
-    job = sight.job
-    if job.view is None or not job.settings or sight.last_step is not None:
+    job = seen.job
+    if job.view is None or not job.settings or seen.last_step is not None:
         return ()
     return job.settings[max(job.view.settings - len(job.spec.settings), 0) :]
 
 
-def _uneven(sight: Sight) -> pace.Deal | None:
+def _uneven(seen: ObservedJob) -> pace.Deal | None:
     """Another deal of the lanes, if some are slower than others and nothing else is going on."""
-    job = sight.job
-    if job.view is None or not sight.adopted or sight.leaving or sight.last_step is not None:
+    job = seen.job
+    if job.view is None or not seen.adopted or seen.leaving or seen.last_step is not None:
         return None
-    return pace.deal(job.view.lanes, pace.paces(job.view, sight.facts))
+    return pace.deal(job.view.lanes, pace.paces(job.view, seen.facts))
 
 
-def _addresses(sight: Sight, wanted: frozenset[int]) -> dict[int, str]:
+def _addresses(seen: ObservedJob, wanted: frozenset[int]) -> dict[int, str]:
     """Where each is met. A member whose agent is only coming back is where it was."""
-    known = dict(sight.job.view.addresses) if sight.job.view else {}
-    known.update((worker, facts.address) for worker, facts in sight.facts.items())
+    known = dict(seen.job.view.addresses) if seen.job.view else {}
+    known.update((worker, facts.address) for worker, facts in seen.facts.items())
     return {worker: known[worker] for worker in sorted(wanted) if known.get(worker)}
 
 
-def _start_elsewhere(sight: Sight) -> bool:
-    """Whether the view starts from a checkpoint that was condemned since."""
-    view = sight.job.view
-    if view is None or view.restore_step is None or view.restore_step == sight.job.committed_step:
+def _start_elsewhere(seen: ObservedJob) -> bool:
+    """Whether the view starts from a checkpoint that was marked unreadable since."""
+    view = seen.job.view
+    if view is None or view.restore_step is None or view.restore_step == seen.job.committed_step:
         return False
-    return not sight.holders
+    return not seen.holders
 
 
-def _some_leave(sight: Sight, wanted: frozenset[int]) -> bool:
-    return not sight.leaving <= wanted
+def _some_leave(seen: ObservedJob, wanted: frozenset[int]) -> bool:
+    return not seen.leaving <= wanted
 
 
-def _others_come(sight: Sight, wanted: frozenset[int], now_s: float) -> bool:
+def _others_come(seen: ObservedJob, wanted: frozenset[int], now_s: float) -> bool:
     """Whether somebody who was placed a moment ago is still coming up."""
     return any(
         worker not in wanted
         and not placement.draining
         and lasts(placement.since_s, GATHER_S, now_s)
-        for worker, placement in sight.living.items()
+        for worker, placement in seen.living.items()
     )
 
 
 def _may_wait(
-    sight: Sight, wanted: frozenset[int], news: tuple[Setting, ...], now_s: float
+    seen: ObservedJob, wanted: frozenset[int], news: tuple[Setting, ...], now_s: float
 ) -> bool:
-    attempt = sight.job.attempt
-    if _start_elsewhere(sight) or outcasts(sight).keys() & sight.members:
+    attempt = seen.job.attempt
+    if _start_elsewhere(seen) or unreachable_members(seen).keys() & seen.members:
         return False
     if any(setting.at_step for setting in news):
         return False  # a checkpoint can be tried again, a step that is over cannot
     if attempt is not None and lasts(attempt.since_s, VIEW_WAIT_S, now_s):
         return True
-    return bool(wanted - sight.members) and _others_come(sight, wanted, now_s)
+    return bool(wanted - seen.members) and _others_come(seen, wanted, now_s)
 
 
 def _why(
-    sight: Sight,
+    seen: ObservedJob,
     view: View,
     lost: frozenset[int],
     news: tuple[Setting, ...],
     deal: pace.Deal | None,
 ) -> str:
-    members, wanted = sight.members, frozenset(view.lanes)
+    members, wanted = seen.members, frozenset(view.lanes)
     said = []
     if lost:
         said.append(f"{_names(lost)} gone")
-    out = members & outcasts(sight).keys() - wanted
+    out = members & unreachable_members(seen).keys() - wanted
     if out:
         said.append(f"{_names(out)} out of reach")
     if left := members - lost - wanted - out:
@@ -220,11 +220,11 @@ def _why(
         return f"view {view.number}: {deal.why}"
     text = f"view {view.number}: " + (", ".join(said) or "another start")
     if view.restore_step is None:
-        return f"{text}; {_names(sight.holders & wanted)} holding the state"
+        return f"{text}; {_names(seen.holders & wanted)} holding the state"
     start = f"step {view.restore_step}" if view.restore_step else "the beginning"
     # A state is got in a view, so one that was in none holds none. Of a member nothing is known
     # as long as its agent has not told this leader what it holds by now.
-    perhaps = sight.survivors & wanted
+    perhaps = seen.survivors & wanted
     if perhaps:
         if_not = "if not" if len(perhaps) == 1 else "if none does"
         hold = "holds" if len(perhaps) == 1 else "hold"
@@ -248,19 +248,19 @@ def _names(workers: frozenset[int]) -> str:
     return f"worker{'s' if len(workers) > 1 else ''} {', '.join(some)}{more}"
 
 
-def tell(sight: Sight) -> Iterator[Decision]:
+def send_view(seen: ObservedJob) -> Iterator[Decision]:
     """Orders that bring the written view to the workers, and let those go who are not in it."""
-    job, view = sight.job, sight.job.view
-    adopted = sight.adopted
-    everyone = sight.all_leave
-    if adopted and not sight.leaving:
+    job, view = seen.job, seen.job.view
+    adopted = seen.adopted
+    everyone = seen.all_leave
+    if adopted and not seen.leaving:
         return  # the others wait for their first view
-    for worker, placement in sight.living.items():
-        facts = sight.facts.get(worker)
-        if worker in sight.unheard:
+    for worker, placement in seen.living.items():
+        facts = seen.facts.get(worker)
+        if worker in seen.unreported:
             continue
         if everyone:
-            yield _stop(sight, worker, "all workers of the job leave")
+            yield _stop(seen, worker, "all workers of the job leave")
         elif view is not None and worker in view.lanes:
             if facts is not None and facts.view < view.number:
                 yield Decision(
@@ -269,11 +269,11 @@ def tell(sight: Sight) -> Iterator[Decision]:
                 )
         elif placement.draining:
             if job.spec.serves:
-                yield _stop(sight, worker, f"worker {worker} leaves; it answers what it has begun")
+                yield _stop(seen, worker, f"worker {worker} leaves; it answers what it has begun")
             elif view is None or facts is None or facts.view == 0:
-                yield _stop(sight, worker, f"worker {worker} leaves and was never in a view")
+                yield _stop(seen, worker, f"worker {worker} leaves and was never in a view")
             elif adopted:
-                yield _stop(sight, worker, f"worker {worker} is in view {view.number} no more")
+                yield _stop(seen, worker, f"worker {worker} is in view {view.number} no more")
             else:
                 yield Decision(
                     GiveView(placement.node, job.name, worker, view),
@@ -281,7 +281,7 @@ def tell(sight: Sight) -> Iterator[Decision]:
                 )
 
 
-def _stop(sight: Sight, worker: int, reason: str) -> Decision:
-    node = sight.living[worker].node
-    notice_s = REPLICA_NOTICE_S if sight.job.spec.serves else NOTICE_S
-    return Decision(StopWorker(node, sight.job.name, worker, notice_s), reason)
+def _stop(seen: ObservedJob, worker: int, reason: str) -> Decision:
+    node = seen.living[worker].node
+    notice_s = REPLICA_NOTICE_S if seen.job.spec.serves else NOTICE_S
+    return Decision(StopWorker(node, seen.job.name, worker, notice_s), reason)

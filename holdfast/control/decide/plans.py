@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.control.decide.facts import Job, Placement
-from holdfast.control.decide.rooms import EMPTY, Room, minus, room_of, within
+from holdfast.control.decide.capacity import EMPTY, Amounts, amounts_of, minus, within
+from holdfast.control.decide.facts import JobRecord, Placement
 from holdfast.control.decide.spec import Resources
 from holdfast.wire.errors import BugError
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRoom:
+class NodeCapacity:
     """A machine that is there. `draining`: it gets nothing new, and its workers are to leave.
     `knows_disk` False: its agent is of a version that does not tell how much disk it has."""
 
@@ -22,7 +22,7 @@ class NodeRoom:
     knows_disk: bool = True
 
 
-def surge_of(job: Job) -> int:
+def surge_of(job: JobRecord) -> int:
     """How many workers more than it is to have it may have for a while: a new replica is ready
     before an old one leaves."""
     return 1 if job.is_updating else 0
@@ -65,7 +65,7 @@ NOTHING = JobPlan()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SchedulePlan:
     """For every job that is not final, what to do now. The new workers of a job take the numbers
     from `next_worker` on, in the order of `add`."""
 
@@ -97,12 +97,12 @@ class Plan:
         return any(of.add or of.drain for of in self.jobs.values())
 
 
-def applied(jobs: Sequence[Job], plan: Plan) -> list[Job]:
+def applied(jobs: Sequence[JobRecord], plan: SchedulePlan) -> list[JobRecord]:
     """The jobs once the plan is written down; no worker has started or left yet."""
     return [_applied_to(job, plan.of(job.name)) for job in jobs]
 
 
-def _applied_to(job: Job, of: JobPlan) -> Job:
+def _applied_to(job: JobRecord, of: JobPlan) -> JobRecord:
     if not of.add and not of.drain:
         return job
     drained = {leave.worker for leave in of.drain}
@@ -118,7 +118,7 @@ def _applied_to(job: Job, of: JobPlan) -> Job:
     return replace(job, placements=(*kept, *new), next_worker=job.next_worker + len(new))
 
 
-def joined(jobs: Sequence[Job], first: Plan, then: Plan) -> Plan:
+def joined(jobs: Sequence[JobRecord], first: SchedulePlan, then: SchedulePlan) -> SchedulePlan:
     """One plan that does what `first`, applied to `jobs`, and `then` after it do. A worker that
     the second would drain before it has started is not started."""
     plans: dict[str, JobPlan] = {}
@@ -129,10 +129,10 @@ def joined(jobs: Sequence[Job], first: Plan, then: Plan) -> Plan:
         adds = [add for index, add in enumerate(of.add, number) if index not in gone]
         drains = [leave for leave in more.drain if leave.worker < number]
         plans[name] = replace(more, add=(*adds, *more.add), drain=(*of.drain, *drains))
-    return Plan(plans)
+    return SchedulePlan(plans)
 
 
-def validate(plan: Plan, jobs: Sequence[Job], nodes: Sequence[NodeRoom]) -> None:
+def validate(plan: SchedulePlan, jobs: Sequence[JobRecord], nodes: Sequence[NodeCapacity]) -> None:
     """What must hold of every plan; a `BugError` names what does not."""
     wrong: list[str] = []
     known = {node.node for node in nodes}
@@ -152,7 +152,7 @@ def validate(plan: Plan, jobs: Sequence[Job], nodes: Sequence[NodeRoom]) -> None
         )
 
 
-def _wrong_with_job(of: JobPlan, job: Job, known: set[str]) -> list[str]:
+def _wrong_with_job(of: JobPlan, job: JobRecord, known: set[str]) -> list[str]:
     before = {p.worker for p in job.placements if not p.draining and p.node in known}
     drained = {leave.worker for leave in of.drain}
     wrong: list[str] = []
@@ -176,20 +176,22 @@ def _wrong_with_job(of: JobPlan, job: Job, known: set[str]) -> list[str]:
     return wrong
 
 
-def _wrong_with_nodes(plan: Plan, jobs: Sequence[Job], nodes: Sequence[NodeRoom]) -> list[str]:
+def _wrong_with_nodes(
+    plan: SchedulePlan, jobs: Sequence[JobRecord], nodes: Sequence[NodeCapacity]
+) -> list[str]:
     """Every machine that gets a worker is there, is not drained, and has the room: all that is
     placed on it counts, draining or not."""
     added = {add.node for of in plan.jobs.values() for add in of.add}
     if not added:
         return []
-    left: dict[str, Room] = {
-        room.node: room_of(room.capacity) if not room.draining else EMPTY
+    left: dict[str, Amounts] = {
+        room.node: amounts_of(room.capacity) if not room.draining else EMPTY
         for room in nodes
         if room.node in added
     }
     wrong = [f"{node}: gets work and is not there" for node in sorted(added - left.keys())]
     for job in jobs:
-        need = room_of(job.spec.resources)
+        need = amounts_of(job.spec.resources)
         for placement in job.placements:
             if placement.node in left:
                 left[placement.node] = minus(left[placement.node], need)

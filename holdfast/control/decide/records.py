@@ -13,26 +13,30 @@ from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     CommitCheckpoint,
-    CondemnCheckpoint,
-    Drain,
+    DrainWorker,
     DropCheckpoint,
     Finish,
+    ForgetJob,
     HaltUpdate,
-    Place,
+    MarkCheckpointUnreadable,
+    MoveTrigger,
+    PlaceWorker,
     Record,
     RecoverCheckpoints,
     SetStatus,
-    Unplace,
+    StartJob,
+    UnplaceWorker,
     WriteView,
 )
 from holdfast.control.decide.facts import (
     Checkpoint,
-    Desired,
+    CheckpointRecovery,
+    DesiredState,
     ExitKind,
     Halt,
-    Job,
+    JobRecord,
     Phase,
-    Recovery,
+    RecordedStatus,
     Unreadable,
 )
 from holdfast.wire.errors import BugError, Conflict
@@ -40,17 +44,17 @@ from holdfast.wire.limits import FAILURES_KEPT
 
 
 def apply_record(
-    job: Job, record: Record, *, now_s: float, term: int = 0, manifest: str = ""
-) -> Job:
+    job: JobRecord, record: Record, *, now_s: float, term: int = 0, manifest: str = ""
+) -> JobRecord:
     """The job after `record`. `manifest` (of a commit) is the key of the manifest just written."""
     match record:
         case SetStatus(status=status):
             return _set_status(job, record) if job.status != status else job
-        case Place():
+        case PlaceWorker():
             return _place(job, record)
-        case Drain():
+        case DrainWorker():
             return _drain(job, record)
-        case Unplace():
+        case UnplaceWorker():
             return _unplace(job, record)
         case Finish():
             return _finish(job, record)
@@ -64,23 +68,48 @@ def apply_record(
             return _abandon(job, record, now_s)
         case DropCheckpoint():
             return _drop(job, record)
-        case CondemnCheckpoint():
-            return _condemn(job, record)
+        case MarkCheckpointUnreadable():
+            return _mark_unreadable(job, record)
         case RecoverCheckpoints():
             return _recover(job, record)
         case HaltUpdate():
             return _halt(job, record)
+        case MoveTrigger():
+            return _move_trigger(job, record)
+        case StartJob():
+            return _pass_range(job, record)
+        case ForgetJob():
+            return _count_forgotten(job, record)
 
 
 def apply_to(
-    desired: Desired, record: Record, *, now_s: float, term: int = 0, manifest: str = ""
-) -> Desired:
+    desired: DesiredState, record: Record, *, now_s: float, term: int = 0, manifest: str = ""
+) -> DesiredState:
     """The desired state after `record`."""
     job = desired.jobs.get(record.job)
     if job is None:
         raise _conflict(record.job, "there is no such job any more")
     after = apply_record(job, record, now_s=now_s, term=term, manifest=manifest)
-    return desired if after is job else replace(desired, jobs={**desired.jobs, job.name: after})
+    if after is job:
+        return desired
+    jobs = {**desired.jobs, job.name: after}
+    if isinstance(record, StartJob):
+        jobs[record.spec.name] = started_job(record)
+    elif isinstance(record, ForgetJob):
+        jobs.pop(record.name, None)
+    return replace(desired, jobs=jobs)
+
+
+def started_job(record: StartJob, next_worker: int = 1) -> JobRecord:
+    """The job that a trigger starts, as it begins."""
+    status = RecordedStatus(Phase.QUEUED, "it was just started", record.at_s)
+    return JobRecord(
+        record.spec,
+        record.at_s,
+        status,
+        workers_wanted=record.workers_wanted,
+        next_worker=next_worker,
+    )
 
 
 def _conflict(job: str, why: str) -> Conflict:
@@ -91,7 +120,7 @@ def _conflict(job: str, why: str) -> Conflict:
     )
 
 
-def _set_status(job: Job, record: SetStatus) -> Job:
+def _set_status(job: JobRecord, record: SetStatus) -> JobRecord:
     if job.status.phase.final:
         raise _conflict(job.name, f"it has {job.status.phase.value} already")
     if record.status.phase.final and job.placements:
@@ -110,7 +139,7 @@ def _set_status(job: Job, record: SetStatus) -> Job:
     return job.with_status(record.status)
 
 
-def _place(job: Job, record: Place) -> Job:
+def _place(job: JobRecord, record: PlaceWorker) -> JobRecord:
     placement = record.placement
     if placement in job.placements:
         return job
@@ -121,7 +150,7 @@ def _place(job: Job, record: Place) -> Job:
     return replace(job, placements=(*job.placements, placement), next_worker=placement.worker + 1)
 
 
-def _drain(job: Job, record: Drain) -> Job:
+def _drain(job: JobRecord, record: DrainWorker) -> JobRecord:
     """A worker that is not placed any more has left already: nothing to do."""
     if not any(p.worker == record.worker and not p.draining for p in job.placements):
         return job
@@ -133,7 +162,7 @@ def _drain(job: Job, record: Drain) -> Job:
     )
 
 
-def _unplace(job: Job, record: Unplace) -> Job:
+def _unplace(job: JobRecord, record: UnplaceWorker) -> JobRecord:
     if all(p.worker != record.worker for p in job.placements):
         return job
     failures = job.failures
@@ -152,7 +181,7 @@ def _unplace(job: Job, record: Unplace) -> Job:
     )
 
 
-def _finish(job: Job, record: Finish) -> Job:
+def _finish(job: JobRecord, record: Finish) -> JobRecord:
     if job.finished_step == record.step:
         return job
     if record.step != job.committed_step:
@@ -160,7 +189,7 @@ def _finish(job: Job, record: Finish) -> Job:
     return replace(job, finished_step=record.step)
 
 
-def _write_view(job: Job, record: WriteView) -> Job:
+def _write_view(job: JobRecord, record: WriteView) -> JobRecord:
     if job.view == record.view:
         return job
     number = job.view.number if job.view else 0
@@ -169,7 +198,7 @@ def _write_view(job: Job, record: WriteView) -> Job:
     return replace(job, view=record.view)
 
 
-def _begin(job: Job, record: BeginCheckpoint) -> Job:
+def _begin(job: JobRecord, record: BeginCheckpoint) -> JobRecord:
     if job.attempt == record.attempt:
         return job
     if job.attempt is not None:
@@ -181,7 +210,9 @@ def _begin(job: Job, record: BeginCheckpoint) -> Job:
     return replace(job, attempt=record.attempt, attempts=record.attempt.number)
 
 
-def _commit(job: Job, record: CommitCheckpoint, now_s: float, term: int, manifest: str) -> Job:
+def _commit(
+    job: JobRecord, record: CommitCheckpoint, now_s: float, term: int, manifest: str
+) -> JobRecord:
     attempt = record.attempt
     if job.attempt is None and job.committed_step == attempt.step:
         return job
@@ -211,7 +242,7 @@ def _commit(job: Job, record: CommitCheckpoint, now_s: float, term: int, manifes
     )
 
 
-def _abandon(job: Job, record: AbandonCheckpoint, now_s: float) -> Job:
+def _abandon(job: JobRecord, record: AbandonCheckpoint, now_s: float) -> JobRecord:
     if job.attempt != record.attempt:
         return job  # committed or given up already: there is nothing to give up
     return replace(
@@ -222,7 +253,7 @@ def _abandon(job: Job, record: AbandonCheckpoint, now_s: float) -> Job:
     )
 
 
-def _drop(job: Job, record: DropCheckpoint) -> Job:
+def _drop(job: JobRecord, record: DropCheckpoint) -> JobRecord:
     if all(checkpoint.step != record.step for checkpoint in job.checkpoints):
         return job
     if record.step == job.committed_step:
@@ -233,7 +264,7 @@ def _drop(job: Job, record: DropCheckpoint) -> Job:
     return replace(job, checkpoints=tuple(c for c in job.checkpoints if c.step != record.step))
 
 
-def _condemn(job: Job, record: CondemnCheckpoint) -> Job:
+def _mark_unreadable(job: JobRecord, record: MarkCheckpointUnreadable) -> JobRecord:
     if all(checkpoint.step != record.step for checkpoint in job.checkpoints):
         return job
     if record.step != job.committed_step:
@@ -242,22 +273,56 @@ def _condemn(job: Job, record: CondemnCheckpoint) -> Job:
     return replace(job, checkpoints=job.checkpoints[:-1], unreadable=(lost, *job.unreadable))
 
 
-def _recover(job: Job, record: RecoverCheckpoints) -> Job:
+def _recover(job: JobRecord, record: RecoverCheckpoints) -> JobRecord:
     """Without workers only: those of before say of each checkpoint that it cannot be read."""
-    if job.recovery is Recovery.NONE:
+    if job.recovery is CheckpointRecovery.NONE:
         return job
     if job.recovery is not record.recovery or job.placements:
         raise _conflict(job.name, "its user asks for something else by now")
-    done = replace(job, recovery=Recovery.NONE)
+    done = replace(job, recovery=CheckpointRecovery.NONE)
     if not job.is_stranded:
         return done
-    again = () if record.recovery is Recovery.SCRATCH else job.unreadable
+    again = () if record.recovery is CheckpointRecovery.SCRATCH else job.unreadable
     return replace(done, checkpoints=tuple(one.checkpoint for one in again), unreadable=())
 
 
-def _halt(job: Job, record: HaltUpdate) -> Job:
+def _halt(job: JobRecord, record: HaltUpdate) -> JobRecord:
     if job.revision != record.revision:
         raise _conflict(job.name, f"its revision is {job.revision} by now")
     if job.is_halted:
         return job
     return replace(job, halted=Halt(record.revision, record.reason))
+
+
+def _move_trigger(job: JobRecord, record: MoveTrigger) -> JobRecord:
+    if job.trigger == record.after:
+        return job
+    if job.trigger != record.before:
+        raise _conflict(job.name, "the trigger has come further")
+    return replace(job, trigger=record.after)
+
+
+def _pass_range(job: JobRecord, record: StartJob) -> JobRecord:
+    """The trigger's side of a start: what its job has got is behind it."""
+    state, given = job.trigger, record.spec.triggered
+    if state is None or given is None:
+        raise BugError(f"{job.name} cannot start {record.spec.name}", why="it is no trigger")
+    if state.started >= given.number:
+        if any(each.end > state.positions[each.partition] for each in given.ranges):
+            raise _conflict(job.name, f"its job {given.number} was started for other records")
+        return job
+    positions = list(state.positions)
+    for each in given.ranges:
+        if positions[each.partition] != each.first or each.count < 1:
+            raise _conflict(job.name, f"the trigger is elsewhere in partition {each.partition}")
+        positions[each.partition] = each.end
+    after = replace(state, positions=tuple(positions), started=given.number, since_s=record.at_s)
+    return replace(job, trigger=after)
+
+
+def _count_forgotten(job: JobRecord, record: ForgetJob) -> JobRecord:
+    if job.trigger is None:
+        raise BugError(f"{job.name} has no jobs to forget", why="it is no trigger")
+    if job.trigger.forgotten >= record.count:
+        return job
+    return replace(job, trigger=replace(job.trigger, forgotten=record.count))

@@ -29,31 +29,35 @@ from typing import Final
 
 from holdfast.control.decide import sentences
 from holdfast.control.decide.claims import Claim, World, read
-from holdfast.control.decide.facts import Job, Queue
-from holdfast.control.decide.places import Places
+from holdfast.control.decide.entitlements import Entitlements
+from holdfast.control.decide.facts import JobRecord, QueueQuota
+from holdfast.control.decide.placing import Placing
 from holdfast.control.decide.plans import (
     Add,
     JobPlan,
     Leave,
-    NodeRoom,
-    Plan,
+    NodeCapacity,
+    SchedulePlan,
     applied,
     joined,
     validate,
 )
-from holdfast.control.decide.shares import Shares
+from holdfast.control.decide.waiting import waits as waiting_for
 
 # A job that had a claim by the sums but found no set of machines steps back, and the others are
 # planned without it; so often at most in one plan. What is then still unused is filled as it is.
 # Also how often a plan is thought through again, with itself applied.
 PLAN_ROUNDS_MAX: Final = 4
 
-__all__ = ["Add", "JobPlan", "Leave", "NodeRoom", "Plan", "applied", "plan", "validate"]
+__all__ = ["Add", "JobPlan", "Leave", "NodeCapacity", "SchedulePlan", "applied", "plan", "validate"]
 
 
 def plan(
-    jobs: Sequence[Job], nodes: Sequence[NodeRoom], queues: Mapping[str, Queue], now_s: float
-) -> Plan:
+    jobs: Sequence[JobRecord],
+    nodes: Sequence[NodeCapacity],
+    queues: Mapping[str, QueueQuota],
+    now_s: float,
+) -> SchedulePlan:
     """Decide who gets a worker where, who gives one up, and say why; see the module."""
     made = _decide(jobs, nodes, queues, now_s)
     if made.changes:
@@ -67,8 +71,11 @@ def plan(
 
 
 def _decide(
-    jobs: Sequence[Job], nodes: Sequence[NodeRoom], queues: Mapping[str, Queue], now_s: float
-) -> Plan:
+    jobs: Sequence[JobRecord],
+    nodes: Sequence[NodeCapacity],
+    queues: Mapping[str, QueueQuota],
+    now_s: float,
+) -> SchedulePlan:
     world = read(jobs, nodes, queues, now_s)
     places = _place(world)
     for round_number in range(PLAN_ROUNDS_MAX):
@@ -83,14 +90,14 @@ def _decide(
     return _written(world, places)
 
 
-def _place(world: World) -> Places:
-    Shares(world.claims, world.total, world.queues).grant()
-    places = Places(world)
+def _place(world: World) -> Placing:
+    Entitlements(world.claims, world.total, world.queues).grant()
+    places = Placing(world)
     places.settle()
     return places
 
 
-def _written(world: World, places: Places) -> Plan:
+def _written(world: World, places: Placing) -> SchedulePlan:
     """The decisions as values, each with its sentence."""
     jobs: dict[str, JobPlan] = {}
     waiting: dict[str, int] = {}
@@ -103,7 +110,7 @@ def _written(world: World, places: Places) -> Plan:
         if not workers:
             waiting[claim.queue] = waiting.get(claim.queue, 0) + 1
         if workers < claim.most:
-            waits = sentences.waits(claim, places, waiting.get(claim.queue, 0), workers)
+            waits = waiting_for(claim, places, waiting.get(claim.queue, 0), workers)
         reason = sentences.adds(claim) if claim.adds else ""
         jobs[claim.name] = JobPlan(
             workers=workers,
@@ -111,7 +118,7 @@ def _written(world: World, places: Places) -> Plan:
             drain=tuple(Leave(worker, why) for worker, why in sorted(drain.items())),
             waits=waits,
         )
-    return Plan(jobs)
+    return SchedulePlan(jobs)
 
 
 def _moves(claim: Claim, world: World) -> dict[int, str]:

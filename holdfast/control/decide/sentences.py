@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from holdfast.control.decide import holders
+from holdfast.control.decide.capacity import Amounts
 from holdfast.control.decide.claims import Claim
-from holdfast.control.decide.rooms import DISK, Room, times
-
-if TYPE_CHECKING:
-    from holdfast.control.decide.places import Places
 
 _UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("B", 1))
 # Disks are sold, and mostly asked for, in these.
 _DISK_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6))
-# Names in one sentence; the rest is counted.
-_NAMES_MAX = 3
 
 
-def amount(room: Room) -> str:
+def amount(room: Amounts) -> str:
     """`4 cpu, 8 GiB memory, 1 gpu and 20 GB disk`."""
     cpu, memory, gpu, disk = room
     parts = [f"{cpu / 1000:g} cpu"] if cpu else []
@@ -105,75 +97,3 @@ def _rank(claim: Claim) -> str:
     if claim.rank == priority:
         return f"priority {priority}"
     return f"priority {priority}, by waiting {claim.rank}"
-
-
-def waits(claim: Claim, places: Places, place_in_queue: int, has: int) -> str:
-    """What a job with fewer workers than it wants waits for."""
-    if claim.impossible and claim.job.spec.fixed_ports:
-        return _port_in_use(claim, places)
-    if claim.impossible:
-        return (
-            f"the machines that are here, all empty, could not hold its minimum of"
-            f" {workers(claim.least)} of {amount(claim.need)} each{_diskless(claim, places)}"
-        )
-    missing = claim.most - has if has else claim.least
-    start = f"waits for {amount(times(claim.need, missing))}"
-    if has:
-        start = f"has {workers(has)} and may have {claim.most}: {start}"
-    end = _diskless(claim, places) + (_nth(claim, place_in_queue) if not has else "")
-    if claim.promised:
-        names = sorted({name for at in claim.promised for name in places.leaving.get(at, ())})
-        part = ""
-        if len(claim.promised) < missing:
-            part = f"{amount(times(claim.need, len(claim.promised)))} of it "
-        return f"{start}: {part}held by workers of {_list(names)} that drain{end}"
-    if claim.at_limit:
-        return f"{start}: queue {claim.queue} is at its limit{end}"
-    if claim.blocked or claim.target > has:
-        cause = "what is free is in pieces too small, and nobody's share may be taken for it"
-    elif not has and (held := holders.of(claim, places, missing)):
-        return f"{start}; {held}{end}"
-    else:
-        cause = "it is held by jobs that go first or came first"
-    return f"{start}: {cause}{end}"
-
-
-def _diskless(claim: Claim, places: Places) -> str:
-    """Which machines are passed over since nobody knows how much disk they have."""
-    nodes = places.world.diskless if claim.need[DISK] else ()
-    if not nodes:
-        return ""
-    report, agents = (
-        ("report", "their agents are") if len(nodes) > 1 else ("reports", "its agent is")
-    )
-    return f"; {_list(list(nodes))} {report} no disk ({agents} of an older version), so not there"
-
-
-def _port_in_use(claim: Claim, places: Places) -> str:
-    """Why too few machines can hold a worker whose ports are fixed."""
-    spec = claim.job.spec
-    fixed = sorted(spec.fixed_ports)
-    ports = f"port {fixed[0]}" if len(fixed) == 1 else f"ports {', '.join(map(str, fixed))}"
-    others = {
-        job
-        for used in places.world.ports.values()
-        for port, job in used.items()
-        if port in spec.fixed_ports and job != claim.name
-    }
-    held = f", and {_list(sorted(others))} has it" if others else ""
-    return (
-        f"waits for {workers(claim.least)} on as many machines: {ports} of its job file is fixed,"
-        f" so each holds one{held}; `ports: [{', '.join(sorted(spec.ports))}]` lets each choose"
-    )
-
-
-def _nth(claim: Claim, place: int) -> str:
-    tens, ones = divmod(place % 100, 10)
-    ending = "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")
-    return f"; it is {place}{ending} in queue {claim.queue}"
-
-
-def _list(names: list[str]) -> str:
-    shown = names[:_NAMES_MAX]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -7,8 +7,8 @@ workers stay in the phase READY: each has found out on its own what it is to ser
 - *A replica that ends by its own fault* is replaced after a pause that doubles up to its bound, for
   ever. Only as many starts are held back as replicas have failed: the others are replaced as ever.
   A row of failures is broken by time alone (`forgiven_after_s`).
-- *A replica whose machine comes back* is a stray, like any worker, but it answers: it stays until
-  those that were placed in its stead are ready (`kept_strays`).
+- *A replica whose machine comes back* is an orphan, like any worker, but it answers: it stays until
+  those that were placed in its stead are ready (`kept_orphans`).
 - *A replica that is to leave* (its machine is drained, there are too many) goes when those that
   were placed to take over are ready. It waits for each at most `ready_within_s` of the spec, and
   not for those that fail again and again.
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.control.decide.facts import Exit, ExitKind, Failure, Job, Phase, WorkerPhase
+from holdfast.control.decide.facts import Exit, ExitKind, Failure, JobRecord, Phase, WorkerPhase
+from holdfast.control.decide.observed import ObservedJob, Reports
 from holdfast.control.decide.plans import JobPlan
-from holdfast.control.decide.sight import Reports, Sight
 from holdfast.control.decide.spans import lasts
-from holdfast.wire import backoff
+from holdfast.system import backoff
 from holdfast.wire.causes import cause_of
 from holdfast.wire.limits import FAILURES_KEPT
 
@@ -33,7 +33,7 @@ REPLACEMENT_ROUNDS_MAX: Final = 3
 _READY = (WorkerPhase.READY, WorkerPhase.RUNNING)
 
 
-class Row(NamedTuple):
+class FailureStreak(NamedTuple):
     """Failures in a row: so many rounds; the last one began then, and so many replicas failed in
     it before its pause was over."""
 
@@ -42,35 +42,35 @@ class Row(NamedTuple):
     failed: int = 0
 
 
-def row(job: Job) -> Row:
+def failure_streak(job: JobRecord) -> FailureStreak:
     """The row that the job's last failure stands in."""
-    found, last_s = Row(), 0.0
+    found, last_s = FailureStreak(), 0.0
     for failure in job.failures:
         if found.rounds and failure.at_s < found.began_s + pause_s(job, found.rounds):
             found = found._replace(failed=found.failed + 1)
         elif found.rounds and failure.at_s < last_s + job.spec.restart.forgiven_after_s:
-            found = Row(found.rounds + 1, failure.at_s, 1)
+            found = FailureStreak(found.rounds + 1, failure.at_s, 1)
         else:
-            found = Row(1, failure.at_s, 1)
+            found = FailureStreak(1, failure.at_s, 1)
         last_s = failure.at_s
     return found
 
 
-def pause_s(job: Job, rounds: int) -> float:
+def pause_s(job: JobRecord, rounds: int) -> float:
     """The pause after so many rounds of failure in a row."""
     policy = job.spec.restart
     return backoff.pause_s(rounds, policy.backoff_s, policy.backoff_s_max)
 
 
-def rest_ends_s(job: Job) -> float:
+def rest_ends_s(job: JobRecord) -> float:
     """Until when starts are held back."""
-    found = row(job)
+    found = failure_streak(job)
     return found.began_s + pause_s(job, found.rounds)
 
 
-def may_start(job: Job, wanted: int, now_s: float) -> int:
+def may_start(job: JobRecord, wanted: int, now_s: float) -> int:
     """How many of the wanted replicas may be placed now."""
-    found = row(job)
+    found = failure_streak(job)
     if not job.failures or not lasts(found.began_s, pause_s(job, found.rounds), now_s):
         return wanted
     failed = found.failed
@@ -78,18 +78,18 @@ def may_start(job: Job, wanted: int, now_s: float) -> int:
     return 0 if failed >= FAILURES_KEPT else max(0, wanted - failed)
 
 
-def failure_of(sight: Sight, worker: int, exit_: Exit, now_s: float) -> Failure | None:
+def failure_of(seen: ObservedJob, worker: int, exit_: Exit, now_s: float) -> Failure | None:
     """What a replica's end adds to the job's failures. One that ends by itself has failed."""
     own = exit_.kind.is_failure or exit_.kind is ExitKind.DONE
-    if not own or sight.gone[worker].draining:
+    if not own or seen.gone[worker].draining:
         return None
-    revision = sight.gone[worker].revision
+    revision = seen.gone[worker].revision
     return Failure(worker, exit_.detail or exit_.kind.value, now_s, revision=revision)
 
 
-def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
+def stays_yet(seen: ObservedJob, worker: int, plan: JobPlan, now_s: float) -> bool:
     """Whether a replica that is to leave waits for those that take over."""
-    if not is_ready(sight, worker) or row(sight.job).rounds > REPLACEMENT_ROUNDS_MAX:
+    if not is_ready(seen, worker) or failure_streak(seen.job).rounds > REPLACEMENT_ROUNDS_MAX:
         return False
     if plan.add:
         return True
@@ -97,33 +97,33 @@ def stays_yet(sight: Sight, worker: int, plan: JobPlan, now_s: float) -> bool:
     return any(
         other not in out
         and not placement.draining
-        and not is_ready(sight, other)
-        and may_come(sight, other, now_s)
-        for other, placement in sight.living.items()
+        and not is_ready(seen, other)
+        and may_come(seen, other, now_s)
+        for other, placement in seen.living.items()
     )
 
 
-def may_come(sight: Sight, worker: int, now_s: float) -> bool:
+def may_come(seen: ObservedJob, worker: int, now_s: float) -> bool:
     """Whether one that is not ready has time left to become it. What is installed for it first does
     not count."""
-    facts = sight.facts.get(worker)
+    facts = seen.facts.get(worker)
     if facts is not None and facts.preparing:
         return True
     prepared_s = 0.0 if facts is None else facts.preparing_since_s
-    since_s = max(sight.living[worker].since_s, prepared_s)
-    return lasts(since_s, sight.job.spec.ready_within_s, now_s)
+    since_s = max(seen.living[worker].since_s, prepared_s)
+    return lasts(since_s, seen.job.spec.ready_within_s, now_s)
 
 
-def kept_strays(sight: Sight, reports: Reports, plan: JobPlan) -> frozenset[int]:
+def kept_orphans(seen: ObservedJob, reports: Reports, plan: JobPlan) -> frozenset[int]:
     """Replicas that are placed no more, since their machine was away, and that answer all the same
     now that it is back. They stay until as many as are wanted are ready without them: otherwise a
     coordination plane that was out of reach for a while would cost a service all its replicas at
     once. If the others find no room beside them, they go one by one."""
-    job = sight.job
+    job = seen.job
     if job.status.phase.final or job.intent.stops:
         return frozenset()
-    staying = sight.living.keys() - sight.leaving
-    ready = sum(is_ready(sight, worker) for worker in staying)
+    staying = seen.living.keys() - seen.leaving
+    ready = sum(is_ready(seen, worker) for worker in staying)
     wanted = job.spec.workers_max if job.workers_wanted is None else job.workers_wanted
     keep = wanted - ready
     if len(staying) == ready < wanted and not plan.add:
@@ -137,21 +137,21 @@ def kept_strays(sight: Sight, reports: Reports, plan: JobPlan) -> frozenset[int]
     return frozenset(there[max(0, len(there) - keep) :]) if keep > 0 else frozenset()
 
 
-def going(sight: Sight, plan: JobPlan, now_s: float) -> tuple[Phase, str]:
+def going(seen: ObservedJob, plan: JobPlan, now_s: float) -> tuple[Phase, str]:
     """The phase of a job that nobody has asked to end, and why."""
-    job = sight.job
+    job = seen.job
     held = len(plan.add) - may_start(job, len(plan.add), now_s)
     rests = _rests(job, held) if held else ""
     starts = len(plan.add) > held
-    if (sight.gone or sight.unheard or starts) and job.status.phase is not Phase.PAUSED:
+    if (seen.gone or seen.unreported or starts) and job.status.phase is not Phase.PAUSED:
         return job.status.phase, job.status.reason  # the next look says what came of it
-    if not sight.living:
+    if not seen.living:
         return Phase.QUEUED, rests or plan.waits or "waits for its replicas to be placed"
-    told = (rests, plan.waits, _update(sight))
+    told = (rests, plan.waits, _update(seen))
     more = "".join(f"; {said}" for said in told if said)
-    staying = sight.living.keys() - sight.leaving
-    ready = sum(is_ready(sight, worker) for worker in staying)
-    if leaving := len(sight.leaving):
+    staying = seen.living.keys() - seen.leaving
+    ready = sum(is_ready(seen, worker) for worker in staying)
+    if leaving := len(seen.leaving):
         return Phase.SHRINKING, f"on {replicas(ready)}; {leaving} to leave{more}"
     coming = len(staying) - ready
     if not ready:
@@ -166,28 +166,28 @@ def replicas(count: int) -> str:
     return f"{count} replica" if count == 1 else f"{count} replicas"
 
 
-def _rests(job: Job, held: int) -> str:
-    found = row(job)
+def _rests(job: JobRecord, held: int) -> str:
+    found = failure_streak(job)
     times = "a failure" if found.rounds == 1 else f"{found.rounds} failures in a row"
     said = cause_of(job.failures[-1].reason).text
     pause = pause_s(job, found.rounds)
     return f"{replicas(held)} started again after a pause of {pause:g} s, for {times}: {said}"
 
 
-def _update(sight: Sight) -> str:
+def _update(seen: ObservedJob) -> str:
     """How far an update is, or why it was stopped."""
-    job = sight.job
+    job = seen.job
     if job.halted is not None and job.is_halted:
         return f"its update was stopped: {job.halted.reason}"
     if not job.is_updating:
         return ""
-    staying = {worker: held for worker, held in sight.living.items() if not held.draining}
+    staying = {worker: held for worker, held in seen.living.items() if not held.draining}
     new = [worker for worker, held in staying.items() if held.revision == job.revision]
-    ready = sum(is_ready(sight, worker) for worker in new)
+    ready = sum(is_ready(seen, worker) for worker in new)
     return f"it is being updated, {ready} of the new ones are ready"
 
 
-def is_ready(sight: Sight, worker: int) -> bool:
+def is_ready(seen: ObservedJob, worker: int) -> bool:
     """Whether it says, or its probe says, that it is."""
-    facts = sight.facts.get(worker)
+    facts = seen.facts.get(worker)
     return facts is not None and facts.phase in _READY

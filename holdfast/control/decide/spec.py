@@ -9,9 +9,19 @@ from typing import Final
 
 from holdfast.wire.limits import REPLICA_READY_S
 from holdfast.wire.probes import Probe
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
+from holdfast.wire.triggers import TriggeredRange
 
-__all__ = ["CheckpointPolicy", "JobSpec", "Mode", "Network", "Resources", "RestartPolicy"]
+__all__ = [
+    "CheckpointPolicy",
+    "JobSpec",
+    "Mode",
+    "Network",
+    "Resources",
+    "RestartPolicy",
+    "Trigger",
+    "TriggerStart",
+]
 
 _ONE_CORE: Final = Resources(cpu=1.0)
 
@@ -51,6 +61,27 @@ class RestartPolicy:
     forgiven_after_s: float = 600.0
 
 
+class TriggerStart(Enum):
+    """Where a trigger begins in a topic that has records already."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When a job is started for the records of a topic: after so many, or so long after the last
+    start if there are any; with both, whichever comes first. `at_once`: so many of its jobs may
+    live at a time."""
+
+    topic: str
+    every_records: int | None = None
+    every_s: float | None = None
+    filter: str = ""
+    start: TriggerStart = TriggerStart.EARLIEST
+    at_once: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What never changes of a job. Higher `priority` goes first."""
@@ -77,6 +108,9 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)  # variable -> name of a secret
     requirements: tuple[str, ...] = ()  # lines for pip; `-r FILE`: a file of the bundle
+    log_topic: bool = False  # its workers' output goes to the topic `logs.NAME` as well
+    on: Trigger | None = None  # it has no workers: it starts jobs (`decide.triggers`)
+    triggered: TriggeredRange | None = None  # what a trigger has started it for
 
     @property
     def fixed_ports(self) -> frozenset[int]:

@@ -20,10 +20,10 @@ from dataclasses import fields, replace
 from typing import Final
 
 from holdfast.control.decide import serving
-from holdfast.control.decide.commands import Decision, Drain, HaltUpdate
-from holdfast.control.decide.facts import Halt, Wish
+from holdfast.control.decide.commands import Decision, DrainWorker, HaltUpdate
+from holdfast.control.decide.facts import DesiredSpec, Halt
+from holdfast.control.decide.observed import ObservedJob
 from holdfast.control.decide.plans import JobPlan
-from holdfast.control.decide.sight import Sight
 from holdfast.control.decide.spec import JobSpec
 from holdfast.control.decide.units import duration_of
 from holdfast.wire.causes import cause_of
@@ -40,11 +40,11 @@ _CHECKPOINTS = ("checkpoint",)
 
 
 def changed(
-    wish: Wish, spec: JobSpec, halted: Halt | None, placed: Collection[int], now_s: float
-) -> Wish:
-    """The wish with this spec; the same, if nothing would change. `placed`: the revisions that its
-    replicas have now."""
-    now = wish.spec
+    desired: DesiredSpec, spec: JobSpec, halted: Halt | None, placed: Collection[int], now_s: float
+) -> DesiredSpec:
+    """What is desired, with this spec; the same, if nothing would change. `placed`: the revisions
+    that its replicas have now."""
+    now = desired.spec
     if not now.serves:
         raise Refused(
             f"job {now.name} is a training, and is not updated",
@@ -58,33 +58,34 @@ def changed(
                 why="it is counted for all of its replicas together",
                 fix=f"holdfast stop {now.name} --wait && holdfast remove {now.name}, then submit",
             )
-    if wish.workers_wanted is not None:
-        wanted = min(max(wish.workers_wanted, spec.workers_min), spec.workers_max)
-        wish = replace(wish, workers_wanted=wanted)
+    if desired.workers_wanted is not None:
+        wanted = min(max(desired.workers_wanted, spec.workers_min), spec.workers_max)
+        desired = replace(desired, workers_wanted=wanted)
     if not _differ(now, spec):
-        stopped = halted is not None and halted.revision == wish.revision
+        stopped = halted is not None and halted.revision == desired.revision
         if not stopped:
-            return replace(wish, spec=spec)
-    before, number = now, wish.revision
-    unproven = wish.before is not None and (
-        (halted is not None and halted.revision == wish.revision) or wish.before_revision in placed
+            return replace(desired, spec=spec)
+    before, number = now, desired.revision
+    unproven = desired.before is not None and (
+        (halted is not None and halted.revision == desired.revision)
+        or desired.before_revision in placed
     )
-    if unproven and wish.before is not None:
-        before, number = wish.before, wish.before_revision
-    failed_before = halted is not None and halted.revision == wish.before_revision
-    if wish.before is not None and not _differ(wish.before, spec) and not failed_before:
+    if unproven and desired.before is not None:
+        before, number = desired.before, desired.before_revision
+    failed_before = halted is not None and halted.revision == desired.before_revision
+    if desired.before is not None and not _differ(desired.before, spec) and not failed_before:
         # Back to what it was: replicas that are still of it are right already.
         return replace(
-            wish,
+            desired,
             spec=spec,
-            revision=wish.before_revision,
+            revision=desired.before_revision,
             before=now,
-            before_revision=wish.revision,
+            before_revision=desired.revision,
             updated_s=now_s,
         )
-    newest = max(wish.revision, wish.before_revision)
+    newest = max(desired.revision, desired.before_revision)
     return replace(
-        wish,
+        desired,
         spec=spec,
         revision=newest + 1,
         before=before,
@@ -102,37 +103,37 @@ def _differ(one: JobSpec, other: JobSpec) -> bool:
     )
 
 
-def steps(sight: Sight, plan: JobPlan, now_s: float) -> Iterator[Decision]:
+def steps(seen: ObservedJob, plan: JobPlan, now_s: float) -> Iterator[Decision]:
     """What the update does next: stop, or let one old replica leave."""
-    job = sight.job
-    staying = {worker: held for worker, held in sight.living.items() if not held.draining}
+    job = seen.job
+    staying = {worker: held for worker, held in seen.living.items() if not held.draining}
     new = [worker for worker, held in staying.items() if held.revision == job.revision]
-    coming = [worker for worker in new if not serving.is_ready(sight, worker)]
-    why = _trouble(sight, coming, now_s)
+    coming = [worker for worker in new if not serving.is_ready(seen, worker)]
+    why = _trouble(seen, coming, now_s)
     if why:
         reason = f"the update stops: {why}; the replicas before it go on"
         yield Decision(HaltUpdate(job.name, job.revision, why), reason)
         for worker in coming:
-            yield _leave(sight, worker, "its update was stopped, and it is not ready")
+            yield _leave(seen, worker, "its update was stopped, and it is not ready")
         return
     old = [worker for worker in staying if worker not in new]
-    useless = [worker for worker in old if not serving.is_ready(sight, worker)]
-    if useless and not sight.unheard:
+    useless = [worker for worker in old if not serving.is_ready(seen, worker)]
+    if useless and not seen.unreported:
         for worker in useless:
-            yield _leave(sight, worker, "it is of an older revision, and not ready")
+            yield _leave(seen, worker, "it is of an older revision, and not ready")
         return
-    if plan.add or coming or sight.leaving or sight.gone or sight.unheard or not old:
+    if plan.add or coming or seen.leaving or seen.gone or seen.unreported or not old:
         return
-    yield _leave(sight, old[0], "it is replaced by one of the new revision")
+    yield _leave(seen, old[0], "it is replaced by one of the new revision")
 
 
-def _leave(sight: Sight, worker: int, why: str) -> Decision:
-    return Decision(Drain(sight.job.name, worker, why), f"worker {worker} leaves: {why}")
+def _leave(seen: ObservedJob, worker: int, why: str) -> Decision:
+    return Decision(DrainWorker(seen.job.name, worker, why), f"worker {worker} leaves: {why}")
 
 
-def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
+def _trouble(seen: ObservedJob, coming: list[int], now_s: float) -> str:
     """Why the update cannot go on; empty: it can."""
-    job = sight.job
+    job = seen.job
     failed = [
         failure
         for failure in job.failures
@@ -143,8 +144,8 @@ def _trouble(sight: Sight, coming: list[int], now_s: float) -> str:
         return f"{len(failed)} new replicas failed, the last with: {cause_of(last.reason).text}"
     within_s = job.spec.ready_within_s
     for worker in coming:
-        if not serving.may_come(sight, worker, now_s):
-            facts = sight.facts.get(worker)
+        if not serving.may_come(seen, worker, now_s):
+            facts = seen.facts.get(worker)
             said = f" ({facts.trouble})" if facts is not None and facts.trouble else ""
             return f"worker {worker} was not ready within {duration_of(within_s)}{said}"
     return ""

@@ -12,7 +12,8 @@ from typing import Any, Final
 import yaml
 
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.jobfile.tree import NAME, VALUE_SCHEMA, At, Key
+from holdfast.control.jobfile.tree import NAME, VALUE_SCHEMA, At, JobFileKey
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import JOB_NAME_CHARACTERS_MAX
 
@@ -27,10 +28,12 @@ _FILE: Final = "-r "  # before the name of a file of requirements, as pip reads 
 _EDITABLE: Final = re.compile(r"\s*(?:-e|--editable)\b")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _OURS: Final = "HOLDFAST_"
+# Those of ours that a job may set.
+_OPEN: Final = (worker_messages.EXCHANGE_VARIABLE, worker_messages.CHECK_VARIABLE)
 # What an agent decides by the room that a worker got; a value here would be passed over.
 _AGENTS: Final = ("CUDA_VISIBLE_DEVICES", "TMPDIR")
 _VARIABLE_SCHEMA: Final = {
-    "pattern": f"^(?!{_OURS}){_VARIABLE.pattern}$",
+    "pattern": f"^(?:{'|'.join(_OPEN)}|(?!{_OURS}){_VARIABLE.pattern})$",
     "not": {"enum": list(_AGENTS)},
 }
 
@@ -103,7 +106,7 @@ def _variable(at: At) -> str:
     name = str(at.node.value)
     if not _VARIABLE.fullmatch(name):
         raise at.wrong("named as an environment variable: letters, digits and underscores")
-    if name.startswith(_OURS) or name in _AGENTS:
+    if (name.startswith(_OURS) and name not in _OPEN) or name in _AGENTS:
         raise at.wrong("another variable: this one is set by Holdfast")
     return name
 
@@ -132,13 +135,15 @@ def plain(spec: JobSpec) -> dict[str, Any]:
     return plain
 
 
-KEYS: Final[Mapping[str, Key]] = {
-    "env": Key(
+KEYS: Final[Mapping[str, JobFileKey]] = {
+    "env": JobFileKey(
         env,
         "mapping of single values",
         "none",
         "Environment variables of the workers. Values are shown by `holdfast jobs JOB`, so what "
-        "nobody should read belongs into `secrets`. `HOLDFAST_…` is ours.",
+        "nobody should read belongs into `secrets`. `HOLDFAST_…` is ours, but for "
+        "`HOLDFAST_EXCHANGE: tcp` (workers share no memory) and `HOLDFAST_CHECK_STEPS: 1000` (each "
+        "worker's arithmetic is checked by another once in so many steps).",
         'env: {OMP_NUM_THREADS: 2, STAGE: "test"}',
         {
             "type": "object",
@@ -147,7 +152,7 @@ KEYS: Final[Mapping[str, Key]] = {
             "maxProperties": JOB_ENVIRONMENT_MAX,
         },
     ),
-    "secrets": Key(
+    "secrets": JobFileKey(
         secrets,
         "mapping of names",
         "none",
@@ -165,7 +170,7 @@ KEYS: Final[Mapping[str, Key]] = {
             "maxProperties": JOB_ENVIRONMENT_MAX,
         },
     ),
-    "requirements": Key(
+    "requirements": JobFileKey(
         requirements,
         "text, or list of lines",
         "none: what the agent's own Python has",

@@ -12,7 +12,7 @@ import yaml
 
 from holdfast.control.decide import units
 from holdfast.control.decide.spec import JobSpec, Mode
-from holdfast.control.jobfile.tree import COMMAND_SCHEMA, At, Key, words_of
+from holdfast.control.jobfile.tree import COMMAND_SCHEMA, At, JobFileKey, words_of
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import PROBE_EVERY_S, PROBE_FAILURES, PROBE_TIMEOUT_S, REPLICA_READY_S
 from holdfast.wire.probes import Probe, ProbeKind, ports_in, variable_of
@@ -80,7 +80,7 @@ def live(at: At) -> Probe:
     return _probe(at, PROBE)
 
 
-def _probe(at: At, keys: Mapping[str, Key]) -> Probe:
+def _probe(at: At, keys: Mapping[str, JobFileKey]) -> Probe:
     if not isinstance(at.node, yaml.MappingNode):
         raise at.wrong(_FORM)
     found = at.fields(keys)
@@ -128,8 +128,8 @@ _NUMBER_SCHEMA: Final = {"type": "integer", "minimum": 1, "maximum": 65_535}
 _NAME_SCHEMA: Final = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 _PORT_SCHEMA: Final = {"anyOf": [_NAME_SCHEMA, _NUMBER_SCHEMA]}
 
-PROBE: Final[Mapping[str, Key]] = {
-    "http": Key(
+PROBE: Final[Mapping[str, JobFileKey]] = {
+    "http": JobFileKey(
         _path,
         "path",
         "one of `http`, `tcp`, `exec`",
@@ -137,7 +137,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {http: /healthz}",
         {"type": "string", "pattern": "^/[!-~]*$"},
     ),
-    "tcp": Key(
+    "tcp": JobFileKey(
         _port,
         "port",
         "one of `http`, `tcp`, `exec`",
@@ -145,7 +145,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {tcp: redis}",
         _PORT_SCHEMA,
     ),
-    "exec": Key(
+    "exec": JobFileKey(
         words_of,
         "text, or list of words",
         "one of `http`, `tcp`, `exec`",
@@ -153,7 +153,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {exec: test -e ready}",
         COMMAND_SCHEMA,
     ),
-    "port": Key(
+    "port": JobFileKey(
         _port,
         "port",
         "the one called `http`, or the only one",
@@ -161,7 +161,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {http: /healthz, port: admin}",
         _PORT_SCHEMA,
     ),
-    "every": Key(
+    "every": JobFileKey(
         lambda at: _seconds(at, PROBE_EVERY_S_MIN, PROBE_EVERY_S_MAX),
         "duration",
         units.duration_of(PROBE_EVERY_S),
@@ -169,7 +169,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {http: /healthz, every: 10s}",
         units.DURATION_SCHEMA,
     ),
-    "timeout": Key(
+    "timeout": JobFileKey(
         lambda at: _seconds(at, PROBE_TIMEOUT_S_MIN, PROBE_TIMEOUT_S_MAX),
         "duration",
         units.duration_of(PROBE_TIMEOUT_S),
@@ -177,7 +177,7 @@ PROBE: Final[Mapping[str, Key]] = {
         "live: {http: /healthz, timeout: 500ms}",
         units.DURATION_SCHEMA,
     ),
-    "failures": Key(
+    "failures": JobFileKey(
         lambda at: at.whole(1, PROBE_FAILURES_MAX),
         "whole number",
         f"{PROBE_FAILURES}",
@@ -186,9 +186,9 @@ PROBE: Final[Mapping[str, Key]] = {
         {"type": "integer", "minimum": 1, "maximum": PROBE_FAILURES_MAX},
     ),
 }
-READY: Final[Mapping[str, Key]] = {
+READY: Final[Mapping[str, JobFileKey]] = {
     **PROBE,
-    "within": Key(
+    "within": JobFileKey(
         At.seconds,
         "duration",
         units.duration_of(REPLICA_READY_S),
@@ -197,8 +197,8 @@ READY: Final[Mapping[str, Key]] = {
         units.DURATION_SCHEMA,
     ),
 }
-KEYS: Final[Mapping[str, Key]] = {
-    "ports": Key(
+KEYS: Final[Mapping[str, JobFileKey]] = {
+    "ports": JobFileKey(
         ports,
         "list of names, or mapping of names to numbers",
         "none",
@@ -222,7 +222,7 @@ KEYS: Final[Mapping[str, Key]] = {
             ]
         },
     ),
-    "ready": Key(
+    "ready": JobFileKey(
         ready,
         "mapping, or `link`",
         "when `live` passes; without that, when it says so itself, or has run for three seconds",
@@ -232,7 +232,7 @@ KEYS: Final[Mapping[str, Key]] = {
         READY,
         _KINDS,
     ),
-    "live": Key(
+    "live": JobFileKey(
         live,
         "mapping",
         "none",

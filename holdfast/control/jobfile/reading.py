@@ -19,13 +19,13 @@ from holdfast.control.decide.spec import (
     Resources,
     RestartPolicy,
 )
-from holdfast.control.jobfile import environment, probes
+from holdfast.control.jobfile import environment, outputs, probes, triggers
 from holdfast.control.jobfile.tree import (
     COMMAND_SCHEMA,
     NAME,
     VALUE_SCHEMA,
     At,
-    Key,
+    JobFileKey,
     compose,
     digits,
     nearest,
@@ -54,10 +54,6 @@ def _workers(at: At) -> tuple[int, int]:
     if most < least:
         raise at.wrong(f"a range: max ({most}) is below min ({least})")
     return least, most
-
-
-def _worker_count(at: At) -> int:
-    return at.whole(1, JOB_WORKERS_MAX)
 
 
 def _resources(at: At) -> Resources:
@@ -143,8 +139,8 @@ _COUNT: Final = _whole(1, JOB_WORKERS_MAX)
 _CHECKPOINT: Final = CheckpointPolicy()
 _RESTART: Final = RestartPolicy()
 
-WORKERS: Final[Mapping[str, Key]] = {
-    "min": Key(
+WORKERS: Final[Mapping[str, JobFileKey]] = {
+    "min": JobFileKey(
         lambda at: at.whole(1, JOB_WORKERS_MAX),
         "whole number",
         "1",
@@ -152,7 +148,7 @@ WORKERS: Final[Mapping[str, Key]] = {
         "workers: {min: 2, max: 8}",
         _COUNT,
     ),
-    "max": Key(
+    "max": JobFileKey(
         lambda at: at.whole(1, JOB_WORKERS_MAX),
         "whole number",
         "`min`",
@@ -161,8 +157,8 @@ WORKERS: Final[Mapping[str, Key]] = {
         _COUNT,
     ),
 }
-RESOURCES: Final[Mapping[str, Key]] = {
-    "cpu": Key(
+RESOURCES: Final[Mapping[str, JobFileKey]] = {
+    "cpu": JobFileKey(
         _cpu,
         "number",
         "1",
@@ -170,7 +166,7 @@ RESOURCES: Final[Mapping[str, Key]] = {
         "resources: {cpu: 0.5}",
         {"type": "number", "minimum": 0, "maximum": 4_096},
     ),
-    "memory": Key(
+    "memory": JobFileKey(
         _size,
         "size",
         "no bound",
@@ -178,7 +174,7 @@ RESOURCES: Final[Mapping[str, Key]] = {
         "resources: {memory: 4GiB}",
         {"type": "string", "pattern": units.SIZE_PATTERN},
     ),
-    "gpu": Key(
+    "gpu": JobFileKey(
         lambda at: at.whole(0, 1_024),
         "whole number",
         "0",
@@ -186,7 +182,7 @@ RESOURCES: Final[Mapping[str, Key]] = {
         "resources: {gpu: 1}",
         _whole(0, 1_024),
     ),
-    "disk": Key(
+    "disk": JobFileKey(
         _size,
         "size",
         "no bound",
@@ -196,8 +192,8 @@ RESOURCES: Final[Mapping[str, Key]] = {
         {"type": "string", "pattern": units.SIZE_PATTERN},
     ),
 }
-CHECKPOINT: Final[Mapping[str, Key]] = {
-    "every_steps": Key(
+CHECKPOINT: Final[Mapping[str, JobFileKey]] = {
+    "every_steps": JobFileKey(
         lambda at: at.whole(1, 10**12),
         "whole number",
         "none",
@@ -205,7 +201,7 @@ CHECKPOINT: Final[Mapping[str, Key]] = {
         "checkpoint: {every_steps: 500}",
         _whole(1, 10**12),
     ),
-    "every": Key(
+    "every": JobFileKey(
         lambda at: None if at.node.value == "never" else at.seconds(),
         "duration, or `never`",
         units.duration_of(_CHECKPOINT.every_s or 0.0),
@@ -213,7 +209,7 @@ CHECKPOINT: Final[Mapping[str, Key]] = {
         "checkpoint: {every: 10m}",
         {"type": "string", "pattern": f"{units.DURATION_PATTERN}|^never$"},
     ),
-    "keep": Key(
+    "keep": JobFileKey(
         lambda at: at.whole(1, 1_000),
         "whole number",
         f"{_CHECKPOINT.keep}",
@@ -222,8 +218,8 @@ CHECKPOINT: Final[Mapping[str, Key]] = {
         _whole(1, 1_000),
     ),
 }
-RESTART: Final[Mapping[str, Key]] = {
-    "failures_max": Key(
+RESTART: Final[Mapping[str, JobFileKey]] = {
+    "failures_max": JobFileKey(
         lambda at: at.whole(0, 1_000),
         "whole number",
         f"{_RESTART.failures_max}",
@@ -231,7 +227,7 @@ RESTART: Final[Mapping[str, Key]] = {
         "restart: {failures_max: 5}",
         _whole(0, 1_000),
     ),
-    "backoff": Key(
+    "backoff": JobFileKey(
         lambda at: at.seconds(zero=True),
         "duration",
         units.duration_of(_RESTART.backoff_s),
@@ -239,7 +235,7 @@ RESTART: Final[Mapping[str, Key]] = {
         "restart: {backoff: 2s}",
         units.DURATION_SCHEMA,
     ),
-    "backoff_max": Key(
+    "backoff_max": JobFileKey(
         lambda at: at.seconds(zero=True),
         "duration",
         units.duration_of(_RESTART.backoff_s_max),
@@ -247,7 +243,7 @@ RESTART: Final[Mapping[str, Key]] = {
         "restart: {backoff_max: 5m}",
         units.DURATION_SCHEMA,
     ),
-    "forgiven_after": Key(
+    "forgiven_after": JobFileKey(
         At.seconds,
         "duration",
         units.duration_of(_RESTART.forgiven_after_s),
@@ -256,8 +252,8 @@ RESTART: Final[Mapping[str, Key]] = {
         units.DURATION_SCHEMA,
     ),
 }
-KEYS: Final[Mapping[str, Key]] = {
-    "name": Key(
+KEYS: Final[Mapping[str, JobFileKey]] = {
+    "name": JobFileKey(
         At.name,
         "name",
         "must be there",
@@ -265,7 +261,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "name: mnist",
         _NAMED,
     ),
-    "command": Key(
+    "command": JobFileKey(
         words_of,
         "text, or list of words",
         "must be there",
@@ -274,7 +270,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "command: python train.py --epochs 3",
         COMMAND_SCHEMA,
     ),
-    "bundle": Key(
+    "bundle": JobFileKey(
         At.text,
         "text",
         "none: an empty folder",
@@ -282,7 +278,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "bundle: .",
         {"type": "string"},
     ),
-    "mode": Key(
+    "mode": JobFileKey(
         _one_of(Mode),
         "one of " + ", ".join(f"`{each.value}`" for each in Mode),
         "`sync`",
@@ -291,7 +287,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "mode: serve",
         _words(Mode),
     ),
-    "workers": Key(
+    "workers": JobFileKey(
         _workers,
         "whole number, or mapping",
         "1",
@@ -300,7 +296,7 @@ KEYS: Final[Mapping[str, Key]] = {
         _COUNT,
         WORKERS,
     ),
-    "lanes": Key(
+    "lanes": JobFileKey(
         lambda at: at.whole(1, JOB_LANES_MAX),
         "whole number",
         "as many as `workers` may be; 1 if it serves",
@@ -308,7 +304,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "lanes: 16",
         _whole(1, JOB_LANES_MAX),
     ),
-    "resources": Key(
+    "resources": JobFileKey(
         _resources,
         "mapping",
         "one core",
@@ -317,7 +313,7 @@ KEYS: Final[Mapping[str, Key]] = {
         {},
         RESOURCES,
     ),
-    "queue": Key(
+    "queue": JobFileKey(
         At.name,
         "name",
         "`default`",
@@ -325,7 +321,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "queue: research",
         _NAMED,
     ),
-    "priority": Key(
+    "priority": JobFileKey(
         lambda at: at.whole(-JOB_PRIORITY_MAX, JOB_PRIORITY_MAX),
         "whole number",
         "0",
@@ -333,7 +329,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "priority: 5",
         _whole(-JOB_PRIORITY_MAX, JOB_PRIORITY_MAX),
     ),
-    "settings": Key(
+    "settings": JobFileKey(
         _settings,
         "mapping of single values",
         "none",
@@ -345,7 +341,7 @@ KEYS: Final[Mapping[str, Key]] = {
             "additionalProperties": VALUE_SCHEMA,
         },
     ),
-    "checkpoint": Key(
+    "checkpoint": JobFileKey(
         _checkpoint,
         "mapping",
         "every 5 minutes",
@@ -354,7 +350,7 @@ KEYS: Final[Mapping[str, Key]] = {
         {},
         CHECKPOINT,
     ),
-    "restart": Key(
+    "restart": JobFileKey(
         _restart,
         "mapping",
         "three failures in a row end it",
@@ -363,7 +359,7 @@ KEYS: Final[Mapping[str, Key]] = {
         {},
         RESTART,
     ),
-    "deadline": Key(
+    "deadline": JobFileKey(
         At.seconds,
         "duration",
         "none",
@@ -371,7 +367,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "deadline: 12h",
         units.DURATION_SCHEMA,
     ),
-    "silence": Key(
+    "silence": JobFileKey(
         At.seconds,
         "duration",
         "half an hour",
@@ -380,7 +376,7 @@ KEYS: Final[Mapping[str, Key]] = {
         "silence: 90s",
         units.DURATION_SCHEMA,
     ),
-    "network": Key(
+    "network": JobFileKey(
         _one_of(Network),
         "one of " + ", ".join(f"`{each.value}`" for each in Network),
         "`encrypted`",
@@ -389,7 +385,9 @@ KEYS: Final[Mapping[str, Key]] = {
         _words(Network),
     ),
     **environment.KEYS,
+    **outputs.KEYS,
     **probes.KEYS,
+    **triggers.KEYS,
 }
 
 
@@ -410,7 +408,7 @@ def parse(text: str, source: str) -> JobSpec:
         why = f"a worker needs a lane at least; `lanes` is {lanes} and workers may be {most}"
         fix = f"lanes: {most}, or more"
         raise usage(source, root, "there are fewer lanes than workers", why, fix)
-    for part in (probes, environment):
+    for part in (probes, environment, outputs, triggers):
         part.check(found, lambda what, why, fix: usage(source, root, what, why, fix))
     for key in ("deadline", "silence"):
         if key in found:
@@ -466,5 +464,6 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
         plain["silence"] = units.duration_of(spec.silence_s)
     if spec.network is not Network.ENCRYPTED:
         plain["network"] = spec.network.value
-    plain |= probes.plain(spec) | environment.plain(spec)
+    for part in (probes, environment, outputs, triggers):
+        plain |= part.plain(spec)
     return plain

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.control.jobfile.reading import KEYS, REQUIRED
-from holdfast.control.jobfile.tree import Key
+from holdfast.control.jobfile.tree import JobFileKey
 
 _DIALECT: Final = "http://json-schema.org/draft-07/schema#"  # the newest that editors know well
 
@@ -27,7 +27,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _mapping(keys: Mapping[str, Key], one_of: tuple[str, ...] = ()) -> dict[str, Any]:
+def _mapping(keys: Mapping[str, JobFileKey], one_of: tuple[str, ...] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {
         "type": "object",
         "properties": {name: _schema(key) for name, key in keys.items()},
@@ -38,7 +38,7 @@ def _mapping(keys: Mapping[str, Key], one_of: tuple[str, ...] = ()) -> dict[str,
     return found
 
 
-def _schema(key: Key) -> dict[str, Any]:
+def _schema(key: JobFileKey) -> dict[str, Any]:
     """Of one key; editors show the description."""
     said = {"description": f"{key.means} Default: {key.default}."}
     if not key.keys:
@@ -114,7 +114,7 @@ def _sections() -> Iterator[str]:
                 yield f"{_row(below, one)} `{one.example}` |\n"
 
 
-def _row(name: str, key: Key, *, link: bool = False) -> str:
+def _row(name: str, key: JobFileKey, *, link: bool = False) -> str:
     shown = f"[`{name}`](#{name})" if link else f"`{name}`"
     return f"| {shown} | {key.kind} | {key.default} | {key.means} |"
 

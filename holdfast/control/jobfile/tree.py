@@ -1,8 +1,9 @@
 """A job file as a tree with line numbers, and what a key of one is.
 
 The YAML is read as a tree, not as Python objects: so a mistake is shown with its line, a key that
-is given twice is seen, and a setting keeps the text that its user wrote. `Key` is all that there is
-to know of a key: the parser reads by it, and the page and the schema for editors are made from it.
+is given twice is seen, and a setting keeps the text that its user wrote. `JobFileKey` is all that
+there is to know of a key: the parser reads by it, and the page and the schema for editors
+are made from it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DURATION_S_MAX: Final = 10 * 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class JobFileKey:
     """A key of a job file. `schema` is what an editor checks: it refuses nothing that `read`
     takes, but for a number in quotes. `keys`: those of a mapping below it, of which exactly one of
     `one_of` must be there; `schema` is then the other form that it may have, if any. `example` is
@@ -48,7 +49,7 @@ class Key:
     means: str
     example: str
     schema: Mapping[str, Any]
-    keys: Mapping[str, Key] = field(default_factory=dict)
+    keys: Mapping[str, JobFileKey] = field(default_factory=dict)
     one_of: tuple[str, ...] = ()
 
 
@@ -71,7 +72,7 @@ class At:
             return "it is a list"
         return f"it is {self.node.value!r}" if self.node.value else "it is empty"
 
-    def fields(self, keys: Mapping[str, Key]) -> dict[str, Any]:
+    def fields(self, keys: Mapping[str, JobFileKey]) -> dict[str, Any]:
         """Each key through its reader; an unknown or doubled key is an error."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.wrong(f"a mapping with some of: {', '.join(keys)}")
@@ -214,6 +215,8 @@ SYNONYMS: Final[Mapping[str, frozenset[str]]] = {
         "ready": "readiness readiness_probe readinessprobe ready_when startup startup_probe",
         "live": "liveness liveness_probe livenessprobe health healthcheck health_check",
         "requirements": "dependencies packages pip conda",
+        "on": "trigger triggers when schedule",
+        "topic": "stream subject",
     }.items()
 }
 

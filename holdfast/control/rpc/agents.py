@@ -1,7 +1,7 @@
-"""The `Agents` port over gRPC: agents open streams to us; we hear snapshots and send orders.
+"""The `Agents` port over gRPC: agents open streams to us; we receive snapshots and send orders.
 
 A server in a thread of its own, with its own loop. What it shares with the coordinator's thread is
-`Lines`. Each stream has a reader and a writer, so a slow agent holds up nobody but itself.
+`AgentConnections`. Each stream has a reader and a writer, so a slow agent holds up nobody else.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,39 +19,27 @@ import grpc
 import grpc.aio
 
 from holdfast.control.decide.commands import Decision, StartWorker
-from holdfast.control.decide.facts import Observed
-from holdfast.control.rpc.door import (
+from holdfast.control.decide.facts import ObservedState
+from holdfast.control.rpc.connections import AgentConnections, OrderRefused
+from holdfast.control.rpc.join_endpoint import (
     Context,
-    Door,
+    JoinEndpoint,
     ServerIdentity,
     check_peer,
     left_s,
     not_yours,
     server_credentials,
 )
-from holdfast.control.rpc.lines import Lines, OrderRefused
-from holdfast.control.rpc.observing import People
-from holdfast.control.rpc.stream import Stream, first_of, hello_in
-from holdfast.control.rpc.token_first import TokenFirst
+from holdfast.control.rpc.observing import ObserverEndpoint
+from holdfast.control.rpc.stream import AgentStreamServer, first_of, hello_in
 from holdfast.coordination import Config, Membership, Session
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.membership import Members
-from holdfast.wire import logs, rpc
-from holdfast.wire.certificates import Authority
-from holdfast.wire.errors import Fenced, Occupied, Refused, RetryError, Unavailable
-from holdfast.wire.job_certificates import JobSecrets
-from holdfast.wire.limits import (
-    CERTIFICATE_S,
-    HELLO_S,
-    RECONNECT_DELAY_S_MAX,
-    RPC_STOP_S,
-    SESSION_TIMEOUT_S,
-    STREAMS_MAX,
-    THREAD_END_S,
-)
-from holdfast.wire.retries import Retries
-from holdfast.wire.rpc import Contact, Denied
-from holdfast.wire.tasks import (
+from holdfast.system import logs
+from holdfast.system.certificates import Authority
+from holdfast.system.job_certificates import JobSecrets
+from holdfast.system.retries import Retries
+from holdfast.system.tasks import (
     ENDS_SOON,
     Died,
     OwnedThread,
@@ -61,6 +49,19 @@ from holdfast.wire.tasks import (
     start_thread,
     unexpected,
 )
+from holdfast.wire import rpc, tokens
+from holdfast.wire.errors import Fenced, Occupied, Refused, RetryError, Unavailable
+from holdfast.wire.limits import (
+    CERTIFICATE_S,
+    HELLO_S,
+    RECONNECT_DELAY_S_MAX,
+    RPC_STOP_S,
+    SESSION_TIMEOUT_S,
+    STREAMS_MAX,
+    THREAD_END_S,
+)
+from holdfast.wire.rpc import Contact, Denied
+from holdfast.wire.tokens import TokenKind
 
 # A coordinator that cannot listen with its new certificate tries again so often, as long as the old
 # one holds.
@@ -79,13 +80,13 @@ class Listening:
 
     host: str = "127.0.0.1"
     port: int = 0
-    door_port: int = 0
+    join_port: int = 0
     hosts: Sequence[str] = ("127.0.0.1", "localhost")
     certificate_s: float = CERTIFICATE_S
 
 
 class GrpcAgents:
-    """See `agents_port.Agents`. Made by `start`; `close` ends its thread. `died` is called when it
+    """See `port.Agents`. Made by `start`; `close` ends its thread. `died` is called when it
     has ended unexpectedly: then no agent can speak to this coordinator any more, and without one
     this process ends."""
 
@@ -97,14 +98,14 @@ class GrpcAgents:
         self._secrets = JobSecrets(authority)
         self._listening = listening
         self._died = died or ends_process(_SERVING)
-        self._lines = Lines()
+        self._connections = AgentConnections()
         self._term: int | None = None
         self._follow: Follow[Members] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._thread: OwnedThread | None = None
         self.address = ""
-        self.door_address = ""
+        self.join_address = ""
 
     @classmethod
     def start(
@@ -145,7 +146,7 @@ class GrpcAgents:
         """
         self.end()
         self._term = term
-        self._lines.begin(term)
+        self._connections.begin(term)
         first: Future[None] = Future()
         membership = Membership(self._session, rpc.NODES_PATH)
         self._follow = membership.watch(partial(self._members_are, term, first))
@@ -162,40 +163,40 @@ class GrpcAgents:
 
     def end(self) -> None:
         self._term = None
-        self._lines.end()
+        self._connections.end()
         if self._follow is not None:
             # It may be in a call that waits for a server; its later words are not listened to.
             start_thread(self._follow.close, "unfollow agents", lasts=ENDS_SOON)
             self._follow = None
 
-    def observed(self) -> Observed:
-        return self._lines.observed()
+    def observed(self) -> ObservedState:
+        return self._connections.observed()
 
     def connection(self, node: str) -> int:
-        return self._lines.connection(node)
+        return self._connections.connection(node)
 
     def order(self, term: int, decision: Decision) -> None:
         order = decision.command
         if isinstance(order, StartWorker):
             secret = self._secrets.of(order.job)
             decision = replace(decision, command=replace(order, secret=secret))
-        self._lines.order(term, decision)
+        self._connections.order(term, decision)
 
     def wait(self, timeout_s: float) -> bool:
-        return self._lines.wait(timeout_s)
+        return self._connections.wait(timeout_s)
 
     def wake(self) -> None:
-        self._lines.wake()
+        self._connections.wake()
 
     def refusals(self) -> tuple[OrderRefused, ...]:
         """The last orders that agents refused, for people."""
-        return self._lines.refusals()
+        return self._connections.refusals()
 
     # --- the coordination plane -----------------------------------------------------------------
 
     def _members_are(self, term: int, first: Future[None], members: Members) -> None:
         joined = {name: member.since_ms for name, member in members.items()}
-        self._lines.set_members(term, joined)
+        self._connections.set_members(term, joined)
         if not first.done():
             first.set_result(None)
 
@@ -242,9 +243,9 @@ class GrpcAgents:
         identity = ServerIdentity(self._authority, listening.hosts, listening.certificate_s)
         servers: list[grpc.aio.Server] = []
         try:
-            for port in (listening.port, listening.door_port):
+            for port in (listening.port, listening.join_port):
                 _check_free(listening.host, port)
-            servers = await self._listen(identity, listening.port, listening.door_port)
+            servers = await self._listen(identity, listening.port, listening.join_port)
         except BaseException as error:
             ready.set_exception(error)
             return
@@ -268,7 +269,7 @@ class GrpcAgents:
     async def _listen_anew(self, identity: ServerIdentity) -> list[grpc.aio.Server]:
         """Servers with the next certificate; empty: we are to stop. What keeps them from listening
         may pass; when the present certificate has ended too, there is nobody to wait for."""
-        ports = [int(where.rpartition(":")[2]) for where in (self.address, self.door_address)]
+        ports = [int(where.rpartition(":")[2]) for where in (self.address, self.join_address)]
         until_s = identity.until_s
         retries = Retries("showing agents the new certificate", sys.maxsize)
         while True:
@@ -292,17 +293,17 @@ class GrpcAgents:
             return False
 
     async def _listen(
-        self, identity: ServerIdentity, port: int, door_port: int
+        self, identity: ServerIdentity, port: int, join_port: int
     ) -> list[grpc.aio.Server]:
-        door = Door(self._session, self._authority, self._listening.certificate_s)
-        people = People(self._lines, self._authority)
+        endpoint = JoinEndpoint(self._session, self._authority, self._listening.certificate_s)
+        people = ObserverEndpoint(self._connections, self._authority)
         agents = {
             "Attach": grpc.stream_stream_rpc_method_handler(self._attach),
-            "Renew": grpc.unary_unary_rpc_method_handler(door.renew),
+            "Renew": grpc.unary_unary_rpc_method_handler(endpoint.renew),
         }
-        doors = {
-            "Join": grpc.unary_unary_rpc_method_handler(door.join),
-            "Stand": grpc.unary_unary_rpc_method_handler(door.stand),
+        endpoints = {
+            "Join": grpc.unary_unary_rpc_method_handler(endpoint.join),
+            "Stand": grpc.unary_unary_rpc_method_handler(endpoint.stand),
         }
         present = identity.present()
         closed = server_credentials(present, client_shows_one=True)
@@ -312,9 +313,9 @@ class GrpcAgents:
         try:
             inside = {"holdfast.v1.Agents": agents, "holdfast.v1.People": people.methods()}
             self.address = _bind(servers, inside, closed, f"{host}:{port}")
-            outside = {"holdfast.v1.Door": doors}
+            outside = {"holdfast.v1.Joining": endpoints}
             first = (TokenFirst(self._authority),)
-            self.door_address = _bind(servers, outside, opened, f"{host}:{door_port}", first)
+            self.join_address = _bind(servers, outside, opened, f"{host}:{join_port}", first)
             for server in servers:
                 await server.start()
         except BaseException:
@@ -333,12 +334,12 @@ class GrpcAgents:
                 # Now, alone: a refusal that met it under way with the first message would fail.
                 await context.send_initial_metadata(())
             peer = check_peer(self._authority, context)
-            said = hello_in(raw, self._authority.cluster)
-            if said.node != peer.node:
-                raise not_yours(said.node, peer)
+            hello = hello_in(raw, self._authority.cluster)
+            if hello.node != peer.node:
+                raise not_yours(hello.node, peer)
             # A stream ends with the certificate it was opened with; agents renew long before.
             async with asyncio.timeout(left_s(peer)):
-                await Stream(self._lines, said, context).run()
+                await AgentStreamServer(self._connections, hello, context).run()
         except TimeoutError:
             await rpc.deny(context, _too_late())
         except Denied as denied:
@@ -396,3 +397,46 @@ def _too_late() -> Denied:
             fix="connect again, with the present certificate",
         ),
     )
+
+
+# --- token first ----------------------------------------------------------------------------------
+# At the port where machines join, nobody without a token of this cluster gets as far as a message.
+#
+# The port asks for no certificate, since a new machine has none. So the token, which comes ahead of
+# the message, is checked before a byte of that is read; for whom it is made is compared afterwards,
+# with the name that the message says.
+
+
+_STAND: Final = "/Stand"
+
+
+class TokenFirst(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Lets calls through that come with a token."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        shown = dict(details.invocation_metadata or ()).get(rpc.TOKEN_KEY, "")
+        kind = TokenKind.STANDBY if details.method.endswith(_STAND) else TokenKind.JOIN
+        try:
+            self._check(shown if isinstance(shown, str) else "", kind)
+        except Refused as error:
+            return _refusing(Denied(grpc.StatusCode.UNAUTHENTICATED, error))
+        return await continuation(details)
+
+    def _check(self, text: str, kind: TokenKind) -> None:
+        try:
+            node = tokens.read(text).node or ""
+        except Refused:
+            node = ""  # what is wrong with it is said below
+        tokens.check(self._authority, text, kind, node)
+
+
+def _refusing(denied: Denied) -> grpc.RpcMethodHandler[Any, Any]:
+    async def refuse(_requests: AsyncIterator[bytes], context: Context) -> None:
+        log.warning("a machine was not let in", peer=context.peer(), reason=str(denied))
+        await rpc.deny(context, denied)
+
+    # As a stream: of a single message gRPC would read all before it called us.
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -1,11 +1,12 @@
-"""What people are shown of running jobs and machines: the leader's side. `watching` is the other.
+"""What people are shown of running jobs and machines: the leader's side. `observer` is the other.
 
 Levels, not logs: an observer gets the latest that agents said of a job's workers, a few times a
 second, and misses whatever lay between two looks. It comes from memory, and never goes to the
 coordination plane. Only the leader has agents, so only it answers; a standby says that it does not
 lead, and the observer follows the leader's contact.
 
-Whoever has papers of the cluster (certificate and token) may look. Nothing here changes anything.
+Whoever has credentials of the cluster (certificate and token) may look. Nothing here changes
+anything.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from holdfast.control.rpc.door import Context, check_peer, left_s
-from holdfast.control.rpc.lines import Lines, Look, not_leading
+from holdfast.control.rpc.connections import AgentConnections, ObservedAgents, not_leading
+from holdfast.control.rpc.join_endpoint import Context, check_peer, left_s
+from holdfast.system.certificates import Authority
 from holdfast.wire import rpc, values
-from holdfast.wire.certificates import Authority
 from holdfast.wire.errors import Full, Refused
 from holdfast.wire.limits import OBSERVE_SILENCE_S
 from holdfast.wire.proto import cluster_pb2 as pb
@@ -38,22 +39,22 @@ OBSERVE_S: Final = 0.2
 class Observation:
     """What agents say now of one job's workers. `nodes` holds only those workers, without parts.
 
-    `unheard`: machines that are alive and have told this leader nothing yet.
+    `unreported`: machines that are alive and have told this leader nothing yet.
     """
 
     term: int
     nodes: tuple[NodeFacts, ...] = ()
-    unheard: frozenset[str] = frozenset()
+    unreported: frozenset[str] = frozenset()
 
     def message(self) -> pb.Observation:
         nodes = [values.facts_bytes(facts) for facts in self.nodes]
-        return pb.Observation(term=self.term, nodes=nodes, unheard=sorted(self.unheard))
+        return pb.Observation(term=self.term, nodes=nodes, unreported=sorted(self.unreported))
 
     @classmethod
     def parsed(cls, raw: bytes) -> Observation:
         message = rpc.parsed(pb.Observation, raw)
         nodes = tuple(values.facts_from(facts) for facts in message.nodes)
-        return cls(message.term, nodes, frozenset(message.unheard))
+        return cls(message.term, nodes, frozenset(message.unreported))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +70,23 @@ class NodeSeen:
     facts: NodeFacts | None
 
 
-def observation_of(look: Look, job: str) -> Observation:
+def observation_of(agents: ObservedAgents, job: str) -> Observation:
     """The part of a look that is about one job."""
     nodes = []
-    for facts in look.facts.values():
+    for facts in agents.facts.values():
         workers = tuple(replace(held, parts={}) for held in facts.workers if held.job == job)
         if workers:
             nodes.append(replace(facts, workers=workers))
-    return Observation(look.term, tuple(nodes), frozenset(look.members) - frozenset(look.facts))
+    return Observation(
+        agents.term, tuple(nodes), frozenset(agents.members) - frozenset(agents.facts)
+    )
 
 
-def nodes_message(look: Look) -> pb.NodesReply:
-    reply = pb.NodesReply(term=look.term)
-    for node, since_ms in sorted(look.members.items()):
-        seen = reply.nodes.add(node=node, since_ms=since_ms, connected=node in look.connected)
-        facts = look.facts.get(node)
+def nodes_message(agents: ObservedAgents) -> pb.NodesReply:
+    reply = pb.NodesReply(term=agents.term)
+    for node, since_ms in sorted(agents.members.items()):
+        seen = reply.nodes.add(node=node, since_ms=since_ms, connected=node in agents.connected)
+        facts = agents.facts.get(node)
         if facts is not None:
             bare = tuple(replace(held, parts={}) for held in facts.workers)
             seen.facts = values.facts_bytes(replace(facts, workers=bare))
@@ -102,11 +105,11 @@ def nodes_from(raw: bytes) -> list[NodeSeen]:
     ]
 
 
-class People:
-    """Serves `Observe` and `Nodes` out of the leader's lines. Lives in the server's loop."""
+class ObserverEndpoint:
+    """Serves `Observe` and `Nodes` out of the leader's connections. Lives in the server's loop."""
 
-    def __init__(self, lines: Lines, authority: Authority) -> None:
-        self._lines = lines
+    def __init__(self, connections: AgentConnections, authority: Authority) -> None:
+        self._connections = connections
         self._authority = authority
         self._observers = 0
 
@@ -127,38 +130,38 @@ class People:
             try:
                 # As an agent's stream, it ends with the certificate that it was opened with.
                 async with asyncio.timeout(left_s(peer)):
-                    await self._tell(request.job, context)
+                    await self._send(request.job, context)
             finally:
                 self._observers -= 1
         except TimeoutError:
-            return  # the observer opens another, with its present papers
+            return  # the observer opens another, with its present credentials
         except Denied as denied:
             await rpc.deny(context, denied)
 
-    async def _tell(self, job: str, context: Context) -> None:
-        said: Observation | None = None
-        said_s = 0.0
+    async def _send(self, job: str, context: Context) -> None:
+        sent: Observation | None = None
+        sent_s = 0.0
         while True:
-            now = observation_of(self._look(), job)
+            now = observation_of(self._observed_agents(), job)
             now_s = time.monotonic()
-            if now != said or now_s >= said_s + OBSERVE_SILENCE_S:
+            if now != sent or now_s >= sent_s + OBSERVE_SILENCE_S:
                 await context.write(now.message().SerializeToString())
-                said, said_s = now, now_s
+                sent, sent_s = now, now_s
             await asyncio.sleep(OBSERVE_S)
 
     async def _nodes(self, raw: bytes, context: Context) -> bytes:
         try:
             check_peer(self._authority, context)
             rpc.check_protocol(_parsed(pb.NodesRequest, raw).protocol)
-            return nodes_message(self._look()).SerializeToString()
+            return nodes_message(self._observed_agents()).SerializeToString()
         except Denied as denied:
             await rpc.deny(context, denied)
 
-    def _look(self) -> Look:
-        look = self._lines.look()
-        if look is None:
+    def _observed_agents(self) -> ObservedAgents:
+        agents = self._connections.observed_agents()
+        if agents is None:
             raise not_leading()
-        return look
+        return agents
 
 
 def _parsed(kind: Any, raw: bytes) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.wire import backoff
+from holdfast.system import backoff
 from holdfast.wire.orders import Order
 
 # An order whose effect no report shows may be lost: sent again after this, then ever more rarely.

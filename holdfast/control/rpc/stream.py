@@ -10,14 +10,15 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from holdfast.control.rpc.door import Context
-from holdfast.control.rpc.lines import Lines, OrderRefused, Said
-from holdfast.wire import logs, rpc, values
+from holdfast.control.rpc.connections import AgentConnections, AgentHello, OrderRefused
+from holdfast.control.rpc.join_endpoint import Context
+from holdfast.system import logs
+from holdfast.system.tasks import WAITED, end, in_loop, start_task
+from holdfast.wire import rpc, values
 from holdfast.wire.errors import Refused, TimedOut
 from holdfast.wire.limits import REPORT_S
 from holdfast.wire.proto import cluster_pb2 as pb
 from holdfast.wire.rpc import Denied
-from holdfast.wire.tasks import WAITED, end, in_loop, start_task
 
 # A stream without a report for so long is cut: its agent hangs, or the network lost it.
 REPORT_SILENCE_S: Final = 5 * REPORT_S
@@ -25,16 +26,16 @@ REPORT_SILENCE_S: Final = 5 * REPORT_S
 log = logs.get(__name__)
 
 
-class Stream:
+class AgentStreamServer:
     """One open stream: a reader, a writer, and whoever wants to end it."""
 
-    def __init__(self, lines: Lines, said: Said, context: Context) -> None:
+    def __init__(self, connections: AgentConnections, hello: AgentHello, context: Context) -> None:
         loop = asyncio.get_running_loop()
-        self._lines = lines
+        self._connections = connections
         self._context = context
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._over: asyncio.Future[None] = loop.create_future()
-        self._line = lines.attach(said, _soon(loop, self._bell.set), self._cut(loop))
+        self._connection = connections.attach(hello, _soon(loop, self._wakeup.set), self._cut(loop))
 
     def _cut(self, loop: asyncio.AbstractEventLoop) -> Callable[[Denied], None]:
         def end(denied: Denied) -> None:
@@ -45,22 +46,22 @@ class Stream:
 
     async def run(self) -> None:
         """Until the agent hangs up, or raises `Denied` to say why not any longer."""
-        line = self._line
-        log.info("an agent is connected", node=line.said.node, connection=line.number)
-        works = {"hear": self._hear(), "tell": self._tell()}
+        connection = self._connection
+        log.info("an agent is connected", node=connection.hello.node, connection=connection.number)
+        works = {"receive": self._receive(), "send": self._send()}
         tasks = [start_task(work, name, WAITED) for name, work in works.items()]
         try:
             done, _ = await asyncio.wait([*tasks, self._over], return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
         finally:
-            self._lines.detach(line)
+            self._connections.detach(connection)
             await end(*tasks)
             self._over.cancel()
-            log.info("an agent is not connected any more", node=line.said.node)
+            log.info("an agent is not connected any more", node=connection.hello.node)
 
-    async def _hear(self) -> None:
-        node = self._line.said.node
+    async def _receive(self) -> None:
+        node = self._connection.hello.node
         while True:
             try:
                 async with asyncio.timeout(REPORT_SILENCE_S):
@@ -69,38 +70,50 @@ class Stream:
                 raise _silent(node) from None
             if raw is rpc.EOF:
                 return
-            self._heard(_parsed(raw), node)
+            self._received(_parsed(raw), node)
 
-    def _heard(self, message: pb.FromAgent, node: str) -> None:
+    def _received(self, message: pb.FromAgent, node: str) -> None:
         match message.WhichOneof("message"):
             case "snapshot":
                 facts = _checked(values.facts_from, message.snapshot)
                 if facts.node != node:
                     raise _bad(f"a snapshot of {facts.node} on the stream of {node}")
-                self._lines.report(self._line, facts)
+                self._connections.report(self._connection, facts)
             case "refusal":
-                said = message.refusal
+                refusal = message.refusal
                 refused = OrderRefused(
-                    node, said.term, said.order, said.job, said.worker, said.reason, said.fenced
+                    node,
+                    refusal.term,
+                    refusal.order,
+                    refusal.job,
+                    refusal.worker,
+                    refusal.reason,
+                    refusal.fenced,
                 )
                 log.warning("an agent refused an order", refusal=refused)
-                self._lines.refused(refused)
+                self._connections.refused(refused)
             case None if message.ByteSize():
                 log.warning("an agent sent what this version does not know", node=node)
             case other:
                 raise _bad(f"{other or 'nothing'} in the middle of a stream")
 
-    async def _tell(self) -> None:
-        line, steps_s = self._line, self._lines.steps_s
-        welcome = pb.Welcome(term=line.term, steps_s=steps_s)
+    async def _send(self) -> None:
+        connection, steps_s = self._connection, self._connections.steps_s
+        welcome = pb.Welcome(term=connection.term, steps_s=steps_s)
         await self._context.write(_bytes(pb.ToAgent(welcome=welcome)))
         while True:
-            await self._bell.wait()
-            self._bell.clear()
-            while (orders := self._lines.take(line)) or steps_s != self._lines.steps_s:
-                steps_s = self._lines.steps_s
-                said = (line.term, line.said.session, steps_s)
-                batch = pb.Orders(term=said[0], session=said[1], steps_s=said[2], orders=orders)
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            while (
+                orders := self._connections.take(connection)
+            ) or steps_s != self._connections.steps_s:
+                steps_s = self._connections.steps_s
+                batch = pb.Orders(
+                    term=connection.term,
+                    session=connection.hello.session,
+                    steps_s=steps_s,
+                    orders=orders,
+                )
                 await self._context.write(_bytes(pb.ToAgent(orders=batch)))
 
 
@@ -116,9 +129,9 @@ async def first_of(context: Context) -> bytes:
     return b"" if raw is rpc.EOF else bytes(raw)
 
 
-def hello_in(raw: bytes, cluster: str) -> Said:
+def hello_in(raw: bytes, cluster: str) -> AgentHello:
     """Who opened the stream, by its first message; `Denied` if that is nobody we speak to."""
-    return _said(_parsed(raw), cluster)
+    return _hello(_parsed(raw), cluster)
 
 
 def _parsed(raw: bytes) -> pb.FromAgent:
@@ -133,7 +146,7 @@ def _checked(read: Any, what: Any) -> Any:
         raise Denied(grpc.StatusCode.INVALID_ARGUMENT, error) from error
 
 
-def _said(message: pb.FromAgent, cluster: str) -> Said:
+def _hello(message: pb.FromAgent, cluster: str) -> AgentHello:
     """Who opened the stream, by its hello."""
     if message.WhichOneof("message") != "hello":
         raise _bad("a stream that does not begin with a hello")
@@ -150,7 +163,7 @@ def _said(message: pb.FromAgent, cluster: str) -> Said:
         )
     if not hello.session or not hello.process:
         raise _bad("a hello without a session or a process")
-    return Said(hello.node, hello.session, hello.process, hello.serial)
+    return AgentHello(hello.node, hello.session, hello.process, hello.serial)
 
 
 def _bytes(message: pb.ToAgent) -> bytes:

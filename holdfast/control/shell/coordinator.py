@@ -12,13 +12,15 @@ import threading
 from contextlib import closing
 from typing import Final
 
-from holdfast.control.rpc.agents_port import Agents
-from holdfast.control.shell.leading import Term
-from holdfast.control.store import filing
+from holdfast.control.rpc.port import Agents
+from holdfast.control.shell.leading import LeaderTerm
+from holdfast.control.shell.store_watch import StoreWatch
+from holdfast.control.shell.topic_watch import TopicWatch
+from holdfast.control.store import layout
 from holdfast.control.store.ledger import Ledger
 from holdfast.control.store.manifests import ManifestWriter, WriteManifest
-from holdfast.coordination import Election, Leadership, Session, Standing
-from holdfast.wire import logs
+from holdfast.coordination import Election, ElectionLoop, Leadership, Session
+from holdfast.system import logs
 from holdfast.wire.errors import Fenced, HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import TICK_GAP_S_MAX, TROUBLE_S
 
@@ -38,12 +40,18 @@ class Coordinator:
         agents: Agents,
         write_manifest: WriteManifest,
         name: str | None = None,
+        store: StoreWatch | None = None,
+        topics: TopicWatch | None = None,
     ) -> None:
+        self._topics = topics
         self._session = session
         self._clock = session.clock
         self._agents = agents
         self._write_manifest = write_manifest
-        self._standing = Standing(session, Election(session, filing.LEADER, name), agents.wake)
+        self._store = store
+        self._election_loop = ElectionLoop(
+            session, Election(session, layout.LEADER, name), agents.wake
+        )
         self._leadership: Leadership | None = None
 
     @property
@@ -63,13 +71,16 @@ class Coordinator:
 
         Raises what a new campaign cannot mend: the session was closed, or a bug of ours.
         """
-        self._standing.run(stop, lambda leadership: self._lead(leadership, stop))
+        self._election_loop.run(stop, lambda leadership: self._lead(leadership, stop))
 
     def _lead(self, leadership: Leadership, stop: threading.Event) -> None:
         self._agents.begin(leadership.term)
+        if self._topics is not None:
+            self._topics.begin(leadership.term)
         manifests = ManifestWriter(self._write_manifest, self._agents.wake)
         ledger = Ledger(self._session, leadership, self._agents.wake)
-        term = Term(leadership, ledger, self._agents, manifests, self._clock)
+        watches = (self._store, self._topics)
+        term = LeaderTerm(leadership, ledger, self._agents, manifests, self._clock, *watches)
         self._leadership = leadership
         try:
             with closing(manifests), closing(ledger):
@@ -79,7 +90,7 @@ class Coordinator:
             self._agents.end()
 
     def _loop(
-        self, leadership: Leadership, ledger: Ledger, term: Term, stop: threading.Event
+        self, leadership: Leadership, ledger: Ledger, term: LeaderTerm, stop: threading.Event
     ) -> None:
         fresh, idle_s = False, LOOK_S
         while not stop.is_set() and not leadership.lost:

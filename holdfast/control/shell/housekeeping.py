@@ -3,7 +3,8 @@
 What is needed is read anew from the coordination plane for each decision of the sweeper: the
 manifests of the commit records of all jobs, the parts that attempts in flight have reported, the
 bundles of all jobs and names, and the parts and bundles of all models' versions. A job or a version
-that cannot be read may need anything: then nothing is removed.
+that cannot be read may need anything: then nothing is removed. Blobs that say themselves until when
+they are needed (`storage.lapsing`) go on their day.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
-from holdfast.control.decide.facts import Observed
+from holdfast.control.decide.facts import ObservedState
 from holdfast.control.store.bundles import BundlesInPlane
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
@@ -22,11 +23,12 @@ from holdfast.storage.bundles import BUNDLES
 from holdfast.storage.claims import Claims
 from holdfast.storage.garbage import References, Sweeper
 from holdfast.storage.keys import content_key
-from holdfast.wire import logs
+from holdfast.storage.lapsing import remove_lapsed
+from holdfast.system import logs
+from holdfast.system.retries import Retries
+from holdfast.system.tasks import OwnedThread, start_thread
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import GARBAGE_GRACE_S, GARBAGE_WAIT_S, THREAD_END_S
-from holdfast.wire.retries import Retries
-from holdfast.wire.tasks import OwnedThread, start_thread
 
 # The leader looks so often for blobs that nothing needs; a look lists the store.
 SWEEP_EVERY_S: Final = 300.0
@@ -34,7 +36,7 @@ SWEEP_EVERY_S: Final = 300.0
 log = logs.get(__name__)
 
 
-def references(session: Session, observed: Observed) -> References:
+def references(session: Session, observed: ObservedState) -> References:
     """Everything that is needed of the store, as the coordination plane and the agents say."""
     jobs = ControlPlane(session).jobs().values()
     names = BundlesInPlane(session).all().values()
@@ -64,7 +66,7 @@ class Housekeeping:
         self,
         session: Session,
         blobs: Blobs,
-        observed: Callable[[], Observed],
+        observed: Callable[[], ObservedState],
         leads: Callable[[], bool],
         *,
         every_s: float = SWEEP_EVERY_S,
@@ -79,6 +81,7 @@ class Housekeeping:
             wait_s=wait_s,
             claims=claims,
         )
+        self._blobs = blobs
         self._leads = leads
         self._every_s = every_s
         self._ended = threading.Event()
@@ -100,6 +103,7 @@ class Housekeeping:
                 continue
             try:
                 self._sweeper.step()
+                remove_lapsed(self._blobs)
             except HoldfastError as error:
                 log.warning("nothing is removed from the store for now", reason=str(error))
             except Exception as error:  # a bug: workers and jobs do not need a smaller store

@@ -11,17 +11,20 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.control.decide.commands import CommitCheckpoint, Decision, Order
-from holdfast.control.decide.facts import Desired, Observed
-from holdfast.control.decide.plans import Plan
-from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.facts import DesiredState, ObservedState
+from holdfast.control.decide.plans import SchedulePlan
+from holdfast.control.decide.reconcile import node_capacities, reconcile
 from holdfast.control.decide.schedule import plan
-from holdfast.control.rpc.agents_port import Agents
+from holdfast.control.decide.triggers import decide_triggers, without_triggers
 from holdfast.control.rpc.outstanding import Outstanding
+from holdfast.control.rpc.port import Agents
+from holdfast.control.shell.store_watch import StoreWatch
+from holdfast.control.shell.topic_watch import TopicWatch
 from holdfast.control.store.ledger import Ledger
 from holdfast.control.store.manifests import ManifestWriter
 from holdfast.coordination import Leadership
-from holdfast.wire import logs
-from holdfast.wire.clock import Clock
+from holdfast.system import logs
+from holdfast.system.clock import Clock
 from holdfast.wire.errors import (
     BugError,
     Conflict,
@@ -39,21 +42,23 @@ TICK_S_MAX: Final = 2.0
 _log = logs.get(__name__)
 
 
-def decide(desired: Desired, observed: Observed, now_s: float) -> list[Decision]:
-    """What to do next: plan the room, then reconcile. Pure."""
-    rooms = node_rooms(desired, observed)
+def decide(desired: DesiredState, observed: ObservedState, now_s: float) -> list[Decision]:
+    """What to do next: plan the room, then reconcile; and what triggers start. Pure."""
+    started = decide_triggers(desired, observed.topics, now_s)
+    desired = without_triggers(desired)  # they have no workers
+    rooms = node_capacities(desired, observed)
     held = _held(desired)
     jobs = [job for job in desired.jobs.values() if job.placements or job.name not in held]
     planned = plan(jobs, rooms, desired.queues, now_s)
     if held:
         waiting = {name: replace(planned.of(name), held=held[name]) for name in held}
-        planned = Plan({**planned.jobs, **waiting})
-    decisions = reconcile(desired, observed, now_s, planned)
+        planned = SchedulePlan({**planned.jobs, **waiting})
+    decisions = reconcile(desired, observed, now_s, planned) + started
     users = {queue.name: queue.user for queue in desired.queues.values() if queue.user}
     return [_as_its_user(decision, users) for decision in decisions] if users else decisions
 
 
-def _held(desired: Desired) -> dict[str, str]:
+def _held(desired: DesiredState) -> dict[str, str]:
     """The jobs that cannot start a worker now, whatever room there is, and why. Those that have no
     worker keep no room from others meanwhile."""
     found = {}
@@ -80,7 +85,7 @@ def _unsendable(order: Order, error: Exception) -> BugError:
     )
 
 
-class Term:
+class LeaderTerm:
     """What a leader does in its term. For one thread."""
 
     def __init__(
@@ -90,12 +95,16 @@ class Term:
         agents: Agents,
         manifests: ManifestWriter,
         clock: Clock,
+        store: StoreWatch | None = None,
+        topics: TopicWatch | None = None,
     ) -> None:
+        self._topics = topics
         self._leadership = leadership
         self._ledger = ledger
         self._agents = agents
         self._manifests = manifests
         self._clock = clock
+        self._store = store
         self._outstanding = Outstanding()
         self._troubled: dict[str, tuple[float, str]] = {}  # job -> until when, and what
 
@@ -110,7 +119,7 @@ class Term:
         now_s = self._clock.wall_ms() / 1000
         decisions = [
             decision
-            for decision in decide(desired, self._agents.observed(), now_s)
+            for decision in decide(desired, self._observed(desired), now_s)
             # What cannot be read is not gone: nothing is decided about its workers.
             if decision.command.job not in self._ledger.unreadable
         ]
@@ -119,6 +128,17 @@ class Term:
         for job, orders in sent.items():
             self._note(job, orders)
         return again
+
+    def _observed(self, desired: DesiredState) -> ObservedState:
+        observed = self._agents.observed()
+        if self._topics is not None:
+            self._topics.expects(desired)
+            if self._topics.offsets:
+                observed = replace(observed, topics=self._topics.offsets)
+        if self._store is None:
+            return observed
+        self._store.expects(desired)
+        return replace(observed, store=self._store.trouble) if self._store.trouble else observed
 
     # --- orders -----------------------------------------------------------------------------
 

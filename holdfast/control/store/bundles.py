@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.control.store import filing
+from holdfast.control.store import layout
 from holdfast.coordination import Config, Facts, Session
 from holdfast.storage import bundles
 from holdfast.storage.blobs import Blobs
@@ -33,7 +33,7 @@ from holdfast.storage.keys import check_digest
 from holdfast.wire.errors import Conflict, Missing
 from holdfast.wire.limits import UPDATE_TRIES_MAX
 
-BUNDLES: Final = f"{filing.ROOT}/bundles"
+BUNDLES: Final = f"{layout.ROOT}/bundles"
 
 
 class BundlesInPlane:

@@ -3,7 +3,7 @@
 The spelling is that of `holdfast.wire.documents`, and of `holdfast.wire.values` for a view. A job
 is several nodes, so that what changes often is small:
 
-- its wish: what its users decide (spec, intent, how many workers, a checkpoint asked for)
+- its desired spec: what its users decide (spec, intent, how many workers, a checkpoint asked for)
 - its settings, also its users'
 - its state, its view, its placements (pages of `PLACEMENTS_PER_NODE` by worker), and its commit
   records, each of them the leader's alone
@@ -20,16 +20,17 @@ import msgspec
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
+    DesiredSpec,
     Failure,
     Halt,
-    Job,
+    JobRecord,
     Placement,
-    Queue,
+    QueueQuota,
+    RecordedStatus,
     Setting,
-    Status,
+    TriggerState,
     Unreadable,
     View,
-    Wish,
 )
 from holdfast.wire import documents, values
 from holdfast.wire.documents import FORMAT
@@ -39,10 +40,10 @@ PLACEMENTS_PER_NODE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class JobState:
     """What the leader decides of a job, but for what has a node of its own."""
 
-    status: Status
+    status: RecordedStatus
     next_worker: int = 1
     attempt: Attempt | None = None
     failures: tuple[Failure, ...] = ()
@@ -55,53 +56,44 @@ class State:
     waited_s: float = 0.0
     halted: Halt | None = None
     unreadable: tuple[Unreadable, ...] = ()
+    trigger: TriggerState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A decision that was carried out: when, in which term, what, and why."""
-
-    at_s: float
-    term: int
-    what: str
-    reason: str
+def desired_spec_of(job: JobRecord, submission: str) -> DesiredSpec:
+    names = (field.name for field in fields(DesiredSpec) if field.name != "submission")
+    return DesiredSpec(submission=submission, **{name: getattr(job, name) for name in names})
 
 
-def wish_of(job: Job, submission: str) -> Wish:
-    names = (field.name for field in fields(Wish) if field.name != "submission")
-    return Wish(submission=submission, **{name: getattr(job, name) for name in names})
-
-
-def state_of(job: Job) -> State:
-    return State(**{field.name: getattr(job, field.name) for field in fields(State)})
+def state_of(job: JobRecord) -> JobState:
+    return JobState(**{field.name: getattr(job, field.name) for field in fields(JobState)})
 
 
 def job_of(
-    wish: Wish,
-    state: State,
+    desired: DesiredSpec,
+    state: JobState,
     *,
     view: View | None,
     placements: Iterable[Placement],
     checkpoints: Iterable[Checkpoint],
     settings: tuple[Setting, ...],
-) -> Job:
+) -> JobRecord:
     """The job that these parts make."""
-    return Job(
-        spec=wish.spec,
-        submitted_s=wish.submitted_s,
-        intent=wish.intent,
-        workers_wanted=wish.workers_wanted,
-        checkpoint_asked=wish.checkpoint_asked,
-        recovery=wish.recovery,
-        revision=wish.revision,
-        before=wish.before,
-        before_revision=wish.before_revision,
-        updated_s=wish.updated_s,
+    return JobRecord(
+        spec=desired.spec,
+        submitted_s=desired.submitted_s,
+        intent=desired.intent,
+        workers_wanted=desired.workers_wanted,
+        checkpoint_asked=desired.checkpoint_asked,
+        recovery=desired.recovery,
+        revision=desired.revision,
+        before=desired.before,
+        before_revision=desired.before_revision,
+        updated_s=desired.updated_s,
         placements=tuple(sorted(placements, key=lambda placement: placement.worker)),
         view=view,
         checkpoints=tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.step)),
         settings=settings,
-        **{field.name: getattr(state, field.name) for field in fields(State)},
+        **{field.name: getattr(state, field.name) for field in fields(JobState)},
     )
 
 
@@ -111,13 +103,13 @@ def job_of(
 # passed over, and what an older one has not written has its default.
 
 
-class _Setting(msgspec.Struct, array_like=True):
+class _SettingRow(msgspec.Struct, array_like=True):
     name: str
     value: str
     at_step: int
 
 
-class _Placement(msgspec.Struct, array_like=True):
+class _PlacementRow(msgspec.Struct, array_like=True):
     worker: int
     node: str
     draining: bool
@@ -125,54 +117,34 @@ class _Placement(msgspec.Struct, array_like=True):
     revision: int = 0
 
 
-class _Entry(msgspec.Struct, array_like=True):
-    at_s: float
-    term: int
-    what: str
-    reason: str
+class _SettingsPage(msgspec.Struct):
+    settings: list[_SettingRow]
 
 
-class _Asked(msgspec.Struct, array_like=True):
-    at_s: float
-    reason: str
+class _PlacementsPage(msgspec.Struct):
+    placements: list[_PlacementRow]
 
 
-class _Settings(msgspec.Struct):
-    settings: list[_Setting]
-
-
-class _Placements(msgspec.Struct):
-    placements: list[_Placement]
-
-
-class _Entries(msgspec.Struct):
-    entries: list[_Entry]
-
-
-class _AskedPage(msgspec.Struct):
-    asked: list[_Asked]
-
-
-class _Names(msgspec.Struct):
+class _NamesPage(msgspec.Struct):
     names: list[str]
 
 
-def _row(value: Setting | Placement | Entry) -> list[Any]:
+def _row(value: Setting | Placement) -> list[Any]:
     return [getattr(value, field.name) for field in fields(value)]
 
 
 # --- to plain values and bytes --------------------------------------------------------------
 
 
-def wish_to(wish: Wish) -> Any:
-    return documents.document(wish)
+def desired_spec_to(desired: DesiredSpec) -> Any:
+    return documents.document(desired)
 
 
 def settings_to(settings: Iterable[Setting]) -> Any:
     return {"format": FORMAT, "settings": [_row(setting) for setting in settings]}
 
 
-def queue_to(queue: Queue) -> Any:
+def queue_to(queue: QueueQuota) -> Any:
     return documents.document(queue)
 
 
@@ -180,11 +152,7 @@ def names_to(names: Iterable[str]) -> Any:
     return {"format": FORMAT, "names": sorted(names)}
 
 
-def asked_to(entries: Iterable[Entry]) -> Any:
-    return {"format": FORMAT, "asked": [[entry.at_s, entry.reason] for entry in entries]}
-
-
-def state_to(state: State) -> bytes:
+def state_to(state: JobState) -> bytes:
     return documents.to_bytes(state)
 
 
@@ -201,10 +169,6 @@ def placements_to(placements: Iterable[Placement]) -> bytes:
     return documents.encoded({"format": FORMAT, "placements": rows})
 
 
-def entries_to(entries: Iterable[Entry]) -> bytes:
-    return documents.encoded({"format": FORMAT, "entries": [_row(entry) for entry in entries]})
-
-
 def pages_of(placements: Iterable[Placement]) -> dict[int, tuple[Placement, ...]]:
     """The placements by the page that holds them."""
     found: dict[int, list[Placement]] = {}
@@ -216,30 +180,25 @@ def pages_of(placements: Iterable[Placement]) -> dict[int, tuple[Placement, ...]
 # --- and back -------------------------------------------------------------------------------
 
 
-def wish_from(path: str, plain: Any) -> Wish:
-    return documents.from_document(path, Wish, plain)
+def desired_spec_from(path: str, plain: Any) -> DesiredSpec:
+    return documents.from_document(path, DesiredSpec, plain)
 
 
 def settings_from(path: str, plain: Any) -> tuple[Setting, ...]:
-    rows = documents.from_document(path, _Settings, plain).settings
+    rows = documents.from_document(path, _SettingsPage, plain).settings
     return tuple(Setting(row.name, row.value, row.at_step) for row in rows)
 
 
-def queue_from(path: str, plain: Any) -> Queue:
-    return documents.from_document(path, Queue, plain)
+def queue_from(path: str, plain: Any) -> QueueQuota:
+    return documents.from_document(path, QueueQuota, plain)
 
 
 def names_from(path: str, plain: Any) -> frozenset[str]:
-    return frozenset(documents.from_document(path, _Names, plain).names)
+    return frozenset(documents.from_document(path, _NamesPage, plain).names)
 
 
-def asked_from(path: str, plain: Any) -> tuple[Entry, ...]:
-    rows = documents.from_document(path, _AskedPage, plain).asked
-    return tuple(Entry(row.at_s, 0, "Asked", row.reason) for row in rows)
-
-
-def state_from(path: str, data: bytes) -> State:
-    return documents.from_bytes(path, State, data)
+def state_from(path: str, data: bytes) -> JobState:
+    return documents.from_bytes(path, JobState, data)
 
 
 def checkpoint_from(path: str, data: bytes) -> Checkpoint:
@@ -254,10 +213,5 @@ def view_from(path: str, data: bytes) -> View:
 
 
 def placements_from(path: str, data: bytes) -> tuple[Placement, ...]:
-    rows = documents.from_bytes(path, _Placements, data).placements
+    rows = documents.from_bytes(path, _PlacementsPage, data).placements
     return tuple(Placement(*msgspec.structs.astuple(row)) for row in rows)
-
-
-def entries_from(path: str, data: bytes) -> tuple[Entry, ...]:
-    rows = documents.from_bytes(path, _Entries, data).entries
-    return tuple(Entry(row.at_s, row.term, row.what, row.reason) for row in rows)

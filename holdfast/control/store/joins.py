@@ -5,8 +5,8 @@
 
 A use is one transaction in the coordination plane, together with the name that it takes: of two
 coordinators that are shown the same token at once, one is refused. A request that comes again (its
-answer was lost, or another door was tried) is the same use: it is known by its digest, which holds
-the key that only its machine has.
+answer was lost, or another endpoint was tried) is the same use: it is known by its digest, which
+holds the key that only its machine has.
 
 A name that a living node has is given to nobody. One that a node has had is given only for a token
 that was made for this very name: whoever gets it gets what is meant for that node.
@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.control.store.filing import ROOT
+from holdfast.control.store.layout import ROOT
 from holdfast.coordination import Fact, Facts, Membership, Session
 from holdfast.wire.errors import Conflict, Corrupt, HoldfastError, Refused, Unavailable
 from holdfast.wire.limits import CLOCK_DIFFERENCE_S
-from holdfast.wire.places import NODES_PATH
-from holdfast.wire.tokens import Kind, Token
+from holdfast.wire.names import NODES_PATH
+from holdfast.wire.tokens import Token, TokenKind
 
 # Uses of one token that meet are counted one after the other: each loses to another one at most so
 # often before it is asked to come again.
@@ -47,7 +47,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownJoins:
     """What the plane says: who used the token, who was given the name, whether a node has it now,
     and whether one ever had it."""
 
@@ -57,7 +57,7 @@ class Known:
     lived: bool
 
 
-def judged(use: Use, known: Known) -> bool:
+def judged(use: Use, known: KnownJoins) -> bool:
     """Whether it is the first time: it has to be counted. `Refused` if it may not be."""
     token = use.token
     if (use.request, use.name) in known.users:
@@ -102,7 +102,7 @@ class Joins:
         before, given = self._read(token_path), self._read(name_path) if use.of_node else None
         users = tuple((str(one["request"]), str(one["name"])) for one in _value(before, "uses", []))
         lives, lived = self._nodes.seen(use.name) if use.of_node else (False, False)
-        if not judged(use, Known(users, _value(given, "request", None), lives, lived)):
+        if not judged(use, KnownJoins(users, _value(given, "request", None), lives, lived)):
             return
         used = [{"request": request, "name": name} for request, name in users]
         used.append({"request": use.request, "name": use.name})
@@ -137,7 +137,7 @@ class Joins:
             return  # the next one does it
 
 
-def _check_name(use: Use, known: Known) -> None:
+def _check_name(use: Use, known: KnownJoins) -> None:
     if known.lives:
         raise Refused(
             f"a node named {use.name} is in the cluster, and lives",
@@ -155,7 +155,7 @@ def _check_name(use: Use, known: Known) -> None:
 
 
 def _refused(token: Token, why: str) -> Refused:
-    more = " --standby" if token.kind is Kind.STANDBY else ""
+    more = " --standby" if token.kind is TokenKind.STANDBY else ""
     return Refused(
         f"this {token.kind.value} token does not hold any more",
         why=why,

@@ -16,7 +16,7 @@ from holdfast.control.decide.commands import CommitCheckpoint
 from holdfast.storage.blobs import Blobs
 from holdfast.storage.claims import Claims
 from holdfast.storage.manifests import Manifest, manifest_key, write_manifest
-from holdfast.wire import logs
+from holdfast.system import logs
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import TROUBLE_S
 

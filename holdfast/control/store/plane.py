@@ -16,19 +16,29 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.control.decide import updating
-from holdfast.control.decide.facts import Intent, Job, Phase, Queue, Recovery, Setting, Status, Wish
-from holdfast.control.decide.life import many
+from holdfast.control.decide.facts import (
+    CheckpointRecovery,
+    DesiredSpec,
+    Intent,
+    JobRecord,
+    Phase,
+    QueueQuota,
+    RecordedStatus,
+    Setting,
+)
+from holdfast.control.decide.lifecycle import many
 from holdfast.control.decide.membership import setting_text
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.store import codec, filing
-from holdfast.control.store.asked import Asked
-from holdfast.control.store.codec import Entry, State
+from holdfast.control.store import codec, job_nodes, layout
+from holdfast.control.store.audit import AuditLog
+from holdfast.control.store.codec import JobState
 from holdfast.control.store.history import read_history
 from holdfast.control.store.retired import Retired
-from holdfast.coordination import ABSENT, Config, Facts, Session, stamps
+from holdfast.coordination import Config, Facts, Session, stamps
 from holdfast.wire.errors import Conflict, Full, Missing, Refused, Usage
+from holdfast.wire.history import HistoryEntry
 from holdfast.wire.limits import UPDATE_TRIES_MAX
-from holdfast.wire.talk import SIZE_SETTINGS
+from holdfast.wire.worker_messages import SIZE_SETTINGS
 
 # Settings changed at run time: every worker is told all of them.
 SETTINGS_MAX: Final = 1_000
@@ -42,34 +52,32 @@ class ControlPlane:
     def __init__(self, session: Session, who: str = "its user") -> None:
         self._session = session
         self._facts = Facts(session)
-        self._asked = Asked(self._facts, who)
+        self._asked = AuditLog(self._facts, who)
         self._retired = Retired(session)
 
     # --- jobs -------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec, workers: int | None = None) -> Job:
+    def submit(self, spec: JobSpec, workers: int | None = None) -> JobRecord:
         """A new job, queued, to have so many workers (None: as many as its spec allows).
-        `Conflict` if there is one of that name."""
-        name = filing.check_name("job", spec.name)
-        filing.check_name("queue", spec.queue)
+        One that starts others (`on`) and is there already goes on by this spec. `Conflict` if there
+        is another of that name."""
+        name = layout.check_name("job", spec.name)
+        layout.check_name("queue", spec.queue)
         _check_words(spec)
+        if spec.on is not None and self._is_trigger(name):
+            return self._update_trigger(spec, workers)
         now_s = self._now_s()
-        wish = Wish(spec, now_s, uuid.uuid4().hex, workers_wanted=workers)
+        desired = DesiredSpec(spec, now_s, uuid.uuid4().hex, workers_wanted=workers)
         first, retired = self._retired.first(name)
-        state = State(Status(Phase.QUEUED, "it was just submitted", now_s), next_worker=first)
-        transaction = self._facts.transaction(lambda: self._submission(name) == wish.submission)
+        state = JobState(
+            RecordedStatus(Phase.QUEUED, "it was just submitted", now_s), next_worker=first
+        )
+        transaction = self._facts.transaction(lambda: self._submission(name) == desired.submission)
         self._retired.check_in(transaction, retired)
-        wishes = Config(self._session, filing.job_path(name))
         try:
-            wishes.put_in(transaction, codec.wish_to(wish), ABSENT)
-            settings = stamps.EMPTY.written(codec.settings_to(()), stamps.new_stamp())
-            path = filing.settings_path(name)
-            transaction.create(filing.state_path(name), codec.state_to(state))
-            transaction.create(path, settings.encoded(path))
-            for parent in (filing.placements_path, filing.checkpoints_path, filing.history_path):
-                transaction.create(parent(name), b"")
+            job_nodes.create_in(transaction, self._session, desired, state)
             said = f"run on {_workers(spec) if workers is None else many(workers)}"
-            self._asked.note_in(transaction, name, said, now_s, wish.submission)
+            self._asked.note_in(transaction, name, said, now_s, desired.submission)
             transaction.commit()
         except Conflict as error:
             if self._submission(name) is None and self._retired.moved(retired):
@@ -80,39 +88,62 @@ class ControlPlane:
                 fix=f"choose another name, or: holdfast remove {name};"
                 " one that serves gets another program by: holdfast update JOB.YAML",
             ) from error
-        return codec.job_of(wish, state, view=None, placements=(), checkpoints=(), settings=())
+        return codec.job_of(desired, state, view=None, placements=(), checkpoints=(), settings=())
 
     def first_worker(self, job: str) -> int:
         """The number of its first worker: those below it were of jobs that had its name before."""
         return self._retired.begun(job)
 
-    def update(self, spec: JobSpec) -> Job:
+    def update(self, spec: JobSpec) -> JobRecord:
         """Let a job that serves have another spec: its replicas are replaced one after another
         where it matters to them. `Refused`: what cannot be changed."""
         job = spec.name
         _check_words(spec)
+        if spec.on is not None and self._is_trigger(job):
+            return self._update_trigger(spec, None)
         state = self._open_job(job)
         placed = {placement.revision for placement in self._filed(job).job.placements}
         now_s = self._now_s()
 
-        def change(wish: Wish) -> Wish:
-            return updating.changed(wish, spec, state.halted, placed, now_s)
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            return updating.changed(desired, spec, state.halted, placed, now_s)
 
         self._change(job, change, "update")
         return self._filed(job).job
 
+    def _is_trigger(self, job: str) -> bool:
+        """Whether there is one that starts others, and is not to end."""
+        filed = layout.read_job(self._facts, job)
+        if filed is None or filed.job.spec.on is None:
+            return False
+        return not filed.job.intent.stops and not filed.job.status.phase.final
+
+    def _update_trigger(self, spec: JobSpec, workers: int | None) -> JobRecord:
+        """It goes on where it is; the next job that it starts is by this spec."""
+
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            after = replace(desired, spec=spec, workers_wanted=workers)
+            if after == desired:
+                return desired
+            return replace(after, revision=desired.revision + 1, updated_s=self._now_s())
+
+        self._change(spec.name, change, "start jobs by another file from now on")
+        return self._filed(spec.name).job
+
     def set_intent(self, job: str, intent: Intent) -> None:
         """Run, pause or stop it. A job that is to stop is not let run again."""
 
-        def change(wish: Wish) -> Wish:
-            if wish.intent.stops and not intent.stops:
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            if desired.intent.stops and not intent.stops:
                 raise Refused(
                     f"job {job} is being stopped", fix="submit it again when it has ended"
                 )
-            if wish.intent is Intent.STOP_NOW:
-                return wish
-            again = Recovery.AGAIN if stranded and intent is Intent.RUN else wish.recovery
-            return replace(wish, intent=intent, recovery=again)
+            if desired.intent is Intent.STOP_NOW:
+                return desired
+            again = (
+                CheckpointRecovery.AGAIN if stranded and intent is Intent.RUN else desired.recovery
+            )
+            return replace(desired, intent=intent, recovery=again)
 
         stranded = intent is Intent.RUN and self._filed(job).job.is_stranded
         self._change(job, change, "resume" if intent is Intent.RUN else intent.value)
@@ -129,23 +160,23 @@ class ControlPlane:
                 f" remove {job}, and submit it again",
             )
 
-        def change(wish: Wish) -> Wish:
-            return replace(wish, intent=Intent.RUN, recovery=Recovery.SCRATCH)
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            return replace(desired, intent=Intent.RUN, recovery=CheckpointRecovery.SCRATCH)
 
         self._change(job, change, "resume from scratch")
 
     def scale(self, job: str, workers: int | None) -> None:
         """Have so many workers; None: as many as its spec allows."""
 
-        def change(wish: Wish) -> Wish:
-            least, most = wish.spec.workers_min, wish.spec.workers_max
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            least, most = desired.spec.workers_min, desired.spec.workers_max
             if workers is not None and not least <= workers <= most:
                 raise Usage(
                     f"job {job} cannot have {workers} workers",
                     why=f"its spec allows {least} to {most}",
                     fix=f"holdfast scale {job} {min(max(workers, least), most)}",
                 )
-            return replace(wish, workers_wanted=workers)
+            return replace(desired, workers_wanted=workers)
 
         most = "as many workers as its file allows" if workers is None else str(workers)
         self._change(job, change, f"scale to {most}")
@@ -153,12 +184,12 @@ class ControlPlane:
     def ask_checkpoint(self, job: str) -> None:
         """A checkpoint as soon as can be. Asked again before it is made, it is the same one."""
 
-        def change(wish: Wish) -> Wish:
-            if wish.spec.serves:
+        def change(desired: DesiredSpec) -> DesiredSpec:
+            if desired.spec.serves:
                 raise Refused(
                     f"job {job} has nothing to save", why="its workers serve, and hold no state"
                 )
-            return replace(wish, checkpoint_asked=True)
+            return replace(desired, checkpoint_asked=True)
 
         self._change(job, change, "checkpoint")
 
@@ -176,13 +207,19 @@ class ControlPlane:
                 fix=f"holdfast set {job} {name}=32",
             )
         filed = self._filed(job)
+        if filed.job.spec.on is not None:
+            raise Refused(
+                f"{job} has no workers that could take a setting",
+                why="it starts jobs; each has the settings of its file",
+                fix="write it into the file, and submit that again",
+            )
         if 0 < at_step <= filed.job.committed_step:
             raise Usage(
                 f"step {at_step} of job {job} is over",
                 why=f"step {filed.job.committed_step} is committed",
                 fix="name a later step",
             )
-        path, setting = filing.settings_path(job), Setting(name, value, at_step)
+        path, setting = layout.settings_path(job), Setting(name, value, at_step)
 
         def change(plain: Any) -> Any:
             known = codec.settings_from(path, plain)
@@ -216,20 +253,20 @@ class ControlPlane:
             return
         raise Conflict(f"job {job} changes all the time", fix=f"holdfast why {job}")
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> JobRecord:
         """The job as it is now; its parts may be some milliseconds apart. `Missing` if none."""
         return self._filed(name).job
 
-    def jobs(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, JobRecord]:
         """All jobs, by name."""
         found = {}
-        for name in self._facts.names(filing.JOBS, fresh=True):
-            filed = filing.read_job(self._facts, name)
+        for name in self._facts.names(layout.JOBS, fresh=True):
+            filed = layout.read_job(self._facts, name)
             if filed is not None:
                 found[name] = filed.job
         return found
 
-    def history(self, job: str) -> list[Entry]:
+    def history(self, job: str) -> list[HistoryEntry]:
         """What was decided about it and why, oldest first; only the newest entries are kept."""
         if self._submission(job) is None:
             raise _missing(job)
@@ -239,15 +276,15 @@ class ControlPlane:
 
     # --- queues and machines ------------------------------------------------------------------
 
-    def put_queue(self, queue: Queue) -> None:
+    def put_queue(self, queue: QueueQuota) -> None:
         """Make or change a queue."""
-        path = filing.queue_path(filing.check_name("queue", queue.name))
+        path = layout.queue_path(layout.check_name("queue", queue.name))
         Config(self._session, path).put(codec.queue_to(queue))
 
-    def queues(self) -> dict[str, Queue]:
+    def queues(self) -> dict[str, QueueQuota]:
         found = {}
-        for name in self._facts.names(filing.QUEUES, fresh=True):
-            path = filing.queue_path(name)
+        for name in self._facts.names(layout.QUEUES, fresh=True):
+            path = layout.queue_path(name)
             plain = Config(self._session, path).get().value
             if plain is not None:
                 found[name] = codec.queue_from(path, plain)
@@ -255,45 +292,45 @@ class ControlPlane:
 
     def remove_queue(self, queue: str) -> None:
         """Forget a queue's shares; its jobs go on in a queue without any. Twice is once."""
-        path = filing.queue_path(filing.check_name("queue", queue))
+        path = layout.queue_path(layout.check_name("queue", queue))
         if self._facts.read(path, fresh=True) is not None:
             gone = self._facts.transaction(lambda: self._facts.read(path, fresh=True) is None)
             gone.remove(path).commit()
 
     def drain_node(self, node: str) -> None:
         """Give the machine nothing new, and let its workers leave. It need not be there now."""
-        filing.check_name("machine", node)
+        layout.check_name("machine", node)
         self._change_draining(lambda names: names | {node})
 
     def undrain_node(self, node: str) -> None:
         self._change_draining(lambda names: names - {node})
 
     def draining_nodes(self) -> frozenset[str]:
-        plain = Config(self._session, filing.DRAINING).get().value
-        return frozenset() if plain is None else codec.names_from(filing.DRAINING, plain)
+        plain = Config(self._session, layout.DRAINING).get().value
+        return frozenset() if plain is None else codec.names_from(layout.DRAINING, plain)
 
     # --- private ------------------------------------------------------------------------------
 
     def _now_s(self) -> float:
         return self._session.clock.wall_ms() / 1000
 
-    def _filed(self, job: str) -> filing.Filed:
-        filing.check_name("job", job)
-        self._facts.read(filing.job_path(job), fresh=True)  # what follows is at least as new
-        filed = filing.read_job(self._facts, job)
+    def _filed(self, job: str) -> layout.StoredJob:
+        layout.check_name("job", job)
+        self._facts.read(layout.job_path(job), fresh=True)  # what follows is at least as new
+        filed = layout.read_job(self._facts, job)
         if filed is None:
             raise _missing(job)
         return filed
 
     def _submission(self, job: str) -> str | None:
-        path = filing.job_path(filing.check_name("job", job))
+        path = layout.job_path(layout.check_name("job", job))
         plain = Config(self._session, path).get().value
-        return None if plain is None else codec.wish_from(path, plain).submission
+        return None if plain is None else codec.desired_spec_from(path, plain).submission
 
-    def _open_job(self, job: str) -> State:
+    def _open_job(self, job: str) -> JobState:
         """What the leader says of it. `Missing` if there is no such job, `Refused` if it has
         ended."""
-        path = filing.state_path(filing.check_name("job", job))
+        path = layout.state_path(layout.check_name("job", job))
         fact = self._facts.read(path, fresh=True)
         if fact is None:
             raise _missing(job)
@@ -307,12 +344,12 @@ class ControlPlane:
             )
         return state
 
-    def _change(self, job: str, change: Callable[[Wish], Wish], text: str) -> None:
+    def _change(self, job: str, change: Callable[[DesiredSpec], DesiredSpec], text: str) -> None:
         self._open_job(job)
-        path = filing.job_path(job)
+        path = layout.job_path(job)
 
         def update(plain: Any) -> Any:
-            return codec.wish_to(change(codec.wish_from(path, plain)))
+            return codec.desired_spec_to(change(codec.desired_spec_from(path, plain)))
 
         self._update(job, path, update, text)
 
@@ -343,7 +380,7 @@ class ControlPlane:
 
     def _change_draining(self, change: Callable[[frozenset[str]], frozenset[str]]) -> None:
         def update(plain: Any) -> Any:
-            known = frozenset() if plain is None else codec.names_from(filing.DRAINING, plain)
+            known = frozenset() if plain is None else codec.names_from(layout.DRAINING, plain)
             names = change(known)
             if len(names) > DRAINING_NODES_MAX:
                 raise Full(
@@ -352,23 +389,12 @@ class ControlPlane:
                 )
             return codec.names_to(names)
 
-        Config(self._session, filing.DRAINING).update(update)
+        Config(self._session, layout.DRAINING).update(update)
 
-    def _remove(self, job: str, filed: filing.Filed) -> None:
+    def _remove(self, job: str, filed: layout.StoredJob) -> None:
         """One transaction, upon the state that was seen."""
         transaction = self._facts.transaction(lambda: self._submission(job) != filed.submission)
-        state = filing.state_path(job)
-        transaction.remove(state, filed.versions[state])
-        top = filing.job_path(job)
-        rest = [path for path in filed.versions if path not in (state, top)]
-        history = filing.history_path(job)
-        rest += [f"{history}/{name}" for name in self._facts.names(history)]
-        asked = filing.asked_path(job)
-        rest += [asked] if self._facts.read(asked) is not None else []
-        for path in rest:
-            transaction.remove(path)
-        for parent in (history, filing.checkpoints_path(job), filing.placements_path(job), top):
-            transaction.remove(parent)
+        job_nodes.remove_in(transaction, self._facts, filed, self._now_s())
         transaction.commit()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.control.store.filing import ROOT
+from holdfast.control.store.layout import ROOT
 from holdfast.coordination import ABSENT, Config, Session, Transaction
 from holdfast.wire.errors import Conflict
 

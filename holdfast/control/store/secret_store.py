@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.control.store import filing
+from holdfast.control.store import layout
 from holdfast.coordination import Config, Facts, Session
 from holdfast.wire.errors import Corrupt, Full, Missing, Usage
 
@@ -27,11 +27,11 @@ class SecretStore:
 
     def names(self) -> list[str]:
         """All of them. Nobody is shown a value."""
-        return sorted(self._facts.names(filing.SECRETS, fresh=True))
+        return sorted(self._facts.names(layout.SECRETS, fresh=True))
 
     def put(self, name: str, value: str) -> None:
         """Keep this value. Workers that run have the one before; those that start get this one."""
-        path = filing.secret_path(filing.check_name("secret", name))
+        path = layout.secret_path(layout.check_name("secret", name))
         size = len(value.encode())
         if not value or size > SECRET_BYTES_MAX or "\0" in value:
             raise Usage(
@@ -46,7 +46,7 @@ class SecretStore:
 
     def remove(self, name: str) -> None:
         """Forget it. Workers that have it go on; new ones of jobs that name it wait."""
-        path = filing.secret_path(filing.check_name("secret", name))
+        path = layout.secret_path(layout.check_name("secret", name))
         if self._facts.read(path, fresh=True) is None:
             raise Missing(f"there is no secret {name}", fix="holdfast secrets")
         gone = self._facts.transaction(lambda: self._facts.read(path, fresh=True) is None)

@@ -9,13 +9,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from holdfast.coordination.embedded.main import Options, serve
-from holdfast.wire import logs
+from holdfast.coordination.embedded.main import ServerOptions, serve
+from holdfast.system import logs
 from holdfast.wire.errors import HoldfastError
 from holdfast.wire.limits import SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, TICK_MS
 
 
-def _parse(arguments: list[str]) -> Options:
+def _parse(arguments: list[str]) -> ServerOptions:
     parser = argparse.ArgumentParser(prog="python -m holdfast.coordination.embedded")
     parser.add_argument("--data", type=Path, required=True, help="folder of the server's state")
     parser.add_argument("--listen", default="127.0.0.1:2181", help="HOST:PORT; port 0: any free")
@@ -31,7 +31,7 @@ def _parse(arguments: list[str]) -> Options:
     parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES_MAX)
     parser.add_argument("--open", action="store_true", help="let everybody in, as ZooKeeper does")
     given = parser.parse_args(arguments)
-    return Options(
+    return ServerOptions(
         data=given.data,
         listen=given.listen,
         linger_s=given.linger,

@@ -7,11 +7,11 @@ from typing import Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.java_order import identity_order
-from holdfast.coordination.embedded.refusal import OperationError
-from holdfast.coordination.embedded.transactions import ACL, Identity
+from holdfast.coordination.embedded.protocol import OperationError
+from holdfast.coordination.embedded.transactions import ACL, AuthIdentity
 
 ACLs = tuple[ACL, ...]
-Identities = tuple[Identity, ...]
+Identities = tuple[AuthIdentity, ...]
 
 OPEN: Final[ACLs] = (ACL(p.PERM_ALL, "world", "anyone"),)
 READ_ONLY: Final[ACLs] = (ACL(p.PERM_READ, "world", "anyone"),)

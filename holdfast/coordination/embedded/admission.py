@@ -12,37 +12,37 @@ import secrets
 from typing import Final
 
 from holdfast.coordination.embedded import connection, protocol, replies, requests
-from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.embedded.connection import ClientConnection
+from holdfast.coordination.embedded.context import ServerContext
 from holdfast.coordination.embedded.jute import Malformed
-from holdfast.coordination.embedded.pipeline import Entry
+from holdfast.coordination.embedded.pipeline import PipelineEntry
 from holdfast.coordination.embedded.sessions import SessionTable
-from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.transactions import (
+    AuthIdentity,
     CloseSession,
-    Identity,
     OpenSession,
-    Transaction,
+    WriteTransaction,
 )
-from holdfast.wire import logs
+from holdfast.system import logs
 
 log = logs.get(__name__)
 
-SERVER_ITSELF: Final[tuple[Identity, ...]] = ()
+SERVER_ITSELF: Final[tuple[AuthIdentity, ...]] = ()
 
 
-class Admission:
+class SessionAdmission:
     """The sessions that live, and the connection that speaks for each."""
 
-    def __init__(self, server: Shared, tick_ms: int) -> None:
+    def __init__(self, server: ServerContext, tick_ms: int) -> None:
         self._server = server
         self.table = SessionTable(tick_ms)
-        self._connection_of: dict[int, Connection] = {}
+        self._connection_of: dict[int, ClientConnection] = {}
         self._ending: set[int] = set()  # sessions whose close is in the line
         # A restarted server cannot know when it last heard from anyone: all get a fresh time-out.
         for session, opened in server.tree.sessions.items():
             self.table.open(session, opened.timeout_ms, server.now_ms())
 
-    def introduce(self, link: Connection, frame: bytes) -> None:
+    def introduce(self, link: ClientConnection, frame: bytes) -> None:
         """The first frame of a connection: a new session, or the return of one."""
         server = self._server
         try:
@@ -67,10 +67,10 @@ class Admission:
             # Known from now on: the client may ask for more before it has the answer.
             link.session = self._new_id()
             operation = OpenSession(timeout_ms)
-            transaction = Transaction(link.session, SERVER_ITSELF, operation)
+            transaction = WriteTransaction(link.session, SERVER_ITSELF, operation)
             body = requests.open_session_body(timeout_ms)
             opcode = protocol.CREATE_SESSION
-            server.submit(link, Entry(link, 0, opcode, body, transaction=transaction))
+            server.submit(link, PipelineEntry(link, 0, opcode, body, transaction=transaction))
             return
         if self._may_return(asked.session, asked.password):
             # Only now: ZooKeeper closes the old connection also for a wrong password, and so
@@ -83,7 +83,7 @@ class Admission:
             link.push(replies.session_refused(with_read_only=link.says_read_only))
             link.close()
 
-    def opened(self, link: Connection, session: int, timeout_ms: int) -> None:
+    def opened(self, link: ClientConnection, session: int, timeout_ms: int) -> None:
         """A new session is durable."""
         if link.phase == connection.CLOSED:
             # Its client left before it was let in; the session lives until its time-out.
@@ -94,11 +94,11 @@ class Admission:
     def touch(self, session: int) -> None:
         self.table.touch(session, self._server.now_ms())
 
-    def disconnected(self, link: Connection) -> None:
+    def disconnected(self, link: ClientConnection) -> None:
         if self._connection_of.get(link.session) is link:
             del self._connection_of[link.session]
 
-    def ended(self, session: int, asker: Connection | None) -> None:
+    def ended(self, session: int, asker: ClientConnection | None) -> None:
         """A session's end is durable; nobody speaks for it any more."""
         self._ending.discard(session)
         self.table.close(session)
@@ -112,9 +112,9 @@ class Admission:
             if session not in self._ending:
                 log.info("session ends: it was silent too long", session=hex(session))
                 self._ending.add(session)
-                transaction = Transaction(session, SERVER_ITSELF, CloseSession())
+                transaction = WriteTransaction(session, SERVER_ITSELF, CloseSession())
                 opcode = protocol.CLOSE_SESSION
-                entry = Entry(None, 0, opcode, b"", transaction=transaction)
+                entry = PipelineEntry(None, 0, opcode, b"", transaction=transaction)
                 self._server.pipeline.submit(entry)
 
     def not_ended(self, session: int) -> None:
@@ -128,7 +128,7 @@ class Admission:
         known = session in self._server.tree.sessions and session not in self._ending
         return known and hmac.compare_digest(password, self._password(session))
 
-    def _attach(self, link: Connection, session: int, timeout_ms: int) -> None:
+    def _attach(self, link: ClientConnection, session: int, timeout_ms: int) -> None:
         self._connection_of[session] = link
         self.table.open(session, timeout_ms, self._server.now_ms())
         link.session = session

@@ -22,8 +22,8 @@ from holdfast.coordination.embedded.log import (
     encode_batch,
     encode_header,
 )
-from holdfast.wire.disk import NO_ROOM, sync_folder
-from holdfast.wire.durable import write_all
+from holdfast.system.disk import NO_ROOM, sync_folder
+from holdfast.system.durable import write_all
 from holdfast.wire.errors import DiskFailed, Full
 
 # Zeros written ahead of the log's end: an append that does not change the file's size needs no

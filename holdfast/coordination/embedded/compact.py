@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
@@ -29,7 +28,8 @@ from holdfast.coordination.embedded.recovery import (
     without_collector,
 )
 from holdfast.coordination.embedded.snapshot import publish_snapshot
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.readable import await_readable
 from holdfast.wire.errors import BugError, HoldfastError
 from holdfast.wire.limits import TRIMMING_S
 
@@ -163,8 +163,7 @@ class Compactor:
 
 def _server_lives() -> bool:
     """Whether the other end of standard input is still open: nobody ever writes to it."""
-    readable, _, _ = select.select([0], [], [], 0)
-    return not readable
+    return not await_readable([0], 0.0)
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ import asyncio
 from typing import Final, Protocol, cast
 
 from holdfast.coordination.embedded.jute import INT
-from holdfast.coordination.embedded.transactions import Identity
+from holdfast.coordination.embedded.transactions import AuthIdentity
 
 # `jute.maxbuffer`: a larger frame is refused by ZooKeeper too, so nothing larger can be relied on.
 FRAME_BYTES_MAX: Final = 0xFFFFF
@@ -32,25 +32,25 @@ OPEN: Final = 2
 CLOSED: Final = 3
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection needs of its server."""
 
     loop: asyncio.AbstractEventLoop
 
-    def connected(self, link: Connection) -> None: ...
+    def connected(self, link: ClientConnection) -> None: ...
 
-    def disconnected(self, link: Connection) -> None: ...
+    def disconnected(self, link: ClientConnection) -> None: ...
 
-    def closing(self, link: Connection) -> None: ...
+    def closing(self, link: ClientConnection) -> None: ...
 
-    def overrun(self, link: Connection) -> None: ...
+    def overrun(self, link: ClientConnection) -> None: ...
 
-    def word(self, link: Connection, letters: bytes) -> bool: ...
+    def word(self, link: ClientConnection, letters: bytes) -> bool: ...
 
-    def frame(self, link: Connection, frame: bytes) -> None: ...
+    def frame(self, link: ClientConnection, frame: bytes) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A socket, its session once it has one, and what it has shown to be."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._buffer = bytearray()
         self._missing_bytes = 0
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self.session = 0
         self.says_read_only = True
         self.since_s = 0.0
-        self.identities: tuple[Identity, ...] = ()
+        self.identities: tuple[AuthIdentity, ...] = ()
         self.identities_encoded = b""
         self.pending = 0  # entries of ours in the line
         self.pending_bytes = 0

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from holdfast.wire.disk import NO_ROOM, sync_folder
-from holdfast.wire.durable import write_all
+from holdfast.system.disk import NO_ROOM, sync_folder
+from holdfast.system.durable import write_all
 from holdfast.wire.errors import Corrupt, Full, HoldfastError, Occupied, Refused, TerminalError
 
 LOCK: Final = "lock"

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from holdfast.coordination.embedded.connection import Connection, Host
-from holdfast.wire import logs
+from holdfast.coordination.embedded.connection import ClientConnection, ConnectionHost
+from holdfast.system import logs
+from holdfast.system.tasks import end, start_task
 from holdfast.wire.limits import HANDSHAKE_S, SWEEP_S
-from holdfast.wire.tasks import end, start_task
 
 # TLS handshakes that are not done, at the same time. Each takes some 50 KiB; a thousand machines
 # that come back together are through in a few seconds, and those that had to go come again.
@@ -37,7 +37,7 @@ class Greeter:
     part of it ended unexpectedly, and nobody can connect any more."""
 
     def __init__(
-        self, server: Host, context: ssl.SSLContext, died: Callable[[BaseException], None]
+        self, server: ConnectionHost, context: ssl.SSLContext, died: Callable[[BaseException], None]
     ) -> None:
         self._server = server
         self._context = context
@@ -86,7 +86,7 @@ class Greeter:
         try:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._server.loop.connect_accepted_socket(
-                lambda: Connection(self._server),
+                lambda: ClientConnection(self._server),
                 link,
                 ssl=self._context,
                 ssl_handshake_timeout=HANDSHAKE_S,

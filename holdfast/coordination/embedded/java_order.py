@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.coordination.embedded.transactions import Identity
+from holdfast.coordination.embedded.transactions import AuthIdentity
 
 SLOTS_AT_FIRST: Final = 16
 
@@ -50,14 +50,14 @@ def copy_order(texts: Iterable[str], slots: int) -> list[str]:
     return [text for _, text in hashed]
 
 
-def identity_order(identities: Iterable[Identity]) -> list[Identity]:
+def identity_order(identities: Iterable[AuthIdentity]) -> list[AuthIdentity]:
     """How ZooKeeper lists the identities of a connection: a concurrent hash map's order."""
     known = list(identities)
     slots = SLOTS_AT_FIRST
     while 4 * len(known) >= 3 * slots:
         slots *= 2
 
-    def slot(identity: Identity) -> int:
+    def slot(identity: AuthIdentity) -> int:
         value = 37 * (37 * 17 + string_hash(identity.scheme)) + string_hash(identity.id)
         return _spread(value & 0xFFFFFFFF) & (slots - 1)
 

@@ -1,7 +1,7 @@
 """Jute, ZooKeeper's encoding: big-endian numbers, strings and buffers with a length before them.
 
-`Reader` takes what a stranger sent: whatever it is given, it answers with a value or `Malformed`,
-and never reads or allocates beyond the bytes that are there.
+`JuteReader` takes what a stranger sent: whatever it is given, it answers with a value or
+`Malformed`, and never reads or allocates beyond the bytes that are there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Malformed(Exception):
     """The bytes are not what their place in the protocol says."""
 
 
-class Reader:
+class JuteReader:
     """A position in a buffer; every call reads one value and moves on."""
 
     __slots__ = ("at", "data")

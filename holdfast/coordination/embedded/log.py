@@ -42,7 +42,7 @@ from typing import BinaryIO, Final, NamedTuple
 from zlib import crc32
 
 from holdfast.coordination.embedded.folder import DURABLE, corrupt, create_durably
-from holdfast.wire.durable import write_all
+from holdfast.system.durable import write_all
 
 _MAGIC: Final = b"HFCLOG\r\n"
 # Also to be raised when `Tree.apply` decides anything differently: a log holds requests.
@@ -74,7 +74,7 @@ class SegmentHeader(NamedTuple):
     chain: int
 
 
-class Batch(NamedTuple):
+class LogBatch(NamedTuple):
     """A good batch: its place, its zxids, its records' bytes."""
 
     offset: int
@@ -149,7 +149,7 @@ class SegmentReader:
         self.fault: Fault | None = None
         self._seed = crc32(header.salt)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[LogBatch]:
         with self.path.open("rb", buffering=256 * 1024) as file:
             self.size = os.fstat(file.fileno()).st_size
             file.seek(self.end)
@@ -159,7 +159,7 @@ class SegmentReader:
                     return
                 yield batch
 
-    def _next(self, file: BinaryIO) -> Batch | None:
+    def _next(self, file: BinaryIO) -> LogBatch | None:
         raw = file.read(BATCH_HEAD_BYTES)
         if not any(raw) and _only_zeros(file):
             return None
@@ -174,7 +174,7 @@ class SegmentReader:
                     self.end += BATCH_HEAD_BYTES + length
                     self.chain = chain
                     self.last_zxid = last
-                    return Batch(offset, first, last, payload)
+                    return LogBatch(offset, first, last, payload)
                 reason = "the checksum of a batch's records is wrong"
         self.fault = Fault(self.end, reason)
         return None

@@ -1,39 +1,66 @@
-"""The embedded server as a process: options in, an exit code out."""
+"""The embedded server as a process: options in, an exit code out.
+
+Before it listens, a server that has a secret closes its tree to strangers: a fresh tree is open to
+everybody, as a fresh ZooKeeper's is, and so is one of an older version. Every such node gets the
+access list that our client would give it; what somebody closed with a list of his own stays as it
+is. The root is the last: while it is open, a server that was killed in the middle has not finished.
+These are writes like any other: in the log, by a session that is opened and closed for them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
-import signal
+import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from holdfast.coordination import tls
-from holdfast.coordination.access import NAME, kept
-from holdfast.coordination.address import SECRET, TRUSTED, is_loopback
-from holdfast.coordination.embedded import closing
-from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.access import NAME, OWNER, Access, kept
+from holdfast.coordination.address import SECRET, TRUSTED
+from holdfast.coordination.embedded import paths, protocol
+from holdfast.coordination.embedded.connection import ClientConnection
 from holdfast.coordination.embedded.greeting import Greeter
-from holdfast.coordination.embedded.server import Server
+from holdfast.coordination.embedded.records import encode_identities, encode_record
+from holdfast.coordination.embedded.requests import decode_write, open_session_body, set_acl_body
+from holdfast.coordination.embedded.server import CoordinationServer
 from holdfast.coordination.embedded.store import Store
-from holdfast.wire import logs, process
-from holdfast.wire.clock import SystemClock
-from holdfast.wire.errors import HoldfastError, Occupied, Refused, Usage
+from holdfast.coordination.embedded.transactions import ACL, AuthIdentity, WriteTransaction
+from holdfast.system import logs, process
+from holdfast.system.clock import SystemClock
+from holdfast.system.listening import (
+    SERVER_FILE,
+    ServerEnd,
+    is_loopback,
+    joined_address,
+    new_loop,
+    port_before,
+    split_address,
+    tls_context,
+    write_server_file,
+)
+from holdfast.system.tasks import end, start_task
+from holdfast.wire.errors import BugError, Occupied
 from holdfast.wire.limits import SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, SWEEP_S, TICK_MS
-from holdfast.wire.tasks import end, start_task
 
 log = logs.get(__name__)
 
-SERVER_FILE = "server.json"
+_COMMAND: Final = "holdfast coord serve"
+_EXAMPLE: Final = f"{_COMMAND} --listen 127.0.0.1:2181"
+_ITSELF: Final = (AuthIdentity("super", ""),)
+_BATCH: Final = 256  # writes that become durable together
+_SESSION_MS: Final = 10_000  # it is closed again at once; after a crash it ends as any other
+
+Write = tuple[int, bytes]  # operation code, body
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """How a server is started. `linger_s` None: it stays until it is told to stop. `network`:
     "trusted" means plain text also where other machines reach it."""
 
@@ -50,59 +77,22 @@ class Options:
     open: bool = False  # let everybody in, as a fresh ZooKeeper does
 
 
-def split_address(listen: str) -> tuple[str, int]:
-    """HOST:PORT, [IPV6]:PORT or :PORT (loopback)."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
-        raise Usage(
-            f"cannot listen on {listen!r}",
-            why="an address is HOST:PORT; port 0 takes any free one",
-            fix="holdfast coord serve --listen 127.0.0.1:2181",
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def makes_certificates(options: Options) -> bool:
+def makes_certificates(options: ServerOptions) -> bool:
     """Whether it speaks TLS with certificates made from its secret: where other machines reach it,
     unless it was told to do otherwise."""
     plain = options.open or options.network == TRUSTED or options.tls_cert is not None
-    return not plain and not is_loopback(split_address(options.listen)[0])
+    return not plain and not is_loopback(split_address(options.listen, _EXAMPLE)[0])
 
 
-def tls_context(options: Options) -> ssl.SSLContext | None:
-    """The listener's TLS; with a CA, clients must show a certificate of it."""
-    if options.tls_cert is None:
-        if options.tls_key or options.tls_ca:
-            raise Usage(
-                "TLS needs a certificate",
-                why="--tls-key or --tls-ca was given without --tls-cert",
-                fix="holdfast coord serve --tls-cert cert.pem --tls-key key.pem",
-            )
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(options.tls_cert, options.tls_key)
-        if options.tls_ca is not None:
-            context.load_verify_locations(options.tls_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise Refused(
-            "the TLS files cannot be used",
-            why=str(error),
-            fix="check --tls-cert, --tls-key and --tls-ca: PEM files that belong together",
-        ) from error
-    return context
-
-
-def serve(options: Options) -> int:
+def serve(options: ServerOptions) -> int:
     """Run a server until it is told to stop (SIGTERM, SIGINT) or lingers no more. 0 if all is well.
 
     Raises `Occupied` if another process has the folder or the address, `Corrupt` if the folder
     cannot be trusted.
     """
-    host, port = split_address(options.listen)
-    context = tls_context(options)
+    host, port = split_address(options.listen, _EXAMPLE)
+    files = options.tls_cert, options.tls_key, options.tls_ca
+    context = tls_context(*files, _COMMAND)
     process.raise_file_limit()
     os.umask(process.PRIVATE_MASK)
     store = Store.open(
@@ -117,7 +107,7 @@ def serve(options: Options) -> int:
         # What was recovered lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_serve(options, store, host, port, context, closed))
     finally:
         store.close()
@@ -125,7 +115,7 @@ def serve(options: Options) -> int:
 
 def _closed(store: Store) -> int:
     """Let in who can read the folder, and nobody else. How many nodes were open until now."""
-    closed = closing.close(store, kept(store.folder / NAME), SystemClock().wall_ms())
+    closed = close(store, kept(store.folder / NAME), SystemClock().wall_ms())
     if closed:
         log.warning(
             "nodes that were open to everybody are closed: who can read the folder is let in",
@@ -136,7 +126,7 @@ def _closed(store: Store) -> int:
 
 
 async def _serve(
-    options: Options,
+    options: ServerOptions,
     store: Store,
     host: str,
     port: int,
@@ -144,35 +134,21 @@ async def _serve(
     closed: int,
 ) -> int:
     loop = asyncio.get_running_loop()
-    stop: asyncio.Future[int] = loop.create_future()
-
-    def finish(code: int) -> None:
-        if not stop.done():
-            stop.set_result(code)
-
-    def broken(error: BaseException) -> None:
-        log.critical("the server stops: its disk cannot be trusted any more", error=str(error))
-        finish(error.exit_code if isinstance(error, HoldfastError) else 70)
-
-    server = Server(
+    ending = ServerEnd(loop)
+    server = CoordinationServer(
         loop,
         store,
         SystemClock(),
         tick_ms=options.tick_ms,
         tells_all=options.open,
-        on_broken=broken,
+        on_broken=ending.disk_failed,
     )
 
-    def died(error: BaseException) -> None:
-        log.critical("the server stops: a part of it has died", error=repr(error), exc_info=error)
-        finish(70)
-
-    greeter = None if context is None else Greeter(server, context, died)
+    greeter = None if context is None else Greeter(server, context, ending.part_died)
     listener = await _listen(server, options.data, host, port, greeter)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, finish, 0)
-    address = _address_of(listener)
-    _write_server_file(options, address, tls=context is not None, closed=closed)
+    address = joined_address(*listener.sockets[0].getsockname()[:2])
+    how = SECRET if makes_certificates(options) else context is not None
+    write_server_file(options.data, address, tls=how, closed=closed)
     log.info(
         "listening",
         address=address,
@@ -181,8 +157,10 @@ async def _serve(
         zxid=hex(server.tree.last_zxid),
         recovery=str(store.recovery),
     )
-    sweeper = start_task(_sweep(server, options.linger_s, finish), "sweeper", died)
-    code = await stop
+    sweeper = start_task(
+        _sweep(server, options.linger_s, ending.finish), "sweeper", ending.part_died
+    )
+    code = await ending.wait()
     await end(sweeper)
     if isinstance(listener, Greeter):
         await listener.close()
@@ -198,29 +176,33 @@ async def _serve(
 
 
 async def _listen(
-    server: Server, folder: Path, host: str, port: int, greeter: Greeter | None
+    server: CoordinationServer, folder: Path, host: str, port: int, greeter: Greeter | None
 ) -> asyncio.Server | Greeter:
     try:
         if greeter is not None:
             await greeter.listen(host, port)
             return greeter
-        if port == 0 and (known := _port_before(folder)):
+        if port == 0 and (known := port_before(folder)):
             # Those who know the address only, and cannot read the folder, find us again.
             with suppress(OSError):
                 return await server.loop.create_server(
-                    lambda: Connection(server), host, known, backlog=1024
+                    lambda: ClientConnection(server), host, known, backlog=1024
                 )
-        return await server.loop.create_server(lambda: Connection(server), host, port, backlog=1024)
+        return await server.loop.create_server(
+            lambda: ClientConnection(server), host, port, backlog=1024
+        )
     except OSError as error:
         server.pipeline.close()
         raise Occupied(
-            f"cannot listen on {f'[{host}]' if ':' in host else host}:{port}",
+            f"cannot listen on {joined_address(host, port)}",
             why=error.strerror or str(error),
             fix="choose another port (--listen 127.0.0.1:0 takes any free one)",
         ) from error
 
 
-async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int], None]) -> None:
+async def _sweep(
+    server: CoordinationServer, linger_s: float | None, finish: Callable[[int], None]
+) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         server.sweep()
@@ -231,32 +213,49 @@ async def _sweep(server: Server, linger_s: float | None, finish: Callable[[int],
                 finish(0)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # noqa: PLC0415 - optional: not on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-def _address_of(listener: asyncio.Server | Greeter) -> str:
-    host, port = listener.sockets[0].getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _port_before(folder: Path) -> int:
-    """The port of the server before us, if it was killed; 0: none is known."""
-    try:
-        address = json.loads((folder / SERVER_FILE).read_bytes())["address"]
-        return int(str(address).rpartition(":")[2])
-    except (OSError, ValueError, KeyError, TypeError):
+def close(store: Store, access: Access, now_ms: int) -> int:
+    """Close what is open to everybody, or to whoever had an earlier secret of this folder. How many
+    nodes were; the few of a fresh tree do not count."""
+    found = [path for path in store.tree.nodes if _is_open(store, access, path)]
+    if not found:
         return 0
+    found.sort(key=lambda path: (path == paths.ROOT, path))
+    session = secrets.randbits(63) or 1
+    writes = list(_writes(access, found))
+    for start in range(0, len(writes), _BATCH):
+        _commit(store, session, writes[start : start + _BATCH], max(now_ms, store.last_time_ms))
+    own = (paths.ROOT, paths.PROC)
+    return sum(1 for path in found if path not in own and not path.startswith(f"{paths.PROC}/"))
 
 
-def _write_server_file(options: Options, address: str, *, tls: bool, closed: int) -> None:
-    """Tell clients on this machine where we are; complete or not at all."""
-    how = SECRET if makes_certificates(options) else tls
-    facts = {"address": address, "pid": os.getpid(), "tls": how, "closed": closed}
-    draft = options.data / f"{SERVER_FILE}.tmp"
-    draft.write_text(json.dumps(facts) + "\n")
-    draft.replace(options.data / SERVER_FILE)
+def _is_open(store: Store, access: Access, path: str) -> bool:
+    """Whether strangers may do something here, or only those who had an older secret."""
+    for entry in store.tree.nodes[path].acl:
+        if entry.scheme == "world":
+            return True
+        if entry.scheme == "digest" and entry.id.startswith(f"{OWNER}:"):
+            return entry.id != access.owner
+    return False
+
+
+def _writes(access: Access, found: list[str]) -> Iterator[Write]:
+    yield protocol.CREATE_SESSION, open_session_body(_SESSION_MS)
+    for path in found:
+        wanted = tuple(ACL(*entry) for entry in access.acl(path))
+        yield protocol.SET_ACL, set_acl_body(path, wanted)
+    yield protocol.CLOSE_SESSION, b""
+
+
+def _commit(store: Store, session: int, writes: list[Write], now_ms: int) -> None:
+    first = store.last_zxid + 1
+    who = encode_identities(_ITSELF)
+    records = [
+        encode_record(first + at, now_ms, session, opcode, who, body)
+        for at, (opcode, body) in enumerate(writes)
+    ]
+    store.commit(records, first + len(records) - 1)
+    for at, (opcode, body) in enumerate(writes):
+        transaction = WriteTransaction(session, _ITSELF, decode_write(opcode, body))
+        outcome = store.tree.apply(transaction, first + at, now_ms)
+        if outcome.error:
+            raise BugError(f"an access list was refused: {transaction.operation!r}")

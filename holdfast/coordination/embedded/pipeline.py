@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from holdfast.coordination.embedded.records import encode_record
-from holdfast.coordination.embedded.transactions import Transaction
-from holdfast.wire.clock import Clock
+from holdfast.coordination.embedded.transactions import WriteTransaction
+from holdfast.system.clock import Clock
+from holdfast.system.tasks import in_loop, start_thread
 from holdfast.wire.errors import Full
-from holdfast.wire.tasks import in_loop, start_thread
 
 # What shares one fsync and is applied in one turn of the loop: about ten milliseconds.
 BATCH_TRANSACTIONS_MAX: Final = 500
@@ -26,7 +26,7 @@ BATCH_TRANSACTIONS_MAX: Final = 500
 DISK_STALL_S: Final = 0.25
 
 
-class Entry:
+class PipelineEntry:
     """One thing in the line: a write (with a transaction), or whatever must come after one."""
 
     __slots__ = ("body", "identities", "opcode", "owner", "since_s", "transaction", "xid", "zxid")
@@ -38,7 +38,7 @@ class Entry:
         opcode: int,
         body: bytes,
         *,
-        transaction: Transaction | None = None,
+        transaction: WriteTransaction | None = None,
         identities: bytes = b"",
         since_s: float = 0.0,
     ) -> None:
@@ -52,7 +52,7 @@ class Entry:
         self.zxid = 0
 
 
-class Writer(Protocol):
+class StoreWriter(Protocol):
     """What the line needs of the store."""
 
     last_zxid: int
@@ -74,11 +74,11 @@ class Pipeline:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        store: Writer,
+        store: StoreWriter,
         clock: Clock,
         *,
-        on_committed: Callable[[list[Entry], int], None],
-        on_full: Callable[[list[Entry], Full], None],
+        on_committed: Callable[[list[PipelineEntry], int], None],
+        on_full: Callable[[list[PipelineEntry], Full], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
@@ -87,14 +87,14 @@ class Pipeline:
         self._on_committed = on_committed
         self._on_full = on_full
         self._on_broken = on_broken
-        self._line: deque[Entry] = deque()
+        self._line: deque[PipelineEntry] = deque()
         self._in_flight = 0
         self._batch_since_s = 0.0
         self._scheduled = False
         self._broken = False
         self._next_zxid = store.last_zxid + 1
         self._time_ms = store.last_time_ms
-        self._work: queue.SimpleQueue[tuple[list[Entry], list[bytes], int, int] | None] = (
+        self._work: queue.SimpleQueue[tuple[list[PipelineEntry], list[bytes], int, int] | None] = (
             queue.SimpleQueue()
         )
         self._idle = asyncio.Event()
@@ -111,7 +111,7 @@ class Pipeline:
         """Whether the disk has been busy with one batch for unusually long."""
         return self._in_flight > 0 and self._clock.now_s() - self._batch_since_s > DISK_STALL_S
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, entry: PipelineEntry) -> None:
         """Put an entry at the end of the line."""
         self._line.append(entry)
         self._idle.clear()
@@ -176,7 +176,9 @@ class Pipeline:
             if error is None:
                 self._store.maintain()
 
-    def _finish(self, batch: list[Entry], time_ms: int, error: BaseException | None) -> None:
+    def _finish(
+        self, batch: list[PipelineEntry], time_ms: int, error: BaseException | None
+    ) -> None:
         self._in_flight = 0
         if error is None:
             self._on_committed(batch, time_ms)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.wire.errors import TerminalError
+
 # Operations: the `type` of a request header.
 CREATE: Final = 1
 DELETE: Final = 2
@@ -103,3 +105,14 @@ WATCH_PERSISTENT_RECURSIVE: Final = 1
 WATCHER_CHILDREN: Final = 1
 WATCHER_DATA: Final = 2
 WATCHER_ANY: Final = 3
+
+
+class OperationError(TerminalError):
+    """An operation is refused; `code` is the protocol's, and goes into the reply.
+
+    Never leaves this package: the server turns it into an answer.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the operation is refused with code {code}")
+        self.code = code

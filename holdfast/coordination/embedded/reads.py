@@ -13,23 +13,29 @@ from typing import Final
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded import replies
-from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.embedded.connection import ClientConnection
+from holdfast.coordination.embedded.context import ServerContext
 from holdfast.coordination.embedded.java_order import identity_order
-from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_buffer, encode_string
+from holdfast.coordination.embedded.jute import (
+    INT,
+    JuteReader,
+    Malformed,
+    encode_buffer,
+    encode_string,
+)
 from holdfast.coordination.embedded.requests import decode_multi_read, decode_watches
-from holdfast.coordination.embedded.shared import Shared
-from holdfast.coordination.embedded.transactions import Identity
+from holdfast.coordination.embedded.transactions import AuthIdentity
 from holdfast.coordination.embedded.tree import OperationError
 from holdfast.coordination.embedded.watches import CHILD, DATA
 
 # Identities that one connection may add by `auth`.
 IDENTITIES_MAX: Final = 32
 
-Handler = Callable[[Shared, Connection, bytes], bytes]
+Handler = Callable[[ServerContext, ClientConnection, bytes], bytes]
 
 
-def _exists(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _exists(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     path, watch = reader.string(), reader.flag()
     if watch:
         # A missing node is watched too: the client waits for it to appear.
@@ -37,8 +43,8 @@ def _exists(server: Shared, connection: Connection, body: bytes) -> bytes:
     return server.tree.exists(path).packed_stat()
 
 
-def _get_data(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _get_data(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_data(path, connection.identities)
     if watch:
@@ -46,8 +52,8 @@ def _get_data(server: Shared, connection: Connection, body: bytes) -> bytes:
     return encode_buffer(node.data) + node.packed_stat()
 
 
-def _get_children(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _get_children(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_children(path, connection.identities)
     if watch:
@@ -55,8 +61,8 @@ def _get_children(server: Shared, connection: Connection, body: bytes) -> bytes:
     return replies.strings(node.child_names())
 
 
-def _get_children2(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _get_children2(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     path, watch = reader.string(), reader.flag()
     node = server.tree.get_children(path, connection.identities)
     if watch:
@@ -64,41 +70,41 @@ def _get_children2(server: Shared, connection: Connection, body: bytes) -> bytes
     return replies.strings(node.child_names()) + node.packed_stat()
 
 
-def _get_acl(server: Shared, connection: Connection, body: bytes) -> bytes:
-    acl, node = server.tree.get_acl(Reader(body).string(), connection.identities)
+def _get_acl(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    acl, node = server.tree.get_acl(JuteReader(body).string(), connection.identities)
     return replies.acls(acl) + node.packed_stat()
 
 
-def _reconfig(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _reconfig(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     raise Malformed("a change of the ensemble that cannot be read")
 
 
-def _sync(server: Shared, connection: Connection, body: bytes) -> bytes:
-    return encode_string(Reader(body).string())
+def _sync(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    return encode_string(JuteReader(body).string())
 
 
-def _ping(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _ping(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     return b""
 
 
-def _get_ephemerals(server: Shared, connection: Connection, body: bytes) -> bytes:
-    prefix = Reader(body).string()
+def _get_ephemerals(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    prefix = JuteReader(body).string()
     return replies.strings(server.tree.get_ephemerals(connection.session, prefix))
 
 
-def _all_children_number(server: Shared, connection: Connection, body: bytes) -> bytes:
-    path = Reader(body).string()
+def _all_children_number(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    path = JuteReader(body).string()
     return INT.pack(server.tree.all_children_number(path, connection.identities))
 
 
-def _who_am_i(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _who_am_i(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     # A digest is shown as its user alone.
     ordered = identity_order(connection.identities)
-    shown = (Identity(one.scheme, one.id.partition(":")[0]) for one in ordered)
+    shown = (AuthIdentity(one.scheme, one.id.partition(":")[0]) for one in ordered)
     return replies.identities(shown)
 
 
-def _multi_read(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _multi_read(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     answers = []
     for kind, path in decode_multi_read(body):
         try:
@@ -115,8 +121,8 @@ def _multi_read(server: Shared, connection: Connection, body: bytes) -> bytes:
     return replies.parts(answers)
 
 
-def _add_watch(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _add_watch(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     path, mode = reader.string(), reader.number()
     if mode not in (p.WATCH_PERSISTENT, p.WATCH_PERSISTENT_RECURSIVE):
         raise Malformed(f"mode {mode} of a watch")
@@ -125,30 +131,30 @@ def _add_watch(server: Shared, connection: Connection, body: bytes) -> bytes:
     return INT.pack(0)
 
 
-def _check_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _check_watches(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     if not server.watches.has(connection, reader.string(), reader.number()):
         raise OperationError(p.NO_WATCHER)
     return b""
 
 
-def _remove_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
-    reader = Reader(body)
+def _remove_watches(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
+    reader = JuteReader(body)
     if not server.watches.remove(connection, reader.string(), reader.number()):
         raise OperationError(p.NO_WATCHER)
     return b""
 
 
-def _set_watches(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _set_watches(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     return _restore_watches(server, connection, body, with_persistent=False)
 
 
-def _set_watches2(server: Shared, connection: Connection, body: bytes) -> bytes:
+def _set_watches2(server: ServerContext, connection: ClientConnection, body: bytes) -> bytes:
     return _restore_watches(server, connection, body, with_persistent=True)
 
 
 def _restore_watches(
-    server: Shared, connection: Connection, body: bytes, *, with_persistent: bool
+    server: ServerContext, connection: ClientConnection, body: bytes, *, with_persistent: bool
 ) -> bytes:
     """Set the watches of a client that was away, and tell at once what it missed meanwhile."""
     wanted = decode_watches(body, with_persistent=with_persistent)
@@ -185,15 +191,15 @@ def _restore_watches(
     return b""
 
 
-def authenticate(connection: Connection, body: bytes) -> bool:
+def authenticate(connection: ClientConnection, body: bytes) -> bool:
     """Add the identity that an `auth` request shows; False if it shows none that we know."""
-    reader = Reader(body)
+    reader = JuteReader(body)
     reader.number()
     scheme, secret = reader.string(), reader.buffer() or b""
     if scheme == "digest":
         user = secret.split(b":", 1)[0].decode("utf-8", "replace")
         digest = base64.b64encode(hashlib.sha1(secret, usedforsecurity=False).digest()).decode()
-        identity = Identity("digest", f"{user}:{digest}")
+        identity = AuthIdentity("digest", f"{user}:{digest}")
     elif scheme == "ip":
         identity = connection.identities[0]
     else:

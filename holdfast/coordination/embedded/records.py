@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from holdfast.coordination.embedded.jute import Reader, encode_string
+from holdfast.coordination.embedded.jute import JuteReader, encode_string
 from holdfast.coordination.embedded.requests import decode_write
-from holdfast.coordination.embedded.transactions import Identity, Transaction
+from holdfast.coordination.embedded.transactions import AuthIdentity, WriteTransaction
 
 _HEAD: Final = struct.Struct("!IqqqiI")
 _CRC: Final = struct.Struct("!I")
@@ -31,7 +31,7 @@ _pack_head = _HEAD.pack
 _pack_crc = _CRC.pack
 
 
-class Record(NamedTuple):
+class LoggedRecord(NamedTuple):
     """A write as it was logged."""
 
     zxid: int
@@ -51,18 +51,18 @@ class BadRecord(Exception):
         self.reason = reason
 
 
-def encode_identities(identities: tuple[Identity, ...]) -> bytes:
+def encode_identities(identities: tuple[AuthIdentity, ...]) -> bytes:
     """The form in which a record carries who asked."""
     return b"".join(encode_string(one.scheme) + encode_string(one.id) for one in identities)
 
 
 @lru_cache(maxsize=4096)
-def decode_identities(raw: bytes) -> tuple[Identity, ...]:
+def decode_identities(raw: bytes) -> tuple[AuthIdentity, ...]:
     """What `encode_identities` was given; `Malformed` for other bytes."""
-    reader = Reader(raw)
+    reader = JuteReader(raw)
     found = []
     while reader.at < len(raw):
-        found.append(Identity(reader.string(), reader.string()))
+        found.append(AuthIdentity(reader.string(), reader.string()))
     return tuple(found)
 
 
@@ -81,7 +81,7 @@ def zxid_and_time(record: bytes) -> tuple[int, int]:
     return _ZXID_TIME.unpack_from(record)
 
 
-def decode_records(payload: bytes) -> Iterator[Record]:
+def decode_records(payload: bytes) -> Iterator[LoggedRecord]:
     """The records in `payload`, one after the other; `BadRecord` at the first that is not one."""
     at, end = 0, len(payload)
     while at < end:
@@ -94,7 +94,7 @@ def decode_records(payload: bytes) -> Iterator[Record]:
         if crc32(payload[at:tail]) != _CRC.unpack_from(payload, tail)[0]:
             raise BadRecord(at, "the record's checksum is wrong")
         start = at + _HEAD.size
-        yield Record(
+        yield LoggedRecord(
             zxid,
             time_ms,
             session,
@@ -105,9 +105,9 @@ def decode_records(payload: bytes) -> Iterator[Record]:
         at += length
 
 
-def transaction_of(record: Record) -> Transaction:
+def transaction_of(record: LoggedRecord) -> WriteTransaction:
     """What the record asks the tree to apply; `Malformed` if its body is no write."""
-    return Transaction(
+    return WriteTransaction(
         record.session,
         decode_identities(record.identities),
         decode_write(record.opcode, record.body),

@@ -22,7 +22,7 @@ from holdfast.coordination.embedded.folder import (
 from holdfast.coordination.embedded.jute import Malformed
 from holdfast.coordination.embedded.log import (
     HEADER_BYTES,
-    Batch,
+    LogBatch,
     Mark,
     SegmentHeader,
     SegmentReader,
@@ -31,7 +31,7 @@ from holdfast.coordination.embedded.log import (
 )
 from holdfast.coordination.embedded.records import (
     BadRecord,
-    Record,
+    LoggedRecord,
     decode_records,
     transaction_of,
 )
@@ -51,7 +51,7 @@ class Tail(NamedTuple):
     cut_bytes: int
 
 
-class Recovered(NamedTuple):
+class RecoveredStore(NamedTuple):
     """The state of a folder. `tail` is None when the folder is new."""
 
     tree: Tree
@@ -70,13 +70,13 @@ class Replay:
         self.time_ms = time_ms
         self.records = 0
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: LoggedRecord) -> None:
         """Apply the next record; `Malformed` if it is no write."""
         self.tree.apply(transaction_of(record), record.zxid, record.time_ms)
         self.time_ms = record.time_ms
         self.records += 1
 
-    def replay(self, path: Path, batch: Batch) -> None:
+    def replay(self, path: Path, batch: LogBatch) -> None:
         """Apply the batch's records that the tree does not have yet."""
         expected = batch.first_zxid
         tree = self.tree
@@ -116,14 +116,14 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def recover(folder: Path, *, nodes_max: int = NODES_MAX) -> Recovered:
+def recover(folder: Path, *, nodes_max: int = NODES_MAX) -> RecoveredStore:
     """The state of a folder that nobody else writes to. `Corrupt` for anything but a torn tail."""
     listing = list_folder(folder)
     mark, warnings = read_mark(folder)
     if not listing.segments:
         if listing.snapshots or mark is not None:
             raise missing(folder, mark.first_zxid if mark else listing.snapshots[-1][0] + 1)
-        return Recovered(Tree(nodes_max), 0, None, 0, None, ())
+        return RecoveredStore(Tree(nodes_max), 0, None, 0, None, ())
     if mark is not None and mark.first_zxid > listing.segments[-1][0]:
         raise missing(folder, mark.first_zxid)
     with without_collector():
@@ -135,7 +135,7 @@ def recover(folder: Path, *, nodes_max: int = NODES_MAX) -> Recovered:
     if mark is None and tail.end > HEADER_BYTES:
         warnings.append(f"{folder / DURABLE} is missing: damage in the last batch looks torn")
     state.tree.nodes_max = nodes_max
-    return Recovered(state.tree, state.time_ms, snapshot, state.records, tail, tuple(warnings))
+    return RecoveredStore(state.tree, state.time_ms, snapshot, state.records, tail, tuple(warnings))
 
 
 def load_snapshot(listing: Listing, nodes_max: int) -> tuple[Replay, Path | None]:

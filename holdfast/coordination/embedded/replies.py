@@ -10,12 +10,12 @@ from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.jute import INT, encode_string
 from holdfast.coordination.embedded.transactions import (
     ACL,
+    AuthIdentity,
     Changed,
     Create,
     Created,
     Delete,
-    Failed,
-    Identity,
+    FailedOperation,
     Multi,
     Outcome,
     Part,
@@ -76,7 +76,7 @@ def acls(entries: Iterable[ACL]) -> bytes:
     return INT.pack(len(parts)) + b"".join(parts)
 
 
-def identities(values: Iterable[Identity]) -> bytes:
+def identities(values: Iterable[AuthIdentity]) -> bytes:
     parts = [encode_string(value.scheme) + encode_string(value.id) for value in values]
     return INT.pack(len(parts)) + b"".join(parts)
 
@@ -120,7 +120,7 @@ def outcome_body(operation: object, outcome: Outcome) -> bytes:
             return b""
         return parts(
             failed_part(result.error)
-            if isinstance(result, Failed)
+            if isinstance(result, FailedOperation)
             else part(_sub_type(asked), _result(result))
             for asked, result in zip(operation.operations, outcome.results, strict=True)
         )

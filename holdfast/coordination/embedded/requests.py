@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.coordination.embedded import protocol as p
-from holdfast.coordination.embedded.jute import INT, Malformed, Reader, encode_string
+from holdfast.coordination.embedded.jute import INT, JuteReader, Malformed, encode_string
 from holdfast.coordination.embedded.transactions import (
     ACL,
-    Check,
+    CheckVersion,
     CloseSession,
     Create,
     Delete,
@@ -61,13 +61,13 @@ def decode_connect(frame: bytes) -> Connect:
         version, seen, timeout_ms, session = _CONNECT.unpack_from(frame)
     except struct.error:
         raise Malformed("the message is too short to open a session") from None
-    reader = Reader(frame, _CONNECT.size)
+    reader = JuteReader(frame, _CONNECT.size)
     password = reader.buffer() or b""
     read_only = reader.flag() if reader.at < len(frame) else None
     return Connect(version, seen, timeout_ms, session, password, read_only)
 
 
-def _acl(reader: Reader) -> tuple[ACL, ...] | None:
+def _acl(reader: JuteReader) -> tuple[ACL, ...] | None:
     return tuple(
         ACL(reader.number(), reader.string(), reader.string()) for _ in range(reader.count(12))
     )
@@ -84,14 +84,14 @@ _AS_CONTAINER: Final = {
 }
 
 
-def _create_fields(reader: Reader) -> Create:
+def _create_fields(reader: JuteReader) -> Create:
     path, data, acl, flags = reader.string(), reader.buffer(), _acl(reader), reader.number()
     if flags not in p.CREATE_FLAGS:
         flags = p.FLAG_UNKNOWN
     return Create(path, data, acl, flags, ttl_ms=-1, wants_stat=False)
 
 
-def _create(reader: Reader) -> Create:
+def _create(reader: JuteReader) -> Create:
     # By itself, the operation decides whether it is a container; the flag is ignored.
     create = _create_fields(reader)
     if create.flags == p.FLAG_CONTAINER:
@@ -99,21 +99,21 @@ def _create(reader: Reader) -> Create:
     return create
 
 
-def _create2(reader: Reader) -> Create:
+def _create2(reader: JuteReader) -> Create:
     return _create(reader)._replace(wants_stat=True)
 
 
-def _create_container(reader: Reader) -> Create:
+def _create_container(reader: JuteReader) -> Create:
     create = _create_fields(reader)
     return create._replace(flags=_AS_CONTAINER.get(create.flags, create.flags), wants_stat=True)
 
 
-def _create_ttl(reader: Reader) -> Create:
+def _create_ttl(reader: JuteReader) -> Create:
     create = _create_fields(reader)
     return create._replace(ttl_ms=reader.long(), wants_stat=True)
 
 
-def _create_in_multi(reader: Reader) -> Create | Reject:
+def _create_in_multi(reader: JuteReader) -> Create | Reject:
     # Inside a multi the flags decide, whatever the operation: this is how ZooKeeper reads it.
     create = _create_fields(reader)
     if create.flags in _TTL_FLAGS:
@@ -121,7 +121,7 @@ def _create_in_multi(reader: Reader) -> Create | Reject:
     return create._replace(wants_stat=create.flags in _WITH_STAT_IN_MULTI)
 
 
-def _create_ttl_in_multi(reader: Reader) -> Create:
+def _create_ttl_in_multi(reader: JuteReader) -> Create:
     create = _create_fields(reader)
     ttl_ms = reader.long()
     if create.flags in _TTL_FLAGS:
@@ -129,23 +129,23 @@ def _create_ttl_in_multi(reader: Reader) -> Create:
     return create._replace(wants_stat=create.flags in _WITH_STAT_IN_MULTI)
 
 
-def _delete(reader: Reader) -> Delete:
+def _delete(reader: JuteReader) -> Delete:
     return Delete(reader.string(), reader.number())
 
 
-def _set_data(reader: Reader) -> SetData:
+def _set_data(reader: JuteReader) -> SetData:
     return SetData(reader.string(), reader.buffer(), reader.number())
 
 
-def _set_acl(reader: Reader) -> SetACL:
+def _set_acl(reader: JuteReader) -> SetACL:
     return SetACL(reader.string(), _acl(reader), reader.number())
 
 
-def _check(reader: Reader) -> Check:
-    return Check(reader.string(), reader.number())
+def _check(reader: JuteReader) -> CheckVersion:
+    return CheckVersion(reader.string(), reader.number())
 
 
-_IN_MULTI: Final[dict[int, Callable[[Reader], Part]]] = {
+_IN_MULTI: Final[dict[int, Callable[[JuteReader], Part]]] = {
     p.CREATE: _create_in_multi,
     p.CREATE2: _create_in_multi,
     p.CREATE_CONTAINER: _create_in_multi,
@@ -156,7 +156,7 @@ _IN_MULTI: Final[dict[int, Callable[[Reader], Part]]] = {
 }
 
 
-def _multi(reader: Reader) -> Multi:
+def _multi(reader: JuteReader) -> Multi:
     operations: list[Part] = []
     while True:
         kind, done, _error = reader.number(), reader.flag(), reader.number()
@@ -170,7 +170,7 @@ def _multi(reader: Reader) -> Multi:
         operations.append(decode(reader))
 
 
-_WRITES: Final[dict[int, Callable[[Reader], Operation]]] = {
+_WRITES: Final[dict[int, Callable[[JuteReader], Operation]]] = {
     p.CREATE: _create,
     p.CREATE2: _create2,
     p.CREATE_CONTAINER: _create_container,
@@ -203,7 +203,7 @@ def read_write(opcode: int, body: bytes) -> Operation:
 
 def is_reconfig(body: bytes) -> bool:
     """Whether this is a readable request to change the ensemble."""
-    reader = Reader(body)
+    reader = JuteReader(body)
     try:
         for _ in ("joining", "leaving", "members"):
             reader.string()
@@ -218,7 +218,7 @@ def decode_write(opcode: int, body: bytes) -> Operation:
     decode = _WRITES.get(opcode)
     if decode is None:
         raise Malformed(f"operation {opcode} does not write")
-    return decode(Reader(body))
+    return decode(JuteReader(body))
 
 
 def open_session_body(timeout_ms: int) -> bytes:
@@ -242,7 +242,7 @@ def reject_body(error: int) -> bytes:
 
 
 def decode_watches(body: bytes, *, with_persistent: bool) -> Watches:
-    reader = Reader(body)
+    reader = JuteReader(body)
     relative_zxid = reader.long()
     data, exist, child = reader.strings(), reader.strings(), reader.strings()
     if not with_persistent:
@@ -252,7 +252,7 @@ def decode_watches(body: bytes, *, with_persistent: bool) -> Watches:
 
 def decode_multi_read(body: bytes) -> list[tuple[int, str]]:
     """The (operation, path) pairs of a multi that only reads."""
-    reader = Reader(body)
+    reader = JuteReader(body)
     reads: list[tuple[int, str]] = []
     while True:
         kind, done, _error = reader.number(), reader.flag(), reader.number()

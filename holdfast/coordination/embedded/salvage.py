@@ -36,7 +36,7 @@ from holdfast.coordination.embedded.recovery import (
 )
 from holdfast.coordination.embedded.snapshot import publish_snapshot, read_snapshot
 from holdfast.coordination.embedded.tree import Tree
-from holdfast.wire.disk import make_folder
+from holdfast.system.disk import make_folder
 from holdfast.wire.errors import Corrupt, HoldfastError, Occupied, Usage
 from holdfast.wire.limits import NODES_MAX
 

@@ -12,27 +12,27 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.coordination.embedded import acl, connection, protocol, reads, replies, requests
-from holdfast.coordination.embedded.admission import SERVER_ITSELF, Admission
-from holdfast.coordination.embedded.connection import Connection
+from holdfast.coordination.embedded.admission import SERVER_ITSELF, SessionAdmission
+from holdfast.coordination.embedded.connection import ClientConnection
+from holdfast.coordination.embedded.context import ServerContext
+from holdfast.coordination.embedded.four_letter_words import answer_word
 from holdfast.coordination.embedded.jute import Malformed
-from holdfast.coordination.embedded.pipeline import Entry, Pipeline
+from holdfast.coordination.embedded.pipeline import Pipeline, PipelineEntry
 from holdfast.coordination.embedded.records import encode_identities
-from holdfast.coordination.embedded.shared import Shared
 from holdfast.coordination.embedded.store import Store
 from holdfast.coordination.embedded.transactions import (
+    AuthIdentity,
     CloseSession,
     DeleteContainer,
-    Event,
-    Identity,
     OpenSession,
     Operation,
     Reject,
-    Transaction,
+    TreeEvent,
+    WriteTransaction,
 )
 from holdfast.coordination.embedded.tree import OperationError
-from holdfast.coordination.embedded.words import answer_word
-from holdfast.wire import logs
-from holdfast.wire.clock import Clock
+from holdfast.system import logs
+from holdfast.system.clock import Clock
 from holdfast.wire.errors import Full
 from holdfast.wire.limits import CONNECTIONS_MAX, HANDSHAKE_S, SWEEP_S, TICK_MS
 
@@ -46,7 +46,7 @@ log = logs.get(__name__)
 _REQUEST: Final = struct.Struct("!ii")
 
 
-class Server(Shared):
+class CoordinationServer(ServerContext):
     """The state in memory and everyone connected to it."""
 
     def __init__(
@@ -69,18 +69,18 @@ class Server(Shared):
             on_full=self._disk_full,
             on_broken=on_broken,
         )
-        self._new: dict[Connection, None] = {}  # not introduced yet, oldest first
-        self._closing: dict[Connection, float] = {}
-        self._dirty: set[Connection] = set()
+        self._new: dict[ClientConnection, None] = {}  # not introduced yet, oldest first
+        self._closing: dict[ClientConnection, float] = {}
+        self._dirty: set[ClientConnection] = set()
         self._swept_s = clock.now_s()
         self._containers_swept_s = clock.now_s()
         self._removing: set[str] = set()
         self.idle_since_s = clock.now_s()
-        self.admission = Admission(self, tick_ms)
+        self.admission = SessionAdmission(self, tick_ms)
 
     # --- connections come and go --------------------------------------------------------------
 
-    def connected(self, link: Connection) -> None:
+    def connected(self, link: ClientConnection) -> None:
         if len(self.connections) >= CONNECTIONS_MAX:
             log.warning("connection refused: too many", limit=CONNECTIONS_MAX)
             link.abort()
@@ -88,12 +88,12 @@ class Server(Shared):
         link.since_s = self.clock.now_s()
         name = link.transport.get_extra_info("peername")
         address = name[0] if isinstance(name, tuple) else "127.0.0.1"
-        link.identities = (Identity("ip", address),)
+        link.identities = (AuthIdentity("ip", address),)
         link.identities_encoded = encode_identities(link.identities)
         self.connections.add(link)
         self._new[link] = None
 
-    def disconnected(self, link: Connection) -> None:
+    def disconnected(self, link: ClientConnection) -> None:
         self.connections.discard(link)
         self.counters.sent_closed += link.sent
         self._new.pop(link, None)
@@ -104,12 +104,12 @@ class Server(Shared):
         if not self.connections:
             self.idle_since_s = self.clock.now_s()
 
-    def closing(self, link: Connection) -> None:
+    def closing(self, link: ClientConnection) -> None:
         """A connection ends as soon as its client has read the rest."""
         self._closing[link] = self.clock.now_s()
         self.watches.drop(link)
 
-    def overrun(self, link: Connection) -> None:
+    def overrun(self, link: ClientConnection) -> None:
         log.warning("connection closed: it does not read its answers", peer=link.peer)
         link.abort()
 
@@ -119,7 +119,7 @@ class Server(Shared):
 
     # --- what a frame means -------------------------------------------------------------------
 
-    def word(self, link: Connection, letters: bytes) -> bool:
+    def word(self, link: ClientConnection, letters: bytes) -> bool:
         """Answer a four-letter word; False if it is not one."""
         answer = answer_word(self, letters)
         if answer is None:
@@ -128,7 +128,7 @@ class Server(Shared):
         link.close()
         return True
 
-    def frame(self, link: Connection, frame: bytes) -> None:
+    def frame(self, link: ClientConnection, frame: bytes) -> None:
         self.counters.received += 1
         if link.phase == connection.NEW:
             self._new.pop(link, None)
@@ -157,20 +157,20 @@ class Server(Shared):
         else:
             self._in_turn(link, xid, opcode, body)
 
-    def _in_turn(self, link: Connection, xid: int, opcode: int, body: bytes) -> None:
+    def _in_turn(self, link: ClientConnection, xid: int, opcode: int, body: bytes) -> None:
         """Answer now if nothing of this connection is in the line, else after it."""
         if link.pending or (opcode == protocol.SYNC and self.pipeline.waiting):
-            self.submit(link, Entry(link, xid, opcode, body, since_s=self.clock.now_s()))
+            self.submit(link, PipelineEntry(link, xid, opcode, body, since_s=self.clock.now_s()))
         else:
             self._answer(link, xid, opcode, body)
 
     def _submit_write(
-        self, link: Connection, xid: int, opcode: int, body: bytes, operation: Operation
+        self, link: ClientConnection, xid: int, opcode: int, body: bytes, operation: Operation
     ) -> None:
         if isinstance(operation, Reject):
             opcode, body = protocol.ERROR_RESULT, requests.reject_body(operation.error)
-        transaction = Transaction(link.session, link.identities, operation)
-        entry = Entry(
+        transaction = WriteTransaction(link.session, link.identities, operation)
+        entry = PipelineEntry(
             link,
             xid,
             opcode,
@@ -181,7 +181,7 @@ class Server(Shared):
         )
         self.submit(link, entry)
 
-    def _answer(self, link: Connection, xid: int, opcode: int, body: bytes) -> None:
+    def _answer(self, link: ClientConnection, xid: int, opcode: int, body: bytes) -> None:
         tree = self.tree
         if opcode == protocol.AUTH:
             error = protocol.OK if body else protocol.AUTH_FAILED
@@ -202,7 +202,7 @@ class Server(Shared):
         else:
             link.push(replies.reply(xid, tree.last_zxid, protocol.OK, answer))
 
-    def _authenticate(self, link: Connection, body: bytes) -> bytes:
+    def _authenticate(self, link: ClientConnection, body: bytes) -> bytes:
         try:
             shown = reads.authenticate(link, body)
         except Malformed:
@@ -212,12 +212,12 @@ class Server(Shared):
 
     # --- what comes back from the pipeline ----------------------------------------------------
 
-    def _committed(self, batch: list[Entry], time_ms: int) -> None:
+    def _committed(self, batch: list[PipelineEntry], time_ms: int) -> None:
         self.disk_full = ""
         for entry in batch:
             link = entry.owner
             if entry.transaction is None:
-                assert isinstance(link, Connection)
+                assert isinstance(link, ClientConnection)
                 link.answered(len(entry.body))
                 if link.phase != connection.CLOSED:
                     self._answer(link, entry.xid, entry.opcode, entry.body)
@@ -226,7 +226,7 @@ class Server(Shared):
                 self._apply(entry, entry.transaction, time_ms)
         self._flush()
 
-    def _apply(self, entry: Entry, transaction: Transaction, time_ms: int) -> None:
+    def _apply(self, entry: PipelineEntry, transaction: WriteTransaction, time_ms: int) -> None:
         outcome = self.tree.apply(transaction, entry.zxid, time_ms)
         for event in outcome.events:
             self._tell(event)
@@ -238,7 +238,7 @@ class Server(Shared):
             self._removing.discard(operation.path)
             return
         link = entry.owner
-        assert isinstance(link, Connection)
+        assert isinstance(link, ClientConnection)
         link.answered(len(entry.body))
         self._dirty.add(link)
         if isinstance(operation, OpenSession):
@@ -248,16 +248,16 @@ class Server(Shared):
         link.push(replies.reply(entry.xid, entry.zxid, outcome.error, body))
         self.counters.took(self.clock.now_s() - entry.since_s)
 
-    def _session_ended(self, session: int, entry: Entry) -> None:
+    def _session_ended(self, session: int, entry: PipelineEntry) -> None:
         link = entry.owner
-        assert link is None or isinstance(link, Connection)
+        assert link is None or isinstance(link, ClientConnection)
         if link is not None:
             link.answered(len(entry.body))
             link.push(replies.reply(entry.xid, entry.zxid, protocol.OK))
             link.close()
         self.admission.ended(session, link)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: TreeEvent) -> None:
         """Send an event to those who watch and may read what it is about."""
         encoded: dict[tuple[int, str], bytes] = {}
         for link, kind, path in self.watches.fire(event):
@@ -269,14 +269,14 @@ class Server(Shared):
             link.push(data)
             self._dirty.add(link)
 
-    def _disk_full(self, batch: list[Entry], error: Full) -> None:
+    def _disk_full(self, batch: list[PipelineEntry], error: Full) -> None:
         """Nothing of this batch was kept: say so to each that asked; reads go on."""
         if not self.disk_full:
             log.error("writes stopped: the disk is full", error=error.what, fix=error.fix)
         self.disk_full = error.what
         for entry in batch:
             link, transaction = entry.owner, entry.transaction
-            if isinstance(link, Connection):
+            if isinstance(link, ClientConnection):
                 link.answered(len(entry.body))
                 self._dirty.add(link)
                 if entry.transaction is None:
@@ -322,6 +322,6 @@ class Server(Shared):
             if path not in self._removing:
                 self._removing.add(path)
                 body = requests.delete_container_body(path)
-                transaction = Transaction(0, SERVER_ITSELF, DeleteContainer(path))
+                transaction = WriteTransaction(0, SERVER_ITSELF, DeleteContainer(path))
                 opcode = protocol.DELETE_CONTAINER
-                self.pipeline.submit(Entry(None, 0, opcode, body, transaction=transaction))
+                self.pipeline.submit(PipelineEntry(None, 0, opcode, body, transaction=transaction))

@@ -33,7 +33,7 @@ Row = tuple[Any, ...]
 _DIGESTED: Final = struct.Struct("!qqqq")
 
 
-class SessionState:
+class SessionEntry:
     """An open session: its time-out and its ephemerals, each with the zxid that made it.
 
     `slots` is the size that ZooKeeper's hash set of them would have; it decides their order when
@@ -56,14 +56,14 @@ class SessionState:
         return java_order.copy_order(by_age, self.slots)
 
 
-class State:
+class TreeState:
     """Nodes by path, sessions by id, and the indexes over them."""
 
     def __init__(self, nodes_max: int = NODES_MAX) -> None:
         self.last_zxid = 0
         self.nodes_max = nodes_max
         self.nodes: dict[str, Node] = {}
-        self.sessions: dict[int, SessionState] = {}
+        self.sessions: dict[int, SessionEntry] = {}
         # Containers that had a child once and are empty now; all nodes with a TTL.
         self.idle_containers: dict[str, None] = {}
         self.ttl_nodes: dict[str, None] = {}
@@ -261,7 +261,7 @@ class State:
                     acls.append(state.share(tuple(ACL(*entry) for entry in entries)))
                 else:
                     _, session, timeout_ms, slots = row
-                    state.sessions[session] = SessionState(timeout_ms, slots)
+                    state.sessions[session] = SessionEntry(timeout_ms, slots)
         except (KeyError, IndexError, ValueError) as error:
             raise BugError("the rows of a tree do not fit together", why=repr(error)) from error
         for path, node in state.nodes.items():

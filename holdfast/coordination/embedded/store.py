@@ -16,9 +16,9 @@ from holdfast.coordination.embedded import folder as files
 from holdfast.coordination.embedded.appender import Appender
 from holdfast.coordination.embedded.compact import Compactor
 from holdfast.coordination.embedded.records import zxid_and_time
-from holdfast.coordination.embedded.recovery import Recovered, recover
-from holdfast.wire import logs
-from holdfast.wire.disk import NO_ROOM, make_folder
+from holdfast.coordination.embedded.recovery import RecoveredStore, recover
+from holdfast.system import logs
+from holdfast.system.disk import NO_ROOM, make_folder
 from holdfast.wire.errors import BugError, DiskFailed
 from holdfast.wire.limits import NODES_MAX, SEGMENT_BYTES_MAX, SNAPSHOT_TRANSACTIONS, TRIMMING_S
 
@@ -47,7 +47,7 @@ class Store:
         folder: Path,
         lock: int,
         secret: bytes,
-        recovered: Recovered,
+        recovered: RecoveredStore,
         *,
         segment_bytes: int,
         snapshot_transactions: int,
@@ -120,7 +120,7 @@ class Store:
         store._report(recovered, time.monotonic() - started_s)
         return store
 
-    def _report(self, recovered: Recovered, seconds: float) -> None:
+    def _report(self, recovered: RecoveredStore, seconds: float) -> None:
         tail, snapshot = recovered.tail, recovered.snapshot
         cut = tail.cut_bytes if tail else 0
         self.recovery = RecoveryReport(

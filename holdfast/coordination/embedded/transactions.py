@@ -1,6 +1,6 @@
 """What may be written to the tree, as values.
 
-An operation is what a client asked for, decoded; a `Transaction` adds who asked. Named tuples,
+An operation is what a client asked for, decoded; a `WriteTransaction` adds who asked. Named tuples,
 because they are immutable and the fastest thing Python can build: one is made for every write.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Identity(NamedTuple):
+class AuthIdentity(NamedTuple):
     """Who somebody has shown to be: ("ip", "127.0.0.1"), ("digest", "user:base64")."""
 
     scheme: str
@@ -52,7 +52,7 @@ class SetACL(NamedTuple):
     version: int
 
 
-class Check(NamedTuple):
+class CheckVersion(NamedTuple):
     path: str
     version: int
 
@@ -82,7 +82,7 @@ class Reject(NamedTuple):
     error: int
 
 
-Part = Create | Delete | SetData | Check | Reject
+Part = Create | Delete | SetData | CheckVersion | Reject
 
 
 class Multi(NamedTuple):
@@ -96,7 +96,7 @@ Operation = (
     | Delete
     | SetData
     | SetACL
-    | Check
+    | CheckVersion
     | Multi
     | OpenSession
     | CloseSession
@@ -105,11 +105,11 @@ Operation = (
 )
 
 
-class Transaction(NamedTuple):
+class WriteTransaction(NamedTuple):
     """An operation and who asked for it. `session` is 0 for the server itself."""
 
     session: int
-    identities: tuple[Identity, ...]
+    identities: tuple[AuthIdentity, ...]
     operation: Operation
 
 
@@ -146,16 +146,16 @@ class Done(NamedTuple):
     """Result of whatever answers with nothing: delete, check, sessions, containers."""
 
 
-class Failed(NamedTuple):
+class FailedOperation(NamedTuple):
     """One operation of a multi that did not happen, and its code."""
 
     error: int
 
 
-Result = Created | Changed | Done | Failed
+Result = Created | Changed | Done | FailedOperation
 
 
-class Event(NamedTuple):
+class TreeEvent(NamedTuple):
     """Something happened to `path`. `acl` is the node's, to decide who may be told."""
 
     type: int
@@ -167,10 +167,10 @@ class Outcome(NamedTuple):
     """What a transaction came to.
 
     `error` is the reply header's. `results` has one entry for a plain operation (none if it
-    failed), and one for each operation of a multi, also when it failed (then all are `Failed`).
-    `events` are in the order in which they must be sent.
+    failed), and one for each operation of a multi, also when it failed (then all are
+    `FailedOperation`). `events` are in the order in which they must be sent.
     """
 
     error: int
     results: tuple[Result, ...]
-    events: tuple[Event, ...]
+    events: tuple[TreeEvent, ...]

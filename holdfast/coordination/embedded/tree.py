@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.coordination.embedded import invariants, paths
+from holdfast.coordination.embedded import paths
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN, ACLs, Identities, fix_up, masked, permits
 from holdfast.coordination.embedded.node import CONTAINER, FOREVER, Node
-from holdfast.coordination.embedded.refusal import OperationError
+from holdfast.coordination.embedded.protocol import OperationError
 from holdfast.coordination.embedded.state import (
     ROW_ACL,
     ROW_NODE,
     ROW_SESSION,
     Row,
-    SessionState,
-    State,
+    SessionEntry,
+    TreeState,
     next_version,
 )
 from holdfast.coordination.embedded.transactions import (
     Changed,
-    Check,
+    CheckVersion,
     CloseSession,
     Create,
     Created,
     Delete,
     DeleteContainer,
     Done,
-    Event,
-    Failed,
+    FailedOperation,
     Multi,
     OpenSession,
     Operation,
@@ -41,7 +40,8 @@ from holdfast.coordination.embedded.transactions import (
     Result,
     SetACL,
     SetData,
-    Transaction,
+    TreeEvent,
+    WriteTransaction,
 )
 from holdfast.wire.errors import BugError
 
@@ -63,20 +63,20 @@ _BLANKS: Final = "".join(map(chr, range(0x21)))
 _DONE: Final = Done()
 
 
-class _Step:
+class _ApplyContext:
     """What every operation of one transaction needs to know, and the events it leaves."""
 
     __slots__ = ("events", "identities", "now_ms", "session", "zxid")
 
-    def __init__(self, transaction: Transaction, zxid: int, now_ms: int) -> None:
+    def __init__(self, transaction: WriteTransaction, zxid: int, now_ms: int) -> None:
         self.session = transaction.session
         self.identities = transaction.identities
         self.zxid = zxid
         self.now_ms = now_ms
-        self.events: list[Event] = []
+        self.events: list[TreeEvent] = []
 
 
-class Tree(State):
+class Tree(TreeState):
     """The nodes and the sessions of one server.
 
     `nodes_max` bounds the nodes; creates beyond it answer QUOTA_EXCEEDED. It is part of what is
@@ -85,7 +85,7 @@ class Tree(State):
 
     # --- writes -------------------------------------------------------------------------------
 
-    def apply(self, transaction: Transaction, zxid: int, now_ms: int) -> Outcome:
+    def apply(self, transaction: WriteTransaction, zxid: int, now_ms: int) -> Outcome:
         """Carry out one transaction, or refuse it and change nothing but `last_zxid`.
 
         The same transactions at the same zxids and times always come to the same outcomes and
@@ -97,7 +97,7 @@ class Tree(State):
                 why="zxids must grow; a log was replayed twice or out of order",
             )
         self.last_zxid = zxid
-        step = _Step(transaction, zxid, now_ms)
+        step = _ApplyContext(transaction, zxid, now_ms)
         operation = transaction.operation
         try:
             if isinstance(operation, Multi):
@@ -108,14 +108,14 @@ class Tree(State):
             return Outcome(refusal.code, (), ())
         return Outcome(p.OK, results, tuple(step.events))
 
-    def _one(self, operation: Operation, step: _Step) -> Result:
+    def _one(self, operation: Operation, step: _ApplyContext) -> Result:
         if isinstance(operation, Create):
             return self._create(operation, step)
         if isinstance(operation, SetData):
             return self._set_data(operation, step)
         if isinstance(operation, Delete):
             return self._delete(operation, step)
-        if isinstance(operation, Check):
+        if isinstance(operation, CheckVersion):
             return self._check(operation, step)
         if isinstance(operation, SetACL):
             return self._set_acl(operation, step)
@@ -129,7 +129,7 @@ class Tree(State):
             raise OperationError(operation.error)
         raise BugError(f"{operation!r} is no operation that a multi or a transaction may hold")
 
-    def _create(self, operation: Create, step: _Step) -> Result:
+    def _create(self, operation: Create, step: _ApplyContext) -> Result:
         path, data, acl, flags, ttl_ms, wants_stat = operation
         if not p.FLAG_PERSISTENT <= flags <= p.FLAG_CONTAINER_SEQUENTIAL:
             raise OperationError(p.BAD_ARGUMENTS)
@@ -161,11 +161,11 @@ class Tree(State):
         owner = step.session if flags in _EPHEMERAL_FLAGS else 0
         node = Node(data, stored_acl, step.zxid, step.now_ms, owner=owner, lifetime_ms=lifetime_ms)
         self.insert(path, node, parent, parent_path, path[cut + 1 :])
-        step.events.append(Event(p.EVENT_CREATED, path, stored_acl))
-        step.events.append(Event(p.EVENT_CHILDREN_CHANGED, parent_path, parent.acl))
+        step.events.append(TreeEvent(p.EVENT_CREATED, path, stored_acl))
+        step.events.append(TreeEvent(p.EVENT_CHILDREN_CHANGED, parent_path, parent.acl))
         return Created(path, node.stat() if wants_stat else None)
 
-    def _delete(self, operation: Delete, step: _Step) -> Result:
+    def _delete(self, operation: Delete, step: _ApplyContext) -> Result:
         path, version = operation
         self._require_session(step)
         cut = path.rfind("/")
@@ -181,17 +181,17 @@ class Tree(State):
         self._remove(path, node, parent, parent_path, step)
         return _DONE
 
-    def _set_data(self, operation: SetData, step: _Step) -> Result:
+    def _set_data(self, operation: SetData, step: _ApplyContext) -> Result:
         path, data, version = operation
         self._require_session(step)
         node = self._required_valid(path)
         _require(node.acl, p.PERM_WRITE, step.identities)
         _require_version(node.version, version)
         self.set_data(node, data, step.zxid, step.now_ms)
-        step.events.append(Event(p.EVENT_DATA_CHANGED, path, node.acl))
+        step.events.append(TreeEvent(p.EVENT_DATA_CHANGED, path, node.acl))
         return Changed(node.stat())
 
-    def _check(self, operation: Check, step: _Step) -> Result:
+    def _check(self, operation: CheckVersion, step: _ApplyContext) -> Result:
         path, version = operation
         self._require_session(step)
         node = self._required_valid(path)
@@ -199,7 +199,7 @@ class Tree(State):
         _require_version(node.version, version)
         return _DONE
 
-    def _set_acl(self, operation: SetACL, step: _Step) -> Result:
+    def _set_acl(self, operation: SetACL, step: _ApplyContext) -> Result:
         path, acl, version = operation
         self._require_session(step)
         if not paths.is_valid(path):
@@ -212,7 +212,7 @@ class Tree(State):
         node.aversion = next_version(node.aversion)
         return Changed(node.stat())
 
-    def _multi(self, multi: Multi, step: _Step) -> tuple[Result, ...]:
+    def _multi(self, multi: Multi, step: _ApplyContext) -> tuple[Result, ...]:
         """All of the operations, or none: then each has a code, that of the culprit its own."""
         results: list[Result] = []
         self.undo = []
@@ -227,23 +227,23 @@ class Tree(State):
                 raise
             after = len(multi.operations) - before - 1
             return (
-                *(Failed(p.OK),) * before,
-                Failed(refusal.code),
-                *(Failed(p.RUNTIME_INCONSISTENCY),) * after,
+                *(FailedOperation(p.OK),) * before,
+                FailedOperation(refusal.code),
+                *(FailedOperation(p.RUNTIME_INCONSISTENCY),) * after,
             )
         finally:
             self.undo = None
         return tuple(results)
 
-    def _open_session(self, operation: OpenSession, step: _Step) -> Result:
+    def _open_session(self, operation: OpenSession, step: _ApplyContext) -> Result:
         known = self.sessions.get(step.session)
         if known is None:
-            self.sessions[step.session] = SessionState(operation.timeout_ms)
+            self.sessions[step.session] = SessionEntry(operation.timeout_ms)
         else:
             known.timeout_ms = operation.timeout_ms
         return _DONE
 
-    def _close_session(self, step: _Step) -> Result:
+    def _close_session(self, step: _ApplyContext) -> Result:
         # It may be gone already: its client closed it, and its time ran out as well.
         for path in self.ephemerals_of(step.session):
             parent_path = path[: path.rfind("/")] or paths.ROOT
@@ -251,7 +251,7 @@ class Tree(State):
         self.sessions.pop(step.session, None)
         return _DONE
 
-    def _delete_container(self, operation: DeleteContainer, step: _Step) -> Result:
+    def _delete_container(self, operation: DeleteContainer, step: _ApplyContext) -> Result:
         path = operation.path
         node = self._required(path)
         if node.children:
@@ -262,10 +262,12 @@ class Tree(State):
         self._remove(path, node, self.nodes[parent_path], parent_path, step)
         return _DONE
 
-    def _remove(self, path: str, node: Node, parent: Node, parent_path: str, step: _Step) -> None:
+    def _remove(
+        self, path: str, node: Node, parent: Node, parent_path: str, step: _ApplyContext
+    ) -> None:
         self.remove(path, node, parent, parent_path, step.zxid)
-        step.events.append(Event(p.EVENT_DELETED, path, node.acl))
-        step.events.append(Event(p.EVENT_CHILDREN_CHANGED, parent_path, parent.acl))
+        step.events.append(TreeEvent(p.EVENT_DELETED, path, node.acl))
+        step.events.append(TreeEvent(p.EVENT_CHILDREN_CHANGED, parent_path, parent.acl))
 
     # --- reads --------------------------------------------------------------------------------
 
@@ -327,7 +329,7 @@ class Tree(State):
 
     def validate(self) -> None:
         """Check every invariant of the structure; `BugError` names the first that is broken."""
-        invariants.check(self)
+        check_state(self)
 
     # --- what the writes and the reads ask ----------------------------------------------------
 
@@ -344,7 +346,7 @@ class Tree(State):
             raise OperationError(p.NO_NODE if paths.is_valid(path) else p.BAD_ARGUMENTS)
         return node
 
-    def _require_session(self, step: _Step) -> None:
+    def _require_session(self, step: _ApplyContext) -> None:
         if step.session not in self.sessions:
             raise OperationError(p.SESSION_EXPIRED)
 
@@ -365,3 +367,78 @@ def _is_due(node: Node, now_ms: int) -> bool:
     if node.lifetime_ms == CONTAINER:
         return node.creates > 0
     return node.lifetime_ms > FOREVER and now_ms - node.mtime > node.lifetime_ms
+
+
+# --- invariants -----------------------------------------------------------------------------------
+# What must always be true of the tree's state, as code.
+
+
+def check_state(state: TreeState) -> None:
+    """Look at every node and session; `BugError` names the first thing that is wrong."""
+    _true(state.undo is None, "a multi is still open")
+    for path in paths.SPECIAL:
+        _true(path in state.nodes, f"{path} is missing")
+    seen: set[str] = set()
+    named = 0
+    for path, node in state.nodes.items():
+        _check_place(state, path, seen)
+        _check_numbers(state, path, node)
+        seen.add(path)
+        named += len(node.children or ())
+    _true(named == len(state.nodes) - 1, f"{named} children are named, of {len(state.nodes)} nodes")
+    _check_indexes(state)
+
+
+def _true(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise BugError(f"the tree is broken: {otherwise}")
+
+
+def _check_place(state: TreeState, path: str, seen: set[str]) -> None:
+    _true(paths.is_valid(path), f"{path!r} is no valid path")
+    if path == paths.ROOT:
+        return
+    above, _, name = path.rpartition("/")
+    parent = state.nodes.get(above or paths.ROOT)
+    if parent is None:
+        raise BugError(f"the tree is broken: {path} has no parent")
+    _true((above or paths.ROOT) in seen, f"{path} stands before its parent")
+    _true(name in (parent.children or ()), f"{path} is unknown to its parent")
+    _true(not parent.owner, f"{path} is the child of an ephemeral")
+
+
+def _check_numbers(state: TreeState, path: str, node: Node) -> None:
+    _true(node.children is None or len(node.children) > 0, f"{path} keeps an empty dict")
+    _true(0 <= node.czxid <= node.mzxid <= state.last_zxid, f"{path}: czxid, mzxid are unordered")
+    _true(node.czxid <= node.pzxid <= state.last_zxid, f"{path}: czxid, pzxid are unordered")
+    _true(node.lifetime_ms >= CONTAINER, f"{path} has lifetime {node.lifetime_ms}")
+    _true(not (node.owner and node.lifetime_ms), f"{path} is ephemeral and has a lifetime")
+    _true(len(node.acl) > 0, f"{path} has no ACL")
+    if path not in paths.SPECIAL:
+        _true(node.creates >= len(node.children or ()), f"{path} has more children than creates")
+        _true(node.czxid > 0, f"{path} was made by no transaction")
+
+
+def _check_indexes(state: TreeState) -> None:
+    ephemerals = {
+        path: (node.owner, node.czxid) for path, node in state.nodes.items() if node.owner
+    }
+    indexed = {
+        path: (session, czxid)
+        for session, opened in state.sessions.items()
+        for path, czxid in opened.ephemerals.items()
+    }
+    _true(ephemerals == indexed, f"ephemerals {ephemerals} are indexed as {indexed}")
+    for session, opened in state.sessions.items():
+        fits = 4 * len(opened.ephemerals) <= 3 * opened.slots
+        _true(fits, f"session {session:#x} has too few slots")
+    size = sum(len(path) + len(node.data or b"") for path, node in state.nodes.items())
+    _true(size == state.data_bytes, f"{size} bytes are counted as {state.data_bytes}")
+    idle = {
+        path
+        for path, node in state.nodes.items()
+        if node.lifetime_ms == CONTAINER and node.creates and not node.children
+    }
+    _true(idle == set(state.idle_containers), f"idle containers {idle} are indexed wrongly")
+    ttl = {path for path, node in state.nodes.items() if node.lifetime_ms > FOREVER}
+    _true(ttl == set(state.ttl_nodes), f"TTL nodes {ttl} are indexed wrongly")

@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 from holdfast.coordination.embedded import paths
 from holdfast.coordination.embedded import protocol as p
-from holdfast.coordination.embedded.refusal import OperationError
-from holdfast.coordination.embedded.transactions import Event
+from holdfast.coordination.embedded.protocol import OperationError
+from holdfast.coordination.embedded.transactions import TreeEvent
 
 # About 100 bytes each; a leak of watches in a client must not become one of ours.
 WATCHES_PER_CONNECTION_MAX: Final = 100_000
@@ -147,16 +147,16 @@ class WatchTable(Generic[W]):
         self._data.set(watcher, path, mode)
         self._child.set(watcher, path, mode)
 
-    def fire(self, event: Event) -> list[tuple[W, int, str]]:
+    def fire(self, event: TreeEvent) -> list[tuple[W, int, str]]:
         """Who is to be told what, each watcher once at most. A one-shot watch fires and is gone."""
         kind, path, _ = event
         if kind == p.EVENT_CHILDREN_CHANGED:
-            told = self._child.fire(kind, path)
+            watchers = self._child.fire(kind, path)
         else:
-            told = self._data.fire(kind, path)
+            watchers = self._data.fire(kind, path)
             if kind == p.EVENT_DELETED:
-                told = list(dict.fromkeys(told + self._child.fire(kind, path)))
-        return [(watcher, kind, path) for watcher in told]
+                watchers = list(dict.fromkeys(watchers + self._child.fire(kind, path)))
+        return [(watcher, kind, path) for watcher in watchers]
 
     def remove(self, watcher: W, path: str, kind: int) -> bool:
         """Let go of watches of any mode; whether there was one. `kind` is as on the wire."""

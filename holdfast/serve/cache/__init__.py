@@ -1,12 +1,8 @@
 """Answers that were given before: in the replica's memory, and in a Redis that replicas share.
 
-- `keys`     what makes two requests equal
-- `memory`   the newest answers, bounded by entries and bytes
-- `packing`  answers as bytes that cannot be mistaken for another's
-- `breaker`  when to leave Redis alone
+- `results`  the newest answers in memory; equal requests at once are computed once
+- `updates`  what `model.updated` says: answers that nobody will ask for are dropped
 - `shared`   Redis: whatever is wrong with it is a miss
-- `telling`  what was counted, for Prometheus
-- `results`  both together; equal requests at once are computed once
 
-Only for services that want it (`Service.cache_entries`, `Service.redis`).
+Only for services that want it (`ServiceSpec.cache_entries`, `ServiceSpec.redis`).
 """

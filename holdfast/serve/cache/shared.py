@@ -14,9 +14,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from holdfast.serve.cache.breaker import Breaker
-from holdfast.wire import logs
-from holdfast.wire.tasks import end, start_task
+from holdfast.system import logs
+from holdfast.system.backoff import Backoff
+from holdfast.system.tasks import end, start_task
 
 # A request waits so long for Redis. Most models compute in less.
 REDIS_GET_S: Final = 0.005
@@ -42,7 +42,7 @@ PREFIX: Final = b"holdfast:answer:"
 log = logs.get(__name__)
 
 
-class Shared:
+class SharedCache:
     """Bytes by key in a Redis. Begins to talk with `start`, in the running event loop."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Shared:
         self.url = url
         self.errors = 0  # exchanges that failed, and answers that were refused
         self.dropped = 0  # not sent: too many waited, or too large
-        self.breaker = Breaker(REDIS_FAILURES_MAX, REDIS_PAUSE_S, REDIS_PAUSE_S_MAX)
+        self.breaker = RedisBreaker(REDIS_FAILURES_MAX, REDIS_PAUSE_S, REDIS_PAUSE_S_MAX)
         self._get_s = get_s
         self._talk_s = talk_s
         self._client: Any = redis.asyncio.Redis.from_url(
@@ -212,3 +212,36 @@ class Shared:
 def _resolve(future: asyncio.Future[bytes | None], value: bytes | None) -> None:
     if not future.done():
         future.set_result(value)
+
+
+# --- breaker --------------------------------------------------------------------------------------
+# When to leave a server alone that does not answer. Pure: time is given.
+
+
+class RedisBreaker:
+    """Open: nobody asks. It is open at first, and after `failures_max` failures one after the
+    other. While it is open somebody tries now and then, ever less often; a success closes it."""
+
+    def __init__(self, failures_max: int, pause_s: float, pause_s_max: float) -> None:
+        self._failures_max = failures_max
+        self._tries = Backoff(pause_s, pause_s_max)
+        self._failures = 0
+        self.pause_s = self._tries.failed()  # how long to wait before the next try
+        self.opened = 0  # how often it opened
+        self.closed = False
+
+    def succeeded(self) -> None:
+        self.closed = True
+        self._failures = 0
+        self._tries.succeeded()
+        self.pause_s = self._tries.failed()
+
+    def failed(self) -> None:
+        if not self.closed:  # a try that failed
+            self.pause_s = self._tries.failed()
+            return
+        self._failures += 1
+        if self._failures >= self._failures_max:
+            self.closed = False
+            self.opened += 1
+            self._failures = 0

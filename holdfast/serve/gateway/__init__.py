@@ -2,17 +2,15 @@
 
     python -m holdfast.serve.gateway --cluster DIR --name NAME --region R --listen HOST:PORT
 
-- `state`      what a gateway knows, as values
-- `keeping`    what stays known when facts vanish (pure)
-- `sane`       only what Envoy understands (pure)
-- `arms`       which share of the requests goes to which version (pure)
-- `clusters`, `routes`, `listener`, `keys`  the parts of Envoy's configuration (pure)
+- `state`      what a gateway knows, as values that Envoy understands; the share of each variant;
+  what stays known when facts vanish (pure)
+- `clusters`, `routes`, `keys`, `local_replies`  parts of Envoy's configuration (pure)
 - `resources`  all of it: `resources(state) -> {file: JSON}` (pure)
-- `files`, `admin`, `envoy`  writing the files, asking Envoy, running it
-- `applying`   brings what `resources` says into Envoy, in an order that loses no request
-- `watching`   services, courses and replicas, from the coordination plane
-- `memory`     the last knowledge, on disk: a gateway starts without the plane
-- `gateway`    the loop; `main` the process
+- `admin`, `envoy`  asking Envoy, running it
+- `applying`   writes what `resources` says into Envoy's files, in an order that loses no request
+- `watching`   services, plans and replicas, from the coordination plane
+- `gateway`    the loop, and the last knowledge on disk: it starts without the plane
+- `main`       the process
 
 Requests never pass through Python. Envoy outlives the gateway's process; the next one adopts it.
 """

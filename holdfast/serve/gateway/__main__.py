@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from holdfast.wire import process
+from holdfast.system import process
 
 
 def serve(arguments: Sequence[str]) -> int:

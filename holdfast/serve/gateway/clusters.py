@@ -13,12 +13,13 @@ answer with the version that the request names as the second choice.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from holdfast.serve.gateway.state import Front, Known, Seen
-from holdfast.serve.records import BreakerPolicy
+from holdfast.serve.gateway.state import Front, KnownReplica, KnownService
+from holdfast.serve.records import BreakerPolicy, ServiceSpec
 from holdfast.wire.handshake import MEMBER_HOST
 from holdfast.wire.limits import HEALTH_CHECK_FAILURES, HEALTH_CHECK_S, HEALTH_CHECK_TIMEOUT_S
 
@@ -40,8 +41,17 @@ RETRIES_AT_ONCE_MIN: Final = 128
 UPSTREAM_CONNECTIONS_MAX: Final = 8_192
 # Below what replicas close by themselves: a request never meets a connection that just ends.
 UPSTREAM_IDLE_S: Final = 30.0
-# Places on the ring for all replicas of a version; with few of them more is only more even.
-RING_PLACES_MIN: Final = 1_024
+# Places of Maglev's table for the replicas of a version, a prime: a hundred for each of 160, so
+# that at most 1 % of the keys move needlessly. Envoy's ring has one size for all: each replica gets
+# fewer points when one comes, and half as many keys again move as must.
+TABLE_PLACES: Final = 16_381
+# A replica in the table has at most so many times its even share of what is in flight: what is
+# above, of a key that many ask for, goes elsewhere. But without any one replica the others must be
+# able to take all, with some to spare: one that just died has nothing to do, so what is too much
+# for the others would be sent to it again and again. Of two that leaves no bound.
+KEYED_LOAD_MAX: Final = 1.5
+KEYED_SPARE: Final = 1.25
+BOUNDED_REPLICAS_MIN: Final = 3
 
 Json = dict[str, Any]
 
@@ -75,17 +85,18 @@ def seconds(value_s: float) -> str:
 
 
 def cluster(
-    known: Known, version: int, protocol: str, front: Front, instead: int | None = None
+    known: KnownService, version: int, protocol: str, front: Front, instead: int | None = None
 ) -> Json:
     """The cluster of one version by one protocol; `instead` as for `endpoints`."""
+    assignment = endpoints(known, version, protocol, front, instead)
     made: Json = {
         "@type": TYPE + "envoy.config.cluster.v3.Cluster",
         "name": cluster_name(known.name, version, protocol),
         "type": "STATIC",
-        "load_assignment": endpoints(known, version, protocol, front, instead),
+        "load_assignment": assignment,
         "connect_timeout": seconds(known.service.breaker.connect_s),
         "per_connection_buffer_limit_bytes": max(known.service.limits.body_bytes_max, 1024 * 1024),
-        **_balance(known),
+        **_balance(known.service, assignment["endpoints"]),
         "common_lb_config": {
             "healthy_panic_threshold": {"value": PANIC_PERCENT},
             # Else what health checks find may wait a second before a request profits from it.
@@ -135,16 +146,34 @@ def _sockets(trust: str, protocol: str) -> list[Json]:
     ]
 
 
-def _balance(known: Known) -> Json:
-    """Replicas that remember answers are asked by the same users again: a ring. Else whoever has
-    the least to do. (A ring that also balances sends retries back to the one that just failed: it
-    is the one with the least to do.)"""
-    if known.service.cache_entries:
-        return {
-            "lb_policy": "RING_HASH",
-            "ring_hash_lb_config": {"minimum_ring_size": RING_PLACES_MIN},
-        }
-    return {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": 2}}
+def key_header(service: ServiceSpec) -> str:
+    """The header whose value chooses the replica; "": none does. Replicas that remember answers are
+    asked by the same users again."""
+    return service.route_by or (service.sticky_header if service.cache_entries else "")
+
+
+def _balance(service: ServiceSpec, levels: Sequence[Json]) -> Json:
+    """By the value of a header: Maglev's table. Else whoever has the least to do."""
+    header = key_header(service)
+    if not header:
+        return {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": 2}}
+    config: Json = {"hash_policy": [{"header": {"header_name": header}}]}
+    fewest = min((sum(map(_takes, level["lb_endpoints"])) for level in levels), default=0)
+    if fewest >= BOUNDED_REPLICAS_MIN:
+        share = KEYED_SPARE * fewest / (fewest - 1)
+        config["hash_balance_factor"] = math.ceil(100 * max(KEYED_LOAD_MAX, share))
+    table = {
+        "@type": TYPE + "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
+        "table_size": TABLE_PLACES,
+        "consistent_hashing_lb_config": config,
+    }
+    policy = {"name": "envoy.load_balancing_policies.maglev", "typed_config": table}
+    return {"load_balancing_policy": {"policies": [{"typed_extension_config": policy}]}}
+
+
+def _takes(host: Json) -> bool:
+    """Whether it gets new requests."""
+    return "health_status" not in host
 
 
 def file_source(path: str) -> Json:
@@ -227,7 +256,7 @@ def _protocol(protocol: str) -> Json:
 Source = tuple[tuple[object, ...], ...]
 
 
-def source(known: Known, version: int, instead: int | None = None) -> Source:
+def source(known: KnownService, version: int, instead: int | None = None) -> Source:
     """Of each replica that stands in it, all that is told of it there."""
     found = []
     for one in known.replicas:
@@ -240,22 +269,23 @@ def source(known: Known, version: int, instead: int | None = None) -> Source:
 
 
 def endpoints(
-    known: Known, version: int, protocol: str, front: Front, instead: int | None = None
+    known: KnownService, version: int, protocol: str, front: Front, instead: int | None = None
 ) -> Json:
     """Where the replicas of a version are, in levels; the last one: those that have only the
     version `instead`."""
     there = [one for one in known.replicas if _reachable(one, protocol)]
     can = [one for one in there if one.ready(version)]
     ours = [one for one in can if at_home(one, front)]
-    spare: list[Seen] = []
+    spare: list[KnownReplica] = []
     if instead is not None:
         spare = [one for one in there if one.ready(instead) and not one.ready(version)]
     afar = _by_region((one for one in can if not at_home(one, front)), front)
     levels = [level for level in (ours, *afar, spare) if level]
+    keyed = bool(key_header(known.service))
     return {
         "cluster_name": cluster_name(known.name, version, protocol),
         "endpoints": [
-            _level(number, [_endpoint(one, protocol, front) for one in level])
+            _level(number, [_endpoint(one, protocol, front, keyed=keyed) for one in level])
             for number, level in enumerate(levels)
         ],
         "policy": _policy(STAY_PERCENT if spare else SPILL_PERCENT),
@@ -290,7 +320,7 @@ def _policy(percent: int) -> Json:
     return {"overprovisioning_factor": percent}
 
 
-def _reachable(one: Seen, protocol: str) -> bool:
+def _reachable(one: KnownReplica, protocol: str) -> bool:
     """Envoy refuses a whole file for one address that is none."""
     return _is_address(one.replica.host) and (protocol == HTTP or bool(one.replica.grpc_port))
 
@@ -304,13 +334,13 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def at_home(one: Seen, front: Front) -> bool:
+def at_home(one: KnownReplica, front: Front) -> bool:
     """A replica that names no region is wherever it is asked from."""
     return not one.replica.region or one.replica.region == front.region
 
 
-def _by_region(replicas: Iterable[Seen], front: Front) -> list[list[Seen]]:
-    grouped: dict[str, list[Seen]] = {}
+def _by_region(replicas: Iterable[KnownReplica], front: Front) -> list[list[KnownReplica]]:
+    grouped: dict[str, list[KnownReplica]] = {}
     for one in replicas:
         grouped.setdefault(one.replica.region, []).append(one)
 
@@ -345,7 +375,7 @@ def _facts(one: Json) -> Json:
     return found
 
 
-def _endpoint(one: Seen, protocol: str, front: Front) -> Json:
+def _endpoint(one: KnownReplica, protocol: str, front: Front, *, keyed: bool) -> Json:
     replica = one.replica
     port = replica.grpc_port if protocol == GRPC else replica.http_port
     endpoint: Json = {"address": _socket(replica.host, port)}
@@ -355,6 +385,9 @@ def _endpoint(one: Seen, protocol: str, front: Front) -> Json:
     if not at_home(one, front):
         facts["spill"] = "1"
     made: Json = {"endpoint": endpoint, "metadata": {"filter_metadata": {METADATA: facts}}}
+    if keyed:
+        # By its number, not its port: over HTTP and gRPC the same replica has a key.
+        made["metadata"]["filter_metadata"]["envoy.lb"] = {"hash_key": str(replica.worker)}
     if replica.trust:
         made["metadata"]["filter_metadata"][_MATCHED] = _SPEAKS_TLS
     if one.draining:

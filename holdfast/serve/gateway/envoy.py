@@ -21,15 +21,15 @@ from typing import Final
 from holdfast.cluster import Cluster, Process, processes
 from holdfast.cluster.registry import forget, identified, recorded, write_record
 from holdfast.serve.gateway.admin import Admin
+from holdfast.serve.gateway.applying import spelled
 from holdfast.serve.gateway.clusters import Json
-from holdfast.serve.gateway.files import spelled
 from holdfast.serve.gateway.state import Front
 from holdfast.serve.priority import step_back_main
-from holdfast.wire import disk, logs
+from holdfast.system import disk, logs
+from holdfast.system.process import PART_VARIABLE
+from holdfast.system.tasks import OwnedThread, start_thread
 from holdfast.wire.errors import MissingExtra, Occupied, TerminalError, TimedOut, Unavailable
 from holdfast.wire.limits import GATEWAY_LOG_BYTES_MAX, THREAD_END_S
-from holdfast.wire.process import PART_VARIABLE
-from holdfast.wire.tasks import OwnedThread, start_thread
 
 # Envoy from its start to its first answer: 0.3 s on a quiet machine.
 ENVOY_START_S: Final = 60.0

@@ -9,25 +9,31 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from holdfast.serve.gateway import memory
+from holdfast.serve.gateway.admin import Breakers
 from holdfast.serve.gateway.applying import Applying
-from holdfast.serve.gateway.breakers import Breakers
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.envoy import Envoy
-from holdfast.serve.gateway.keeping import Address, anything_lost, kept
-from holdfast.serve.gateway.listener import ACCESS_LOG
-from holdfast.serve.gateway.memory import Memory
-from holdfast.serve.gateway.resources import Part, parts, resources
-from holdfast.serve.gateway.state import Front, Known, State, pressing
-from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.gateway.resources import ACCESS_LOG, ServiceResources, parts, resources
+from holdfast.serve.gateway.state import (
+    Address,
+    Front,
+    GatewayState,
+    KnownService,
+    anything_lost,
+    kept,
+    pressing,
+)
+from holdfast.serve.gateway.watching import PlaneWatcher
 from holdfast.serve.records import Gateway as Facts
-from holdfast.wire import logs
-from holdfast.wire.backoff import Backoff
-from holdfast.wire.errors import Full, RetryError, TerminalError, Unavailable
+from holdfast.serve.records import Replica, RolloutPlan, ServiceSpec
+from holdfast.system import disk, logs
+from holdfast.system.backoff import Backoff
+from holdfast.wire import documents
+from holdfast.wire.errors import Corrupt, Full, RetryError, TerminalError, Unavailable
 from holdfast.wire.limits import GATEWAY_LOG_BYTES_MAX, LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
 
 # How often a gateway asks its Envoy whom it has ejected, and of how many replicas of a service it
@@ -52,7 +58,7 @@ GATEWAY_GATHER_S: Final = 0.1
 log = logs.get(__name__)
 
 
-class Gateway:
+class GatewayLoop:
     """Runs on one thread; `wake` may be called on any."""
 
     def __init__(
@@ -64,8 +70,8 @@ class Gateway:
         self._applying = applying
         self._facts = Facts(name, front.region, front.address)
         self._bell = threading.Event()
-        self._parts: dict[str, Part] = {}
-        self._applied: State | None = None
+        self._parts: dict[str, ServiceResources] = {}
+        self._applied: GatewayState | None = None
         self._compare_s = 0.0
         self._breakers = Breakers()
         self._breakers_s = 0.0  # not looked at before
@@ -75,9 +81,9 @@ class Gateway:
         self._wait_until_s = 0.0
         self._gather_until_s = 0.0  # 0: nothing is gathered
         self._remembered_s = 0.0
-        remembered = memory.recall(folder)
+        remembered = recall(folder)
         self._knows_nothing = remembered is None
-        self._services: tuple[Known, ...] = remembered.services if remembered else ()
+        self._services: tuple[KnownService, ...] = remembered.services if remembered else ()
         self._present_s = remembered.at_s if remembered else time.time()
 
     @property
@@ -107,7 +113,7 @@ class Gateway:
             except Full as error:
                 log.warning("Envoy waits for room on the disk", reason=str(error))
 
-    def run(self, watching: Watching, stop: threading.Event) -> None:
+    def run(self, watching: PlaneWatcher, stop: threading.Event) -> None:
         """Until it is told to stop (`stop`, then `wake`)."""
         while not stop.is_set():
             try:
@@ -130,7 +136,7 @@ class Gateway:
 
     # --- private --------------------------------------------------------------------------------
 
-    def _turn(self, watching: Watching) -> None:
+    def _turn(self, watching: PlaneWatcher) -> None:
         now_s = time.time()
         present, found = watching.present, watching.found
         if self._knows_nothing:
@@ -156,7 +162,7 @@ class Gateway:
         self._chores()
         self._look_at_breakers(watching)
 
-    def _is_due(self, state: State) -> bool:
+    def _is_due(self, state: GatewayState) -> bool:
         """Whether Envoy is told now. What no request waits for is gathered: each change of a
         cluster or a route costs all threads of Envoy, and the next replica says the same soon."""
         if self._applied is None or pressing(state) != pressing(self._applied):
@@ -165,7 +171,7 @@ class Gateway:
         self._gather_until_s = self._gather_until_s or now_s + GATEWAY_GATHER_S
         return now_s >= self._gather_until_s
 
-    def _apply(self, state: State, watching: Watching) -> None:
+    def _apply(self, state: GatewayState, watching: PlaneWatcher) -> None:
         begun_s = time.monotonic()
         self._gather_until_s = 0.0
         self._applying.apply(self._resources(state))
@@ -173,12 +179,12 @@ class Gateway:
         # Remembered, then told: after a crash we come back with what others count on, or newer.
         if self._applied is None or self._applied.services != state.services:
             self._remember(state)
-        courses = {one.name: one.course.number for one in state.services if one.course is not None}
-        self._facts = replace(self._facts, applied=courses, why="")
+        plans = {one.name: one.plan.number for one in state.services if one.plan is not None}
+        self._facts = replace(self._facts, applied=plans, why="")
         watching.show(self._facts)
         self._applied = state
 
-    def _without_room(self, error: Full, watching: Watching) -> None:
+    def _without_room(self, error: Full, watching: PlaneWatcher) -> None:
         """A full disk: all goes on as it is, and it is said why. Whoever waits for us knows."""
         self._applied = None
         if self._facts.why != error.what:
@@ -186,17 +192,17 @@ class Gateway:
             self._facts = replace(self._facts, why=error.what)
             watching.show(self._facts)
 
-    def _remember(self, state: State) -> None:
-        memory.remember(self._folder, Memory(self._present_s, state.services))
+    def _remember(self, state: GatewayState) -> None:
+        remember(self._folder, LastKnown(self._present_s, state.services))
         self._remembered_s = time.time()
 
-    def _state(self) -> State:
+    def _state(self) -> GatewayState:
         age_s = time.time() - self._present_s
         if age_s < STALE_AFTER_S:
-            return State(self._front, self._services)
-        return State(self._front, self._services, int(age_s // STALE_STEP_S * STALE_STEP_S))
+            return GatewayState(self._front, self._services)
+        return GatewayState(self._front, self._services, int(age_s // STALE_STEP_S * STALE_STEP_S))
 
-    def _resources(self, state: State) -> dict[str, Json]:
+    def _resources(self, state: GatewayState) -> dict[str, Json]:
         self._parts = parts(state, self._parts)
         return resources(state, self._parts)
 
@@ -245,7 +251,7 @@ class Gateway:
         self._started_s = time.monotonic()
         self._envoy.start()
 
-    def _look_at_breakers(self, watching: Watching) -> None:
+    def _look_at_breakers(self, watching: PlaneWatcher) -> None:
         """Tell others which replicas get no requests from here, when that has changed."""
         now_s = time.monotonic()
         if now_s < self._breakers_s:
@@ -271,3 +277,53 @@ class Gateway:
         if path.exists() and path.stat().st_size > GATEWAY_LOG_BYTES_MAX:
             path.replace(path.with_suffix(".log.1"))
             self._envoy.admin.reopen_logs()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+# The last knowledge, on disk: a gateway that starts while the plane is away serves from it.
+
+
+_FILE: Final = "knowledge.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """What was known, and when that was the present."""
+
+    at_s: float
+    services: tuple[KnownService, ...] = ()
+
+    @staticmethod
+    def of_older(plain: dict[str, Any]) -> dict[str, Any]:
+        return {**plain, "services": [_of_older(one) for one in plain.get("services", ())]}
+
+
+def _of_older(plain: dict[str, Any]) -> dict[str, Any]:
+    known = documents.renamed(plain, course="plan")
+    plan, replicas = known.get("plan"), known.get("replicas", ())
+    return {
+        **known,
+        "service": ServiceSpec.of_older(known["service"]),
+        "plan": None if plan is None else RolloutPlan.of_older(plan),
+        "replicas": [{**one, "replica": Replica.of_older(one["replica"])} for one in replicas],
+    }
+
+
+def remember(folder: Path, memory: LastKnown) -> None:
+    """Durably: whoever is told of it afterwards may count on it. `Full`: what was remembered last
+    still is."""
+    disk.replace_durably(folder / _FILE, documents.to_bytes(memory))
+
+
+def recall(folder: Path) -> LastKnown | None:
+    """What was remembered last; None: nothing, or what this version does not understand."""
+    path = folder / _FILE
+    try:
+        return documents.from_bytes(str(path), LastKnown, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except Corrupt as error:
+        log.warning(
+            "the last knowledge cannot be read; the plane's is waited for", reason=str(error)
+        )
+        return None

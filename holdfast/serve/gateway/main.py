@@ -17,23 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cluster import Cluster, opened, register, ties
-from holdfast.serve.gateway.applying import Applying
+from holdfast.serve.gateway.applying import Applying, Files
 from holdfast.serve.gateway.envoy import Envoy, program
-from holdfast.serve.gateway.files import Files
-from holdfast.serve.gateway.gateway import Gateway
-from holdfast.serve.gateway.listener import bootstrap
-from holdfast.serve.gateway.places import address_of
-from holdfast.serve.gateway.state import Front, Tls
-from holdfast.serve.gateway.watching import Watching
+from holdfast.serve.gateway.gateway import GatewayLoop
+from holdfast.serve.gateway.resources import bootstrap
+from holdfast.serve.gateway.state import Front, GatewayTls
+from holdfast.serve.gateway.watching import PlaneWatcher, address_of
 from holdfast.serve.priority import give_way
 from holdfast.serve.protocol.marks import release
-from holdfast.wire import disk, process
-from holdfast.wire.certificates import checked_name
+from holdfast.system import disk, process
 from holdfast.wire.errors import Usage
+from holdfast.wire.names import checked_name
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GatewayOptions:
     """How a gateway is started. `concurrency` 0: half of the cores."""
 
     cluster: Path
@@ -43,7 +41,7 @@ class Options:
     tied: bool = False
 
 
-def parsed(arguments: Sequence[str]) -> Options:
+def parsed(arguments: Sequence[str]) -> GatewayOptions:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.serve.gateway",
         description="One address for all services of a cluster. `holdfast serve` starts it.",
@@ -73,7 +71,7 @@ def parsed(arguments: Sequence[str]) -> Options:
         release(),
     )
     name = checked_name("gateway", given.name)
-    return Options(given.cluster, name, front, given.concurrency, given.tied)
+    return GatewayOptions(given.cluster, name, front, given.concurrency, given.tied)
 
 
 def folder_of(cluster: Cluster, name: str) -> Path:
@@ -81,7 +79,7 @@ def folder_of(cluster: Cluster, name: str) -> Path:
     return cluster.folder / "gateways" / name
 
 
-def serve(options: Options) -> int:
+def serve(options: GatewayOptions) -> int:
     """Run a gateway until it is told to stop. Raises what keeps it from starting."""
     cluster = opened(options.cluster)
     program()
@@ -104,7 +102,7 @@ def serve(options: Options) -> int:
             ties.watch(end)
         gateway.begin()
         registration.note(address=gateway.address, region=options.front.region)
-        watching = Watching(cluster.session, gateway.wake, give_way)
+        watching = PlaneWatcher(cluster.session, gateway.wake, give_way)
         watching.start()
         stack.callback(envoy.stop)
         stack.callback(watching.close)
@@ -112,7 +110,7 @@ def serve(options: Options) -> int:
     return 0
 
 
-def _made(cluster: Cluster, options: Options, folder: Path) -> tuple[Gateway, Envoy]:
+def _made(cluster: Cluster, options: GatewayOptions, folder: Path) -> tuple[GatewayLoop, Envoy]:
     concurrency = options.concurrency or max(1, (os.cpu_count() or 1) // 2)
     front = options.front
 
@@ -129,7 +127,7 @@ def _made(cluster: Cluster, options: Options, folder: Path) -> tuple[Gateway, En
         ended=ended,
     )
     applying = Applying(Files(folder), envoy.admin)
-    gateway = Gateway(options.name, front, folder, envoy, applying)
+    gateway = GatewayLoop(options.name, front, folder, envoy, applying)
     return gateway, envoy
 
 
@@ -148,7 +146,7 @@ def _listen(text: str) -> tuple[str, int]:
         ) from error
 
 
-def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
+def _tls(certificate: Path | None, key: Path | None) -> GatewayTls | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
@@ -156,4 +154,4 @@ def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
     for path in (certificate, key):
         if not path.is_file():
             raise Usage(f"{path} is not there", fix="give the file of a certificate and its key")
-    return Tls(str(certificate.absolute()), str(key.absolute()))
+    return GatewayTls(str(certificate.absolute()), str(key.absolute()))

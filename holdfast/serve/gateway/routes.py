@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.serve.gateway import keys, large_messages, local_replies, model_names
-from holdfast.serve.gateway.arms import Share, shares
 from holdfast.serve.gateway.clusters import (
     GRPC,
     HTTP,
@@ -25,15 +24,21 @@ from holdfast.serve.gateway.clusters import (
     cluster_name,
     seconds,
 )
-from holdfast.serve.gateway.own_answers import (
+from holdfast.serve.gateway.local_replies import (
     direct,
     grpc_index,
     grpc_nowhere,
     no_document,
     own_answers,
 )
-from holdfast.serve.gateway.sane import literal
-from holdfast.serve.gateway.state import Front, Known, State
+from holdfast.serve.gateway.state import (
+    Front,
+    GatewayState,
+    KnownService,
+    VariantShare,
+    literal,
+    shares,
+)
 from holdfast.serve.protocol import marks
 from holdfast.serve.records import Limits
 
@@ -51,7 +56,7 @@ NAME: Final = "holdfast"
 SERVICE_HEADER: Final = "x-holdfast-service"
 STALE_HEADER: Final = "x-holdfast-stale-s"
 SPILL_HEADER: Final = "x-holdfast-spill"
-# The arm of a request whose path names its version.
+# The variant of a request whose path names its version.
 NAMED: Final = "named"
 GRPC_PREFIX: Final = "/inference.GRPCInferenceService/"
 HEALTH_PREFIX: Final = "/grpc.health.v1.Health/"
@@ -89,7 +94,7 @@ class ServiceRoutes:
     answers: bool
 
 
-def service_routes(known: Known, front: Front) -> ServiceRoutes:
+def service_routes(known: KnownService, front: Front) -> ServiceRoutes:
     divided = shares(known)
     own = [_header_is(SERVICE_HEADER, known.name)]
     called = sorted({known.name, known.service.model})
@@ -143,7 +148,7 @@ def _operated(name: str) -> Json:
     return {"path_separated_prefix": f"{OPERATOR}/{name}"}
 
 
-def _whole(known: Known, front: Front, divided: tuple[Share, ...]) -> Iterator[Json]:
+def _whole(known: KnownService, front: Front, divided: tuple[VariantShare, ...]) -> Iterator[Json]:
     """What this service answers for all. Whether somebody is there is no secret: without keys, and
     beside the rate."""
     free = replace(
@@ -161,7 +166,11 @@ def _unending(route: Json) -> Json:
 
 
 def _operator(
-    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str = HTTP
+    known: KnownService,
+    front: Front,
+    match: Json,
+    divided: tuple[VariantShare, ...],
+    protocol: str = HTTP,
 ) -> Json:
     """Like any route of the service, and a key of an operator opens it."""
     made = _service(known, front, match, divided, protocol)
@@ -179,7 +188,7 @@ def _operator(
     }
 
 
-def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
+def routes(state: GatewayState, made: Mapping[str, ServiceRoutes]) -> Json:
     """All routes, in the order in which they are tried; `made` has those of each service."""
     host: Json = {
         "name": NAME,
@@ -211,7 +220,7 @@ def routes(state: State, made: Mapping[str, ServiceRoutes]) -> Json:
     return whole
 
 
-def _marks(state: State) -> Iterator[Json]:
+def _marks(state: GatewayState) -> Iterator[Json]:
     """What answers say of how they came about: only what can be the case costs each of them."""
     if state.front.regions or any(
         not at_home(one, state.front) for known in state.services for one in known.replicas
@@ -221,7 +230,7 @@ def _marks(state: State) -> Iterator[Json]:
         yield _header(STALE_HEADER, str(state.stale_s))
 
 
-def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
+def _routes(state: GatewayState, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
     for known in state.services:
         yield from made[known.name].by_header
     for name, known in names(state).items():
@@ -245,7 +254,7 @@ def _routes(state: State, made: Mapping[str, ServiceRoutes]) -> Iterator[Json]:
     yield from own_answers(index, state.front.release, answering=answering)
 
 
-def _index(state: State, made: Mapping[str, ServiceRoutes]) -> list[tuple[str, int]]:
+def _index(state: GatewayState, made: Mapping[str, ServiceRoutes]) -> list[tuple[str, int]]:
     """What is served, by name and version. A service with keys does not tell those without one."""
     return [
         (known.name, version)
@@ -256,7 +265,7 @@ def _index(state: State, made: Mapping[str, ServiceRoutes]) -> list[tuple[str, i
 
 
 def _any_whole(
-    state: State, made: Mapping[str, ServiceRoutes], index: list[tuple[str, int]]
+    state: GatewayState, made: Mapping[str, ServiceRoutes], index: list[tuple[str, int]]
 ) -> Iterator[Json]:
     """What one service answers for all: the first that has somebody to do it."""
     able = [known for known in state.services if made[known.name].whole]
@@ -281,10 +290,10 @@ def _named_inside(route: Json) -> Json:
     return {**route, "typed_per_filter_config": {**route.get("typed_per_filter_config", {}), **own}}
 
 
-def names(state: State) -> dict[str, Known]:
+def names(state: GatewayState) -> dict[str, KnownService]:
     """Services by what they may be called in a path or a message."""
     found = {known.name: known for known in state.services}
-    by_model: dict[str, list[Known]] = {}
+    by_model: dict[str, list[KnownService]] = {}
     for known in state.services:
         by_model.setdefault(known.service.model, []).append(known)
     for model, services in by_model.items():
@@ -296,20 +305,24 @@ def names(state: State) -> dict[str, Known]:
 # --- a service -----------------------------------------------------------------------------------
 
 
-def _named(known: Known, front: Front, name: str, headers: list[Json]) -> Iterator[Json]:
+def _named(known: KnownService, front: Front, name: str, headers: list[Json]) -> Iterator[Json]:
     """Paths that name a version themselves."""
     for version in known.versions():
         path = {"path_separated_prefix": f"/v2/models/{name}/versions/{version}"}
-        yield _route(known, front, _match(path, headers), (Share(NAMED, version, 1),), HTTP)
+        yield _route(known, front, _match(path, headers), (VariantShare(NAMED, version, 1),), HTTP)
 
 
 def _service(
-    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str = HTTP
+    known: KnownService,
+    front: Front,
+    match: Json,
+    divided: tuple[VariantShare, ...],
+    protocol: str = HTTP,
 ) -> Json:
     return _route(known, front, match, divided, protocol) if divided else _not_yet(known, match)
 
 
-def _not_yet(known: Known, match: Json) -> Json:
+def _not_yet(known: KnownService, match: Json) -> Json:
     text = local_replies.text(
         f"service {known.name} has no version to answer with yet",
         fix=f"try again; holdfast services {known.name} says what it waits for",
@@ -318,11 +331,11 @@ def _not_yet(known: Known, match: Json) -> Json:
 
 
 def _route(
-    known: Known, front: Front, match: Json, divided: tuple[Share, ...], protocol: str
+    known: KnownService, front: Front, match: Json, divided: tuple[VariantShare, ...], protocol: str
 ) -> Json:
     limits = known.service.limits
     action: Json = {
-        "weighted_clusters": {"clusters": [_arm(known, one, protocol) for one in divided]},
+        "weighted_clusters": {"clusters": [_variant(known, one, protocol) for one in divided]},
         "timeout": seconds(limits.timeout_s),
     }
     if limits.timeout_s != USUAL.timeout_s:
@@ -331,6 +344,11 @@ def _route(
         action["hash_policy"] = [{"header": {"header_name": known.service.sticky_header}}]
         action["weighted_clusters"]["use_hash_policy"] = True
     made: Json = {"name": known.name, "match": match, "route": action}
+    if known.service.predictions.topic and not front.access_log:
+        # Nobody else gives it an id, and each try of it shall have the same.
+        made["request_headers_to_add"] = [
+            {**_header(marks.REQUEST_ID, "%UNIQUE_ID%"), "append_action": "ADD_IF_ABSENT"}
+        ]
     own: Json = {}
     if protocol == GRPC:
         own[large_messages.FILTER] = large_messages.enabled()
@@ -353,7 +371,7 @@ def _route(
     return made
 
 
-def _arm(known: Known, share: Share, protocol: str) -> Json:
+def _variant(known: KnownService, share: VariantShare, protocol: str) -> Json:
     """Clients do not choose: what they send under these names is overwritten."""
     instead = [] if share.instead is None else [_header(marks.INSTEAD, str(share.instead))]
     secret = known.service.secret
@@ -362,7 +380,7 @@ def _arm(known: Known, share: Share, protocol: str) -> Json:
         "weight": share.weight,
         "request_headers_to_add": [
             _header(marks.VERSION, str(share.version)),
-            _header(marks.ARM, literal(share.arm)),
+            _header(marks.VARIANT, literal(share.variant)),
             *instead,
             *([_header(marks.SECRET, secret)] if secret else []),
         ],
@@ -418,7 +436,7 @@ def _retries(timeout_s: float, tries: int) -> Json:
 # --- rates ---------------------------------------------------------------------------------------
 
 
-def _rates(state: State) -> Json:
+def _rates(state: GatewayState) -> Json:
     """One bucket for each service, whichever of its routes a request takes."""
     limited = [one for one in state.services if one.service.limits.rate_per_s > 0]
     if not limited:

@@ -1,11 +1,13 @@
-"""Watching services, courses and replicas in the coordination plane, and being seen there.
+"""Watching services, plans and replicas in the coordination plane, and being seen there.
 
-One thread reads what has changed, and only that: between a course's change and `news` there is one
+One thread reads what has changed, and only that: between a plan's change and `news` there is one
 read. While the plane is away nothing is told, and what was found last stays.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,28 +22,28 @@ from holdfast.coordination import (
     document,
     single,
 )
-from holdfast.serve.gateway.keeping import Found
-from holdfast.serve.gateway.places import address_of
+from holdfast.serve.gateway.state import PlaneService
 from holdfast.serve.records import (
     GATEWAYS,
-    Course,
     Gateway,
     Replica,
-    Service,
-    course_path,
+    RolloutPlan,
+    ServiceSpec,
     member_of,
+    plan_path,
     replicas_path,
     service_path,
 )
-from holdfast.wire import documents, logs
+from holdfast.system import logs
+from holdfast.system.tasks import OwnedThread, start_thread
+from holdfast.wire import documents
 from holdfast.wire.errors import HoldfastError, RetryError, SessionLost
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX, THREAD_END_S
-from holdfast.wire.tasks import OwnedThread, start_thread
 
 log = logs.get(__name__)
 
 
-class Watching:
+class PlaneWatcher:
     """`found` is the last whole picture, or None before the first. `news` is called on a thread
     after each change of it, and when the connection comes or goes. `at_first`: what the thread that
     reads does before all others; Envoy is started by another."""
@@ -57,15 +59,15 @@ class Watching:
         self._at_first = at_first
         self._wake = threading.Event()
         self._closed = threading.Event()
-        self._services = Mirrored(service_path("*"), document(Service), keeps_last=True)
-        self._courses = Mirrored(course_path("*"), document(Course), keeps_last=True)
+        self._services = Mirrored(service_path("*"), document(ServiceSpec), keeps_last=True)
+        self._plans = Mirrored(plan_path("*"), document(RolloutPlan), keeps_last=True)
         self._replicas = Mirrored(f"{replicas_path('*')}/*", single(_located), keeps_last=True)
         self._mirror: Mirror | None = None
         self._session: Session | None = None
         self._member: Member | None = None
         self._gateway: Gateway | None = None
         self._shown: Gateway | None = None
-        self.found: Mapping[str, Found] | None = None
+        self.found: Mapping[str, PlaneService] | None = None
         self._thread: OwnedThread | None = None
         self._telling: OwnedThread | None = None
         self._to_tell = threading.Event()
@@ -133,14 +135,14 @@ class Watching:
                 self._news()
 
     def _opened(self) -> Session | None:
-        told = ""
+        logged = ""
         while not self._closed.is_set():
             try:
                 self._session = self._connect()
             except RetryError as error:
-                if error.what != told:
+                if error.what != logged:
                     log.warning("the coordination plane does not answer yet", reason=str(error))
-                    told = error.what
+                    logged = error.what
                 self._closed.wait(RECONNECT_DELAY_S_MAX)
             else:
                 return self._session
@@ -155,20 +157,20 @@ class Watching:
     def _read(self, session: Session) -> bool:
         """Read what has changed; whether there was anything."""
         if self._mirror is None:
-            every = (self._services, self._courses, self._replicas)
+            every = (self._services, self._plans, self._replicas)
             self._mirror = Mirror(session, *every, wake=self._wake.set)
         return bool(self._mirror.refresh())
 
-    def _picture(self) -> Mapping[str, Found]:
+    def _picture(self) -> Mapping[str, PlaneService]:
         replicas: dict[str, dict[str, Replica]] = {}
         for path, replica in self._replicas.values.items():
             above, _, name = path.rpartition("/")
             replicas.setdefault(above, {})[name] = replica
         return MappingProxyType(
             {
-                (name := path.rpartition("/")[2]): Found(
+                (name := path.rpartition("/")[2]): PlaneService(
                     service,
-                    self._courses.values.get(course_path(name)),
+                    self._plans.values.get(plan_path(name)),
                     replicas.get(replicas_path(name), {}),
                 )
                 for path, service in self._services.values.items()
@@ -220,3 +222,15 @@ def _located(path: str, data: bytes) -> Replica:
     except OSError as error:
         log.warning("a replica cannot be located", host=replica.host, reason=str(error))
         return replica
+
+
+# --- places ---------------------------------------------------------------------------------------
+# Addresses: Envoy listens on them and connects to them, and knows no names.
+
+
+def address_of(host: str) -> str:
+    """The address of a host; an address is its own. `OSError`: nobody knows the name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

@@ -8,7 +8,7 @@ import grpc
 import msgspec
 
 from holdfast.serve import settings
-from holdfast.serve.records import Service
+from holdfast.serve.records import ServiceSpec
 from holdfast.wire.errors import (
     Cancelled,
     Full,
@@ -57,7 +57,7 @@ def sentence(error: BaseException) -> str:
     return str(error)
 
 
-def too_large(service: Service, length: int | None) -> TooLarge:
+def too_large(service: ServiceSpec, length: int | None) -> TooLarge:
     """A body, or a message, of more bytes than the service takes; None: nobody knows how many."""
     most = service.limits.body_bytes_max
     enough = settings.size(max(2 * most, length or 0))

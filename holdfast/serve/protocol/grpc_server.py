@@ -1,6 +1,6 @@
 """The Open Inference Protocol over gRPC: the service `inference.GRPCInferenceService`.
 
-The version and the arm of a request come as metadata of the names that REST has as headers; so
+The version and the variant of a request come as metadata of the names that REST has as headers; so
 does what is said of an answer. An error before the answer has its marks in the trailing metadata,
 which is then all there is: a gateway sees them as headers, and asks another replica.
 """
@@ -13,12 +13,14 @@ from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.models.records import TensorSpec, Version
 from holdfast.serve.guard import Guard, unknown
+from holdfast.serve.protocol import management
 from holdfast.serve.protocol.errors import code_of, sentence, too_large
-from holdfast.serve.protocol.grpc_management import HEALTH, Management
+from holdfast.serve.protocol.management import Managed
 from holdfast.serve.protocol.marks import (
     ARM,
     ATTEMPT,
@@ -31,7 +33,9 @@ from holdfast.serve.protocol.marks import (
     NOT_HERE,
     REGION,
     REPLICA,
+    REQUEST_ID,
     SECRET,
+    VARIANT,
     VERSION,
     number_of,
     platform_of,
@@ -39,9 +43,9 @@ from holdfast.serve.protocol.marks import (
 )
 from holdfast.serve.protocol.messages import message_of, request_of
 from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.values import Answer, Request
-from holdfast.serve.records import Service
-from holdfast.wire import logs
+from holdfast.serve.protocol.tensors import InferAnswer, InferRequest
+from holdfast.serve.records import ServiceSpec
+from holdfast.system import logs
 from holdfast.wire.errors import Full, HoldfastError, Missing, NotHere, Occupied, Usage
 from holdfast.wire.limits import RPC_KEEPALIVE_S
 from holdfast.wire.proto import inference_pb2 as pb
@@ -52,6 +56,7 @@ GRPC_CALLS_MAX: Final = 4_096
 GRPC_ERROR_CHARACTERS_MAX: Final = 2_000
 
 SERVICE: Final = "inference.GRPCInferenceService"
+HEALTH: Final = "grpc.health.v1.Health"
 _PUBLIC: Final = (
     f"/{SERVICE}/ServerLive",
     f"/{SERVICE}/ServerReady",
@@ -65,7 +70,7 @@ Pairs = list[tuple[str, str]]
 log = logs.get(__name__)
 
 
-class Held(Protocol):
+class GrpcVersion(Protocol):
     """A version that is loaded. `chosen`: requests on their way to it; it stays while there are."""
 
     chosen: int
@@ -76,11 +81,11 @@ class Held(Protocol):
     def codec(self) -> Codec: ...
 
 
-class Answering(Protocol):
+class GrpcBackend(Protocol):
     """What answers: a replica's engine. Each method as the engine says."""
 
     @property
-    def service(self) -> Service: ...
+    def service(self) -> ServiceSpec: ...
     @property
     def worker(self) -> int: ...
     @property
@@ -88,17 +93,17 @@ class Answering(Protocol):
     @property
     def versions(self) -> Any: ...
     def knows(self, name: str) -> bool: ...
-    def held(self, version: int | None) -> Held: ...
+    def held(self, version: int | None) -> GrpcVersion: ...
     def ready(self, version: int | None = None) -> bool: ...
     def live(self) -> bool: ...
     def try_elsewhere(self, attempt: str | None) -> bool: ...
     @property
     def guard(self) -> Guard: ...
-    async def infer(self, request: Request, chosen: Any = None) -> Answer: ...
+    async def infer(self, request: InferRequest, chosen: Any = None) -> InferAnswer: ...
 
 
 async def serve_grpc(
-    engine: Answering,
+    engine: GrpcBackend,
     host: str,
     port: int,
     credentials: grpc.ServerCredentials | None = None,
@@ -140,7 +145,7 @@ async def serve_grpc(
 class _Guarding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Nobody without the service's secret gets as far as a message."""
 
-    def __init__(self, engine: Answering) -> None:
+    def __init__(self, engine: GrpcBackend) -> None:
         self._engine = engine
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
@@ -216,7 +221,7 @@ def _guarded_stream(
 class Servicer:
     """The calls of the service, over an engine."""
 
-    def __init__(self, engine: Answering) -> None:
+    def __init__(self, engine: GrpcBackend) -> None:
         self.engine = engine
 
     async def server_live(self, raw: bytes, _: Context) -> Message:
@@ -259,6 +264,7 @@ class Servicer:
     ) -> AsyncIterator[bytes]:
         """One answer for each request, in their order. An error is an answer too."""
         metadata = _metadata(context)
+        metadata.pop(REQUEST_ID, None)  # of the whole stream, and so of no single request
         async for raw in requests:
             answered = pb.ModelStreamInferResponse()
             try:
@@ -273,7 +279,7 @@ class Servicer:
 
     async def _infer(
         self, raw: bytes, metadata: dict[str, str]
-    ) -> tuple[Answer, pb.ModelInferResponse]:
+    ) -> tuple[InferAnswer, pb.ModelInferResponse]:
         if len(raw) > self.engine.service.limits.body_bytes_max:
             raise too_large(self.engine.service, len(raw))
         asked = _read(pb.ModelInferRequest, raw)
@@ -281,9 +287,10 @@ class Servicer:
         request = request_of(asked, held.codec.fitting)
         request.model, request.version = held.record.model, held.record.number
         # A version in the message is the client's own.
-        request.arm = DIRECT if asked.model_version else _arm(metadata)
+        request.variant = DIRECT if asked.model_version else _variant(metadata)
         if VERSION in metadata:
             request.region = metadata.get(GATEWAY_REGION, "")
+        request.trace = metadata.get(REQUEST_ID, "")
         held.chosen += 1
         try:
             answer = await self.engine.infer(request, held)
@@ -299,11 +306,11 @@ class Servicer:
                 fix=f"ask for {self.engine.service.model}",
             )
 
-    def held(self, model: str, version: str, context: Context) -> Held:
+    def held(self, model: str, version: str, context: Context) -> GrpcVersion:
         """The version that a call asks for."""
         return self._held(model, version, _metadata(context))
 
-    def _held(self, model: str, version: str, metadata: dict[str, str]) -> Held:
+    def _held(self, model: str, version: str, metadata: dict[str, str]) -> GrpcVersion:
         """The version that is to answer: as over REST."""
         self._known(model)
         chosen = metadata.get(VERSION)
@@ -324,7 +331,8 @@ class Servicer:
             raise Missing(error.what, why=error.why, fix=error.fix) from error
 
     def _marks(self, version: int, metadata: dict[str, str]) -> Pairs:
-        return [(VERSION, str(version)), (ARM, _arm(metadata)), *self._who()]
+        variant = _variant(metadata)
+        return [(VERSION, str(version)), (VARIANT, variant), (ARM, variant), *self._who()]
 
     def _who(self) -> Pairs:
         return [(REPLICA, str(self.engine.worker)), (REGION, self.engine.region)]
@@ -360,12 +368,95 @@ def _metadata(context: Context) -> dict[str, str]:
     return {key: text for key, text in pairs if isinstance(text, str)}
 
 
-def _arm(metadata: dict[str, str]) -> str:
-    """Whoever chose the version says in which arm the request is; without one nobody did."""
-    return metadata.get(ARM, DIRECT) if VERSION in metadata else DIRECT
+def _variant(metadata: dict[str, str]) -> str:
+    """Whoever chose the version says in which variant the request is; without one nobody did."""
+    return metadata.get(VARIANT, DIRECT) if VERSION in metadata else DIRECT
 
 
 def _described(spec: TensorSpec) -> pb.ModelMetadataResponse.TensorMetadata:
     return pb.ModelMetadataResponse.TensorMetadata(
         name=spec.name, datatype=spec.datatype, shape=spec.shape
     )
+
+
+# --- grpc management ------------------------------------------------------------------------------
+# gRPC calls besides inference: Triton's extensions, and gRPC's own protocol of health.
+#
+# Like the calls of `grpc_server` they read their message themselves and raise errors of ours; that
+# one makes statuses of them.
+
+
+# Whoever watches a replica's health by gRPC hears of a change after this at the latest.
+HEALTH_WATCH_S: Final = 0.5
+
+# What a client may call the whole by.
+_WHOLE: Final = ("", "inference.GRPCInferenceService", HEALTH)
+
+Read = Callable[[type[Any], bytes], Any]
+Serving = pb.HealthCheckResponse.ServingStatus
+
+
+class Management:
+    """The calls over an engine; `read` makes a message of bytes, or raises `Usage`; `described`
+    gives the record of a model's version."""
+
+    def __init__(self, engine: Managed, read: Read, described: Callable[..., Any]) -> None:
+        self._engine = engine
+        self._read = read
+        self._described = described
+
+    def calls(self) -> dict[str, Callable[[bytes, Any], Awaitable[Message]]]:
+        """Those of the inference service, by their names."""
+        return {
+            "ModelConfig": self.config,
+            "ModelStatistics": self.statistics,
+            "RepositoryIndex": self.index,
+            "RepositoryModelLoad": self.load,
+            "RepositoryModelUnload": self.unload,
+        }
+
+    async def config(self, raw: bytes, context: Any) -> Message:
+        asked = self._read(pb.ModelConfigRequest, raw)
+        record = self._described(asked.name, asked.version, context)
+        return ParseDict({"config": management.config(record)}, pb.ModelConfigResponse())
+
+    async def statistics(self, raw: bytes, _: Any) -> Message:
+        asked = self._read(pb.ModelStatisticsRequest, raw)
+        found = management.statistics(self._engine, asked.name, asked.version)
+        return ParseDict(found, pb.ModelStatisticsResponse())
+
+    async def index(self, raw: bytes, _: Any) -> Message:
+        self._read(pb.RepositoryIndexRequest, raw)
+        return ParseDict({"models": management.index(self._engine)}, pb.RepositoryIndexResponse())
+
+    async def load(self, raw: bytes, _: Any) -> Message:
+        management.load(self._engine, self._read(pb.RepositoryModelLoadRequest, raw).model_name)
+        return pb.RepositoryModelLoadResponse()
+
+    async def unload(self, raw: bytes, _: Any) -> Message:
+        management.unload(self._engine, self._read(pb.RepositoryModelUnloadRequest, raw).model_name)
+        return pb.RepositoryModelUnloadResponse()
+
+    async def check(self, raw: bytes, _: Any) -> Message:
+        """`grpc.health.v1.Health/Check`."""
+        name = self._read(pb.HealthCheckRequest, raw).service
+        if name not in _WHOLE:
+            management.known(self._engine, name)
+        return self._health(name)
+
+    async def watch(self, raw: bytes, _: Any) -> AsyncIterator[bytes]:
+        """`grpc.health.v1.Health/Watch`: what is, and then each change, until the client goes."""
+        name = self._read(pb.HealthCheckRequest, raw).service
+        before = b""
+        while True:
+            found = self._health(name).SerializeToString()
+            if found != before:
+                before = found
+                yield found
+            await asyncio.sleep(HEALTH_WATCH_S)
+
+    def _health(self, name: str) -> pb.HealthCheckResponse:
+        if name not in _WHOLE and not self._engine.knows(name):
+            return pb.HealthCheckResponse(status=Serving.SERVICE_UNKNOWN)
+        ready = self._engine.ready()
+        return pb.HealthCheckResponse(status=Serving.SERVING if ready else Serving.NOT_SERVING)

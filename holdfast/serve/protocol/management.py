@@ -1,5 +1,5 @@
 """What Triton's clients ask besides inference: configuration, statistics, the repository's index,
-load and unload. Pure: documents as REST has them; `grpc_management` makes messages of them.
+load and unload. Pure: documents as REST has them; `grpc_server` makes messages of them.
 
 What is loaded is decided by rollouts. So `load` says whether a model is there, and `unload` is
 refused with the command that ends a service.
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.models.records import TensorSpec, Version
 from holdfast.serve.protocol.marks import NAME, number_of, platform_of
-from holdfast.serve.records import Service
+from holdfast.serve.records import ServiceSpec
 from holdfast.wire.errors import Missing, Unavailable, Usage
 
 READY: Final = "READY"
@@ -35,7 +35,7 @@ class Managed(Protocol):
     """What a replica's engine says of itself."""
 
     @property
-    def service(self) -> Service: ...
+    def service(self) -> ServiceSpec: ...
     @property
     def versions(self) -> Mapping[int, Any]: ...
     def knows(self, name: str) -> bool: ...

@@ -11,7 +11,8 @@ from holdfast.models.records import Version
 from holdfast.wire.errors import Missing
 
 VERSION: Final = "x-holdfast-version"
-ARM: Final = "x-holdfast-arm"
+VARIANT: Final = "x-holdfast-variant"
+ARM: Final = "x-holdfast-arm"  # the same: what it was called, for one release
 REPLICA: Final = "x-holdfast-replica"
 REGION: Final = "x-holdfast-region"
 GATEWAY_REGION: Final = "x-holdfast-gateway-region"
@@ -20,7 +21,8 @@ SECRET: Final = "x-holdfast-secret"  # noqa: S105  (a header's name) what gatewa
 ELSEWHERE: Final = "x-holdfast-elsewhere"  # this replica is full: another one may be tried
 ATTEMPT: Final = "x-envoy-attempt-count"  # how often a gateway has tried, this time included
 INSTEAD: Final = "x-holdfast-instead"  # the version that may answer where the first is not held
-DIRECT: Final = "direct"  # the arm of a request that no gateway sent
+REQUEST_ID: Final = "x-request-id"  # a gateway's, the same for each of its tries
+DIRECT: Final = "direct"  # the variant of a request that no gateway sent
 
 NAME: Final = "holdfast"
 EXTENSIONS: Final = (

@@ -7,18 +7,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.serve.protocol.fitting import Fitting
-from holdfast.serve.protocol.lists import from_numbers
+from holdfast.serve.protocol.rest import Fitting
 from holdfast.serve.protocol.tensors import (
+    Array,
+    InferAnswer,
+    InferRequest,
     Nameless,
     as_bytes,
     decoded,
     described,
+    from_numbers,
     from_raw,
     refused,
     to_raw,
 )
-from holdfast.serve.protocol.values import Answer, Array, Request
 from holdfast.wire.errors import Usage
 from holdfast.wire.proto import inference_pb2 as pb
 
@@ -41,16 +43,16 @@ FIELDS: Final[Mapping[str, str]] = {
 _UNSUPPORTED: Final = ("shared_memory_region", "classification")
 
 
-def request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
+def request_of(message: pb.ModelInferRequest, fitting: Fitting) -> InferRequest:
     """The request in a message; `Usage` if it does not fit. `binary_all`: the inputs came raw, and
-    the outputs go back so. The caller adds version, arm and region."""
+    the outputs go back so. The caller adds version, variant and region."""
     try:
         return _request_of(message, fitting)
     except Nameless as error:
         raise error.of(fitting.model) from error
 
 
-def _request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
+def _request_of(message: pb.ModelInferRequest, fitting: Fitting) -> InferRequest:
     raws = message.raw_input_contents
     if raws and len(raws) != len(message.inputs):
         raise refused(
@@ -81,7 +83,7 @@ def _request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
     for output in message.outputs:
         _supported(output.name, output.parameters)
     parameters = {name: _parameter(held) for name, held in message.parameters.items()}
-    return Request(
+    return InferRequest(
         message.model_name,
         None,
         message.id,
@@ -92,7 +94,9 @@ def _request_of(message: pb.ModelInferRequest, fitting: Fitting) -> Request:
     )
 
 
-def message_of(answer: Answer, request: Request, fitting: Fitting) -> pb.ModelInferResponse:
+def message_of(
+    answer: InferAnswer, request: InferRequest, fitting: Fitting
+) -> pb.ModelInferResponse:
     """The message of an answer."""
     message = pb.ModelInferResponse(
         model_name=answer.model, model_version=str(answer.version), id=answer.id

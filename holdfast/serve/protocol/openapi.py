@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.models.records import TensorSpec, Version
-from holdfast.serve.protocol.lists import element_of
-from holdfast.serve.protocol.marks import ARM, NAME, REGION, REPLICA, VERSION, release
+from holdfast.serve.protocol.marks import NAME, REGION, REPLICA, VARIANT, VERSION, release
 from holdfast.serve.protocol.rest import BINARY, HEADER_LENGTH, JSON
-from holdfast.serve.protocol.tensors import DTYPES
+from holdfast.serve.protocol.tensors import DTYPES, element_of
 
 Schema = dict[str, Any]
 
@@ -377,7 +376,7 @@ def _input(spec: TensorSpec) -> Schema:
 def _headers() -> Schema:
     words = {
         VERSION: "The version that answered.",
-        ARM: "The arm of the rollout or A/B test that the request was in.",
+        VARIANT: "The variant of the rollout or A/B test that the request was in.",
         REPLICA: "The replica that answered.",
         REGION: "The region that it is in.",
     }

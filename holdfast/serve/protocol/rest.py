@@ -6,16 +6,27 @@ not is `Usage`, which names the input, what was expected and what came.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.models.records import Signature
-from holdfast.serve.protocol.fitting import Fitting
-from holdfast.serve.protocol.lists import from_list, to_list
-from holdfast.serve.protocol.tensors import Nameless, from_raw, refused, to_raw
-from holdfast.serve.protocol.values import Answer, Array, Request
+from holdfast.models.records import Signature, TensorSpec
+from holdfast.serve.protocol.tensors import (
+    DTYPES,
+    Array,
+    InferAnswer,
+    InferRequest,
+    Nameless,
+    described,
+    from_list,
+    from_raw,
+    refused,
+    to_list,
+    to_raw,
+)
 from holdfast.wire.errors import BugError, Usage
 
 HEADER_LENGTH: Final = "inference-header-content-length"
@@ -39,14 +50,14 @@ class _Output(msgspec.Struct):
     parameters: dict[str, Any] | None = None
 
 
-class _Request(msgspec.Struct):
+class _RestRequest(msgspec.Struct):
     inputs: list[_Input]
     id: str | None = None
     parameters: dict[str, Any] | None = None
     outputs: list[_Output] | None = None
 
 
-class _Tensor(msgspec.Struct, omit_defaults=True):
+class _RestTensor(msgspec.Struct, omit_defaults=True):
     name: str
     shape: tuple[int, ...]
     datatype: str
@@ -54,14 +65,14 @@ class _Tensor(msgspec.Struct, omit_defaults=True):
     data: list[Any] | None = None
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
+class _RestAnswer(msgspec.Struct, omit_defaults=True):
     model_name: str
     model_version: str
-    outputs: list[_Tensor]
+    outputs: list[_RestTensor]
     id: str = ""
 
 
-_decode: Final = msgspec.json.Decoder(_Request).decode
+_decode: Final = msgspec.json.Decoder(_RestRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
 _JSON_HEADERS: Final = {CONTENT_TYPE: JSON}
 
@@ -74,16 +85,16 @@ class Codec:
     def __init__(self, signature: Signature, model: str = "") -> None:
         self.fitting = Fitting(signature, model)
 
-    def decode(self, body: bytes, header_length: int | None = None) -> Request:
+    def decode(self, body: bytes, header_length: int | None = None) -> InferRequest:
         """The request in a body; `Usage` if there is none that fits. `header_length`: how many of
         its bytes are JSON, if raw tensors follow. The caller adds what the body does not say:
-        model, version, arm and region."""
+        model, version, variant and region."""
         try:
             return self._decoded(body, header_length)
         except Nameless as error:
             raise error.of(self.fitting.model) from error
 
-    def _decoded(self, body: bytes, header_length: int | None) -> Request:
+    def _decoded(self, body: bytes, header_length: int | None) -> InferRequest:
         head, tail = _divided(body, header_length)
         try:
             document = _decode(head)
@@ -103,7 +114,7 @@ class Codec:
             )
         self.fitting.complete(inputs, len(document.inputs))
         parameters = document.parameters or {}
-        request = Request("", None, document.id or "", inputs, parameters=parameters)
+        request = InferRequest("", None, document.id or "", inputs, parameters=parameters)
         if parameters:
             request.binary_all = parameters.get("binary_data_output") is True
         if document.outputs:
@@ -131,7 +142,7 @@ class Codec:
             )
         return at, from_list(each.name, each.datatype, shape, count, each.data, text=text)
 
-    def _outputs(self, request: Request, outputs: list[_Output]) -> None:
+    def _outputs(self, request: InferRequest, outputs: list[_Output]) -> None:
         request.outputs = self.fitting.wanted([each.name for each in outputs])
         binary: list[str] = []
         plain: list[str] = []
@@ -148,15 +159,15 @@ class Codec:
         if plain:
             request.json_outputs = frozenset(plain)
 
-    def encode(self, answer: Answer, request: Request) -> tuple[bytes, dict[str, str]]:
+    def encode(self, answer: InferAnswer, request: InferRequest) -> tuple[bytes, dict[str, str]]:
         """The body of an answer, and the headers that describe it."""
-        tensors: list[_Tensor] = []
+        tensors: list[_RestTensor] = []
         raws: list[bytes | memoryview] = []
         for name, array in answer.outputs.items():
             spec = self.fitting.outputs.get(name)
             if spec is None:
                 raise BugError(f"the answer has an output {name!r} that its signature has not")
-            tensor = _Tensor(name, array.shape, spec.datatype)
+            tensor = _RestTensor(name, array.shape, spec.datatype)
             if request.binary(name):
                 raw = to_raw(array, spec.datatype)
                 tensor.parameters = {"binary_data_size": len(raw)}
@@ -164,7 +175,7 @@ class Codec:
             else:
                 tensor.data = to_list(name, array, spec.datatype)
             tensors.append(tensor)
-        document = _Answer(answer.model, str(answer.version), tensors, answer.id)
+        document = _RestAnswer(answer.model, str(answer.version), tensors, answer.id)
         body = _encode(document)
         if not raws:
             return body, _JSON_HEADERS
@@ -178,12 +189,14 @@ def codec_of(signature: Signature) -> Codec:
     return Codec(signature)
 
 
-def decode_infer(body: bytes, header_length: int | None, signature: Signature) -> Request:
+def decode_infer(body: bytes, header_length: int | None, signature: Signature) -> InferRequest:
     """`Codec.decode` for one request."""
     return codec_of(signature).decode(body, header_length)
 
 
-def encode(answer: Answer, request: Request, signature: Signature) -> tuple[bytes, dict[str, str]]:
+def encode(
+    answer: InferAnswer, request: InferRequest, signature: Signature
+) -> tuple[bytes, dict[str, str]]:
     """`Codec.encode` for one answer."""
     return codec_of(signature).encode(answer, request)
 
@@ -231,3 +244,130 @@ def _supported(name: str, parameters: dict[str, Any]) -> None:
             why="this server has no such extension",
             fix=f"leave out the parameter {odd!r}",
         )
+
+
+# --- fitting --------------------------------------------------------------------------------------
+# What a signature asks of a request, whatever protocol it came by.
+#
+# Made once for a version, so that a request is compared and not interpreted. Each refusal names the
+# tensor, what was expected and what came.
+
+
+class Fitting:
+    """A signature, ready to be compared with. `model` is only for the sentences of errors."""
+
+    __slots__ = ("_named", "_rows", "inputs", "model", "outputs", "signature", "texts")
+
+    def __init__(self, signature: Signature, model: str = "") -> None:
+        for spec in (*signature.inputs, *signature.outputs):
+            if spec.datatype not in DTYPES:
+                raise Usage(
+                    f"tensor {spec.name!r} has the datatype {spec.datatype!r}",
+                    why=f"known are {', '.join(sorted(DTYPES))}",
+                    fix="publish the version with another signature",
+                )
+        self.signature = signature
+        self.model = model
+        self.inputs = {spec.name: spec for spec in signature.inputs}
+        self.outputs = {spec.name: spec for spec in signature.outputs}
+        # Inputs of BYTES that the model takes as `str`.
+        self.texts = frozenset(spec.name for spec in signature.inputs if spec.text)
+        # Inputs whose first dimension is free. Where that is the batch's, they must have as many
+        # rows as each other.
+        self._rows = tuple(
+            spec.name for spec in signature.inputs if spec.shape and spec.shape[0] < 0
+        )
+        self._named = tied(signature)
+
+    def elements(self, name: str, datatype: str, shape: Sequence[int]) -> int:
+        """How many elements this input has, if name, datatype and shape are as the signature
+        says."""
+        spec = self.inputs.get(name)
+        if spec is None:
+            raise refused(
+                f"there is no input {name!r}", f"the inputs are {listed(self.inputs)}", self.model
+            )
+        if datatype != spec.datatype:
+            raise refused(
+                f"input {name!r} came as {datatype!r}", f"it must be {spec.datatype}", self.model
+            )
+        if len(shape) != len(spec.shape):
+            raise self._shape(spec, shape)
+        for wanted, found in zip(spec.shape, shape, strict=True):
+            if found < 0 or (found != wanted and wanted >= 0):
+                raise self._shape(spec, shape)
+        return math.prod(shape)
+
+    def _shape(self, spec: TensorSpec, shape: Sequence[int]) -> Usage:
+        return refused(
+            f"input {spec.name!r} came with the shape {list(shape)}",
+            f"it must be {described(spec.shape)}",
+            self.model,
+        )
+
+    def complete(self, inputs: dict[str, Array], came: int) -> None:
+        """All inputs are there, each once (`came`: how many came), with equally many rows."""
+        if came != len(inputs):
+            raise refused("an input came twice", f"{came} came, for {listed(inputs)}", self.model)
+        if len(inputs) != len(self.inputs):
+            missing = [name for name in self.inputs if name not in inputs]
+            raise refused(
+                f"input {missing[0]!r} is missing",
+                f"the model takes {listed(self.inputs)}, and {listed(inputs)} came",
+                self.model,
+            )
+        rows = None
+        for name in self._rows:
+            found = inputs[name].shape[0]
+            if found == 0:
+                raise refused(
+                    f"input {name!r} has no rows", "there is nothing to compute", self.model
+                )
+            if rows not in (None, found) and self.signature.batches:
+                raise refused(
+                    f"input {name!r} has {found} rows",
+                    f"input {self._rows[0]!r} has {rows}",
+                    self.model,
+                )
+            rows = found
+        if self._named:
+            self._equal(inputs)
+
+    def _equal(self, inputs: dict[str, Array]) -> None:
+        """Dimensions of one name have one size."""
+        for dimension, places in self._named.items():
+            first, axis = places[0]
+            size = inputs[first].shape[axis]
+            for name, at in places[1:]:
+                if inputs[name].shape[at] != size:
+                    raise refused(
+                        f"dimension {at} of input {name!r} is {inputs[name].shape[at]}",
+                        f"it is {dimension!r}, which is {size} in input {first!r}",
+                        self.model,
+                    )
+
+    def wanted(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The outputs that were asked for, each once."""
+        chosen = tuple(dict.fromkeys(names))
+        for name in chosen:
+            if name not in self.outputs:
+                raise refused(
+                    f"there is no output {name!r}",
+                    f"the outputs are {listed(self.outputs)}",
+                    self.model,
+                )
+        return chosen
+
+
+def tied(signature: Signature) -> dict[str, list[tuple[str, int]]]:
+    """The dimensions of the inputs that must be equal: by name, each as its input and its axis."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for spec in signature.inputs:
+        for axis, dimension in enumerate(spec.dims):
+            if dimension:
+                found.setdefault(dimension, []).append((spec.name, axis))
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.models.datatypes import NUMPY
-from holdfast.serve.protocol.values import Array
+from holdfast.models.records import Version
 from holdfast.wire.errors import Usage
 
 assert sys.byteorder == "little", "raw tensors are little-endian, and used as they are"
@@ -167,3 +172,252 @@ def rounded_bf16(array: Array) -> Array:
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
     chosen: Array = np.where(np.isnan(array), quiet, rounded).astype(np.uint16)
     return chosen
+
+
+# --- values ---------------------------------------------------------------------------------------
+# A request and its answer, as a replica computes with them: whatever protocol they came by.
+#
+# Arrays have the numpy type of their datatype (`tensors.DTYPES`), little-endian, in C order, and
+# may be read-only views of the request's body. BYTES is an array of `bytes` objects, or of
+# `str` where the version's record says so; BF16 is held as
+# float32, because numpy has no such type.
+
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """What a client wants. `outputs`: the names that it asked for, in its order; empty: all.
+
+    `version`: None until somebody has chosen one. `binary_all`: every output in the binary form
+    but those in `json_outputs`; else only those in `binary_outputs`. `trace`: what a gateway calls
+    it, the same for each of its tries; `entity`: the value that it is routed by; "": none has said
+    so, or nobody writes it down.
+    """
+
+    model: str
+    version: int | None
+    id: str
+    inputs: dict[str, Array]
+    outputs: tuple[str, ...] = ()
+    binary_outputs: frozenset[str] = frozenset()
+    json_outputs: frozenset[str] = frozenset()
+    binary_all: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
+    region: str = ""
+    trace: str = ""
+    entity: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows of a batch it has: the first dimension of its inputs."""
+        for array in self.inputs.values():
+            return int(array.shape[0]) if array.ndim else 1
+        return 1
+
+    def binary(self, output: str) -> bool:
+        """Whether this output is wanted in the binary form."""
+        if self.binary_all:
+            return output not in self.json_outputs
+        return output in self.binary_outputs
+
+
+@dataclass(slots=True)
+class InferAnswer:
+    """What a version answered. `outputs` are all that were asked for; `cached`: nobody computed."""
+
+    model: str
+    version: int
+    id: str
+    outputs: dict[str, Array]
+    cached: bool = False
+
+
+# --- lists ----------------------------------------------------------------------------------------
+# Tensors as JSON: numbers, booleans and texts in lists, flat or nested as the shape is.
+#
+# A number must be what its datatype can hold, but for the rounding of a fraction: nobody is served
+# with 1 for 1.5, or with infinity for 1e300. JSON has neither NaN nor infinity: they are refused in
+# requests, and `null` in answers. The raw form has them.
+
+
+_WORDS: Final = {
+    float: "numbers",
+    int: "whole numbers",
+    bool: "true or false",
+    str: "texts",
+}
+_SPACE: Final = b" \t\r\n"
+# Where the second bracket of a nested list is, unless somebody plays with spaces.
+_PEEK_BYTES: Final = 64
+# How the module `struct` calls the numbers of a datatype. It refuses what does not fit, and fills
+# memory faster than numpy does from a list.
+_FORMATS: Final = {
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "BF16": "f",
+    "FP32": "f",
+    "FP64": "d",
+    "BOOL": "?",
+}
+
+
+def element_of(datatype: str) -> type:
+    """What an element of this datatype is in JSON."""
+    if datatype == "BYTES":
+        return str
+    if datatype == "BOOL":
+        return bool
+    return float if DTYPES[datatype].kind == "f" else int
+
+
+@cache
+def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
+    kind: Any = element_of(datatype)
+    for _ in range(depth):
+        kind = list[kind]
+    return msgspec.json.Decoder(kind)
+
+
+@lru_cache(maxsize=256)
+def _packer(datatype: str, count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}{_FORMATS[datatype]}")
+
+
+def _nested(data: msgspec.Raw) -> bool:
+    """Whether the list begins with a list."""
+    head = bytes(memoryview(data)[:_PEEK_BYTES]).translate(None, _SPACE)
+    return head.startswith(b"[[")
+
+
+def from_list(
+    name: str,
+    datatype: str,
+    shape: tuple[int, ...],
+    count: int,
+    data: msgspec.Raw,
+    *,
+    text: bool = False,
+) -> Array:
+    """The array of a list. `count`: the number of elements of `shape`. `text`: elements of BYTES
+    become `str`, not `bytes`."""
+    try:
+        values = _decoder(datatype, 1).decode(data)
+    except msgspec.DecodeError as error:
+        if len(shape) > 1 and _nested(data):
+            return _from_nested(name, datatype, shape, data, text)
+        raise _odd(name, datatype, error) from error
+    if len(values) != count:
+        raise refused(
+            f"input {name!r} has {len(values)} elements",
+            f"its shape {described(shape)} has {count}",
+        )
+    if datatype == "BYTES":
+        return _texts(values, text).reshape(shape)
+    return from_numbers(name, datatype, shape, values)
+
+
+def from_numbers(
+    name: str, datatype: str, shape: tuple[int, ...], values: Sequence[float | bool]
+) -> Array:
+    """The array of as many numbers as its shape has, each within the bounds of its datatype."""
+    try:
+        packed = _packer(datatype, len(values)).pack(*values)
+    except (struct.error, OverflowError) as error:
+        raise _odd(name, datatype, error) from error
+    return np.ndarray(shape, DTYPES[datatype], packed)
+
+
+def _from_nested(
+    name: str, datatype: str, shape: tuple[int, ...], data: msgspec.Raw, text: bool
+) -> Array:
+    array = filled(name, datatype, data, len(shape), text=text)
+    if array.shape != shape:
+        raise refused(
+            f"the data of input {name!r} has the shape {described(array.shape)}",
+            f"its own shape says {described(shape)}",
+        )
+    return array
+
+
+def filled(name: str, datatype: str, data: msgspec.Raw, depth: int, *, text: bool = False) -> Array:
+    """The array of a list that is nested `depth` times; its shape is what the lists say."""
+    try:
+        values = _decoder(datatype, depth).decode(data)
+        if datatype == "BYTES":
+            return _texts(values, text)
+        with np.errstate(over="raise"):
+            return np.array(values, DTYPES[datatype])
+    except (msgspec.DecodeError, ValueError, OverflowError, FloatingPointError) as error:
+        raise _odd(name, datatype, error) from error
+
+
+def _odd(name: str, datatype: str, error: Exception) -> Usage:
+    words = _WORDS[element_of(datatype)]
+    return refused(
+        f"the data of input {name!r} is not {datatype}", f"{error}; it must be a list of {words}"
+    )
+
+
+def _texts(values: list[Any], text: bool) -> Array:
+    array = np.array(values, object)
+    flat = array.reshape(-1)
+    for index, each in enumerate(flat):
+        if isinstance(each, list):
+            raise ValueError("its lists differ in length")  # noqa: TRY004  # of data, not of types
+        if not text:
+            flat[index] = each.encode()
+    return array
+
+
+def to_list(name: str, array: Array, datatype: str) -> list[Any]:
+    """An array as a flat list for JSON. Bytes that are no text have no JSON form."""
+    values: list[Any] = array.reshape(-1).tolist()
+    if datatype != "BYTES":
+        return values
+    try:
+        return [as_bytes(value).decode() for value in values]
+    except UnicodeDecodeError as error:
+        raise Usage(
+            f"output {name!r} is not text, so it has no JSON form",
+            why=str(error),
+            fix='ask for it with "parameters": {"binary_data": true}',
+        ) from error
+
+
+# --- keys -----------------------------------------------------------------------------------------
+# What makes two requests equal: the version's content, the inputs, the wanted outputs. Pure.
+
+
+KEY_BYTES: Final = 20
+
+
+def key_of(version: Version, request: InferRequest) -> bytes:
+    """Equal for equal requests of one publication, and for no others. Not by the version's number:
+    a Redis may outlive the cluster, and another one counts from 1 again."""
+    named = f"{version.model}\0{version.number}\0{version.publication}"
+    digest = blake2b(named.encode(), digest_size=KEY_BYTES)
+    feed(digest, request.inputs)
+    # All outputs are not the same as each of them by name: the answer's order differs.
+    digest.update("\0\0".join(("", *request.outputs)).encode())
+    return digest.digest()
+
+
+def feed(digest: blake2b, inputs: Mapping[str, Array]) -> None:
+    """Let a digest see these inputs, in the order of their names: a client may send them in any."""
+    for name in sorted(inputs):
+        array = inputs[name]
+        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        if array.dtype == object:
+            digest.update(packed_bytes(array))
+        else:
+            digest.update(np.ascontiguousarray(array).data)

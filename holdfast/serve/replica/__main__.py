@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from holdfast.wire import process
+from holdfast.system import process
 
 
 def serve(arguments: Sequence[str]) -> int:

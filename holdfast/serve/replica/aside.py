@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.serve.replica.batching import first_line
-from holdfast.wire.tasks import in_loop, start_thread
+from holdfast.system.tasks import in_loop, start_thread
 
 T = TypeVar("T")
 

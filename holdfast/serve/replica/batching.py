@@ -1,6 +1,6 @@
 """Requests become batches while the model is busy; a lone request never waits.
 
-A batcher computes for one version, in one of three ways (`Pace`):
+A batcher computes for one version, in one of three ways (`BatchPace`):
 
 - what costs less than putting requests together is computed at once, in the event loop;
 - what is short is computed in the event loop at the end of the turn in which it came: all requests
@@ -21,22 +21,163 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.serve import settings
 from holdfast.serve.records import Limits
-from holdfast.serve.replica.joining import Array, Inputs, joined, shape_of, split
-from holdfast.serve.replica.judging import Judge
-from holdfast.serve.replica.switching import changing_often
-from holdfast.wire import logs
+from holdfast.system import logs
+from holdfast.system.tasks import in_loop, start_thread
 from holdfast.wire.errors import Full, HoldfastError, ModelFailed, NotHere, TimedOut
-from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX
-from holdfast.wire.tasks import in_loop, start_thread
+from holdfast.wire.limits import INLINE_LATE_S, INLINE_S, LOAD_REASON_CHARACTERS_MAX
+
+# --- switching ------------------------------------------------------------------------------------
+# How often Python changes threads: often only while that helps somebody.
+#
+# A thread that computes or loads in Python's own code keeps the event loop waiting until Python
+# changes threads. So it changes often while there is one. Else it need not: threads that only wait
+# for something short (gRPC's) would interrupt small requests for nothing.
+
+
+# Python changes threads so often while one computes: a request waits no longer for a loading one.
+SWITCH_INTERVAL_S: Final = 0.0005
+
+
+_lock: Final = threading.Lock()
+_before: list[float] = []  # one for each that is inside: what the first of them has found
+
+
+@contextmanager
+def changing_often() -> Iterator[None]:
+    """While a thread does something in this process that is not the event loop's."""
+    with _lock:
+        _before.append(_before[0] if _before else sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _before.pop()
+            if not _before:
+                sys.setswitchinterval(before)
+
+
+# --- joining --------------------------------------------------------------------------------------
+# Requests as rows of one batch, and their answers as rows of its outputs. Pure.
+#
+# Only requests whose inputs have the same names, types and shapes but for the first dimension go
+# together, and only where the signature says that rows do not depend on each other.
+
+
+Array = NDArray[Any]
+Inputs = Mapping[str, Array]
+
+
+def shape_of(inputs: Inputs) -> tuple[Hashable, int]:
+    """What inputs must have in common to be one batch, and how many rows these have. None instead
+    of the first: they go with nobody."""
+    rows = -1
+    key: list[Hashable] = []
+    for name, array in inputs.items():
+        shape = array.shape
+        if not shape or (rows >= 0 and shape[0] != rows):
+            return None, 1
+        rows = shape[0]
+        key.append((name, array.dtype.char, shape[1:]))
+    if rows < 1:
+        return None, 1
+    return tuple(key), rows
+
+
+def joined(parts: Sequence[Inputs]) -> Inputs:
+    """One batch of all their rows, in their order. All have the same key."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+
+
+def split(outputs: Mapping[str, Array], rows: Sequence[int]) -> list[dict[str, Array]]:
+    """The outputs of each request; `ModelFailed` if they do not have the batch's rows."""
+    total = sum(rows)
+    for name, array in outputs.items():
+        if not array.ndim or array.shape[0] != total:
+            raise ModelFailed(
+                f"output {name!r} has the shape {list(array.shape)} for a batch of {total} rows",
+                why="the version says that its outputs have a row for each row of its inputs",
+                fix="publish it with a signature that does not batch, or mend the model",
+            )
+    found = []
+    start = 0
+    for count in rows:
+        end = start + count
+        found.append({name: array[start:end] for name, array in outputs.items()})
+        start = end
+    return found
+
+
+def repeated(inputs: Inputs, rows: int) -> Inputs:
+    """The rows of an example again and again until there are `rows` of them."""
+    return {name: np.resize(array, (rows, *array.shape[1:])) for name, array in inputs.items()}
+
+
+# --- judging --------------------------------------------------------------------------------------
+# Whether a version computes in the event loop or in a thread. Pure.
+#
+# What is short belongs into the loop, where it delays everybody for a moment; what turns out to be
+# long belongs into a thread. A busy machine makes short ones look long: so a version comes back
+# when its computations have been short for a while, after twice as many of them each time.
+
+
+# One that was thought short and took this long: a page fault or a busy machine. So many of them
+# among so many, and the version computes in a thread from then on.
+INLINE_LATE_MAX: Final = 50
+INLINE_WINDOW: Final = 1_000
+# One that takes this long moves the version into a thread at once: everybody waited for it.
+INLINE_STALL_S: Final = 0.1
+# It comes back after `INLINE_WINDOW` computations with no more late ones than that, the next time
+# after twice as many, up to this: a version that is slow now and then costs ever less.
+INLINE_WINDOW_MAX: Final = 1_000_000
+
+
+class Judge:
+    """Of one version."""
+
+    def __init__(self) -> None:
+        self._late = self._computed = 0
+        self._window = INLINE_WINDOW  # in the thread, before it may come back
+
+    def too_long(self, took_s: float) -> bool:
+        """After a computation in the loop: whether the next one belongs into a thread."""
+        self._computed += 1
+        self._late += took_s > INLINE_LATE_S
+        moves = took_s >= INLINE_STALL_S or self._late >= INLINE_LATE_MAX
+        if moves or self._computed >= INLINE_WINDOW:
+            self._late = self._computed = 0
+        return moves
+
+    def short_again(self, own_s: float, took_s: float) -> bool:
+        """After a computation in the thread: whether the next one may be done in the loop. By the
+        rule for new versions: of the thread's own time, and by the clock."""
+        self._computed += 1
+        self._late += own_s >= INLINE_S or took_s > INLINE_LATE_S
+        if self._computed < self._window:
+            return False
+        moves = self._late * INLINE_WINDOW < INLINE_LATE_MAX * self._computed
+        self._late = self._computed = 0
+        if moves:
+            self._window = min(2 * self._window, INLINE_WINDOW_MAX)
+        return moves
+
 
 # How much the last computation counts in what is expected of the next ones.
 COST_WEIGHT: Final = 0.2
@@ -49,7 +190,7 @@ Predict = Callable[[Inputs], Outputs]
 log = logs.get(__name__)
 
 
-class Pace(Enum):
+class BatchPace(Enum):
     """How long a version computes, and so where."""
 
     INSTANT = "instant"  # at once, in the loop
@@ -57,7 +198,7 @@ class Pace(Enum):
     LONG = "long"  # in a thread
 
 
-class Job:
+class BatchedCall:
     """A request on its way through a batcher."""
 
     __slots__ = ("future", "inputs", "key", "rows", "since_s", "timer")
@@ -83,7 +224,7 @@ class Batcher:
         limits: Limits,
         *,
         batches: bool,
-        pace: Pace,
+        pace: BatchPace,
         service: str = "SERVICE",
     ) -> None:
         """`service`: whose settings its errors name."""
@@ -101,15 +242,15 @@ class Batcher:
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()  # to the thread; None: end
-        self._aside: deque[Job] = deque()  # taken from the queue, for a later batch
-        self._turns: deque[Job] = deque()  # for the end of this turn of the loop
-        self.pace = Pace.INSTANT if pace is Pace.SHORT and not batches else pace
+        self._queue: SimpleQueue[BatchedCall | None] = SimpleQueue()  # to the thread; None: end
+        self._aside: deque[BatchedCall] = deque()  # taken from the queue, for a later batch
+        self._turns: deque[BatchedCall] = deque()  # for the end of this turn of the loop
+        self.pace = BatchPace.INSTANT if pace is BatchPace.SHORT and not batches else pace
         self._home = self.pace  # where it belongs, as far as was known at first
         self._judge = Judge()
         self._returning = False  # the thread ends what it has, and gets nothing more
         self._told_s = -math.inf
-        if self.pace is Pace.LONG:
+        if self.pace is BatchPace.LONG:
             self._start_thread()
 
     # --- asked in the loop -----------------------------------------------------------------------
@@ -130,7 +271,7 @@ class Batcher:
     async def compute(self, inputs: Inputs) -> Outputs:
         """Its outputs. `Full` at once when too many wait; `NotHere` after `close`; `TimedOut` and
         `ModelFailed`."""
-        return self.at_once(inputs) if self.pace is Pace.INSTANT else await self.begin(inputs)
+        return self.at_once(inputs) if self.pace is BatchPace.INSTANT else await self.begin(inputs)
 
     def at_once(self, inputs: Inputs) -> Outputs:
         """`compute` for the pace `INSTANT`, without a coroutine."""
@@ -152,9 +293,9 @@ class Batcher:
             raise self._not_here()
         self.check_room()
         key, rows = shape_of(inputs) if self._batches else (None, 1)
-        job = Job(inputs, key, rows, self._loop.create_future())
+        job = BatchedCall(inputs, key, rows, self._loop.create_future())
         self._jobs += 1
-        if self.pace is Pace.LONG:
+        if self.pace is BatchPace.LONG:
             self._to_thread(job)
         else:
             if not self._turns:
@@ -186,7 +327,7 @@ class Batcher:
             fix=f"try again later; or: holdfast scale {self._service} auto; or: {more}",
         )
 
-    def _to_thread(self, job: Job) -> None:
+    def _to_thread(self, job: BatchedCall) -> None:
         job.timer = self._loop.call_later(self.limits.timeout_s, self._too_late, job)
         if self._returning:
             self._turns.append(job)
@@ -227,7 +368,7 @@ class Batcher:
         if not self._judge.too_long(took_s):
             return
         log.warning("a version computes in a thread from now on", name=self.name, took_s=took_s)
-        self.pace = Pace.LONG
+        self.pace = BatchPace.LONG
         while self._turns:
             self._to_thread(self._turns.popleft())
         self._start_thread()
@@ -243,7 +384,9 @@ class Batcher:
         if self._turns:
             self._loop.call_soon(self._turn)
 
-    def _deliver(self, batch: Sequence[Job], results: Sequence[Outputs | HoldfastError]) -> None:
+    def _deliver(
+        self, batch: Sequence[BatchedCall], results: Sequence[Outputs | HoldfastError]
+    ) -> None:
         for job, result in zip(batch, results, strict=True):
             future = job.future
             if job.timer is not None:
@@ -258,13 +401,13 @@ class Batcher:
 
     def _deliver_from_thread(
         self,
-        batch: Sequence[Job],
+        batch: Sequence[BatchedCall],
         results: Sequence[Outputs | HoldfastError],
         own_s: float,
         took_s: float,
     ) -> None:
         self._deliver(batch, results)
-        if self._home is not Pace.LONG and not (self._returning or self._closed):
+        if self._home is not BatchPace.LONG and not (self._returning or self._closed):
             self._returning = self._judge.short_again(own_s, took_s)
         self._return()
 
@@ -273,7 +416,7 @@ class Batcher:
         if not self._jobs:
             self._idle.set()
 
-    def _too_late(self, job: Job) -> None:
+    def _too_late(self, job: BatchedCall) -> None:
         if not job.future.done():
             job.future.set_exception(self._timed_out())
 
@@ -292,11 +435,11 @@ class Batcher:
 
     # --- in the loop or in the thread ------------------------------------------------------------
 
-    def _batch(self, waiting: deque[Job], now_s: float) -> list[Job]:
+    def _batch(self, waiting: deque[BatchedCall], now_s: float) -> list[BatchedCall]:
         """Take the first request, and those that may be computed with it. Those that nobody waits
         for any more are dropped on the way."""
-        batch: list[Job] = []
-        later: list[Job] = []
+        batch: list[BatchedCall] = []
+        later: list[BatchedCall] = []
         rows = 0
         while waiting:
             job = waiting.popleft()
@@ -317,10 +460,10 @@ class Batcher:
         waiting.extendleft(reversed(later))
         return batch
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: BatchedCall) -> None:
         self._call(lambda: self._deliver_one(job))
 
-    def _deliver_one(self, job: Job) -> None:
+    def _deliver_one(self, job: BatchedCall) -> None:
         if job.timer is not None:
             job.timer.cancel()
         if not job.future.done():
@@ -329,12 +472,12 @@ class Batcher:
         self._return()
 
     def _call(self, what: Callable[[], None]) -> None:
-        if self.pace is Pace.LONG:
+        if self.pace is BatchPace.LONG:
             in_loop(self._loop, what)
         else:
             what()
 
-    def _results(self, batch: Sequence[Job]) -> list[Outputs | HoldfastError]:
+    def _results(self, batch: Sequence[BatchedCall]) -> list[Outputs | HoldfastError]:
         """What comes of each request of the batch. Never raises."""
         try:
             outputs = self._predict(joined([job.inputs for job in batch]))

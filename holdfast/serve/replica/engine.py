@@ -10,25 +10,33 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.models.records import Version
-from holdfast.serve.cache.keys import key_of
-from holdfast.serve.cache.results import Results
+from holdfast.serve.cache.results import ResultCache
+from holdfast.serve.cache.updates import ModelUpdate
 from holdfast.serve.guard import Guard
+from holdfast.serve.prediction_topic import PredictionTopic
 from holdfast.serve.predictions import PredictionLog
 from holdfast.serve.protocol.marks import DIRECT
 from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.values import Answer, Request
-from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, ReplicaStats, Service
-from holdfast.serve.replica.batching import Batcher, Outputs, Pace, Predict
-from holdfast.serve.replica.elsewhere import RetryBudget
+from holdfast.serve.protocol.tensors import InferAnswer, InferRequest, key_of
+from holdfast.serve.records import (
+    LATENCY_BOUNDS_MS,
+    Counts,
+    PredictionCounts,
+    ReplicaStats,
+    ServiceSpec,
+)
+from holdfast.serve.replica.batching import Batcher, BatchPace, Outputs, Predict
 from holdfast.serve.replica.output_watch import RolloutWatch
+from holdfast.system import logs
+from holdfast.system.tasks import WAITED, Tasks
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
 from holdfast.wire.limits import STUCK_END_S, STUCK_SLACK_S
-from holdfast.wire.tasks import WAITED, Tasks
 
 # A version that is not held any more still answers those who chose it before: for the first at
 # least, and for as long as somebody whose body is still coming has chosen it, up to the second.
@@ -36,13 +44,15 @@ CHOSEN_GRACE_S: Final = 1.0
 UNLOAD_WAIT_S: Final = 60.0
 UNLOAD_LOOK_S: Final = 0.05
 
-Done = Callable[[Answer | BaseException], None]
+log = logs.get(__name__)
+
+Done = Callable[[InferAnswer | BaseException], None]
 T = TypeVar("T")
 
 _BOUNDS_S: Final = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 
 
-class Held:
+class HeldVersion:
     """A version that is loaded, and what was counted of it. `chosen`: so many requests are on
     their way to it; it is not unloaded before them."""
 
@@ -72,9 +82,16 @@ class Engine:
     """Answers requests. `stable` may change at any time, the service by `configure`."""
 
     def __init__(
-        self, service: Service, *, worker: int = 0, region: str = "", logs: Path | None = None
+        self,
+        service: ServiceSpec,
+        *,
+        worker: int = 0,
+        region: str = "",
+        logs: Path | None = None,
+        topic: Callable[[ServiceSpec], PredictionTopic] | None = None,
     ) -> None:
-        """`logs`: where predictions are written down, if the service wants that."""
+        """`logs`: where predictions are written down, `topic`: what tells them to a topic, if the
+        service wants that."""
         self.service = service
         self.guard = Guard()
         self.worker = worker
@@ -82,28 +99,32 @@ class Engine:
         self.stable: int | None = None  # the version of requests that name none
         self.draining = False
         self.last_s = time.monotonic()  # when the last request came
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldVersion] = {}
         self._logs = logs
-        self._results = Results()
+        self._results = ResultCache()
         self._predictions: PredictionLog | None = None
-        self._leaving: dict[int, Held] = {}  # being unloaded: for those who chose them before
+        self._open_topic = topic
+        self._topic: PredictionTopic | None = None
+        self._dropped_before = 0  # predictions, by logs that are closed
+        self.traces = False  # whether somebody writes down what gateways call requests
+        self.routed = b""  # then also the header whose value chooses the replica; "": none
+        self._leaving: dict[
+            int, HeldVersion
+        ] = {}  # being unloaded: for those who chose them before
         self._refused_before = 0  # by versions that are gone
         self._elsewhere = RetryBudget()
         self._rollout: RolloutWatch | None = None  # while a version is rolled out
         self._asking = Tasks(WAITED)
         self._logs_ending = Tasks()
 
-    def configure(self, service: Service) -> None:
+    def configure(self, service: ServiceSpec) -> None:
         """Take what the service's users have changed."""
         self.service = service
         self.guard.configure(service.secret)
         for held in self._held.values():
             held.batcher.limits = service.limits
         self._results.configure(service)
-        if not service.log_predictions:
-            self._end_log()
-        elif self._predictions is None and self._logs is not None:
-            self._predictions = PredictionLog(self._logs)
+        self._configure_predictions(service)
 
     def follow(self, stable: int | None, next_: int | None) -> None:
         """Which version is stable, and which one is being rolled out; None: none."""
@@ -115,20 +136,44 @@ class Engine:
         if before is None or before.key != (stable, next_, guards):
             self._rollout = RolloutWatch(stable, next_, guards, self._held.get)
 
+    def _configure_predictions(self, service: ServiceSpec) -> None:
+        if not service.log_predictions:
+            self._end_log()
+        elif self._predictions is None and self._logs is not None:
+            self._predictions = PredictionLog(self._logs)
+        if self._predictions is not None:
+            self._predictions.redact = service.predictions.redact
+        if not service.predictions.topic:
+            self._end_topic()
+        elif self._topic is not None:
+            self._topic.configure(service.predictions)
+        elif self._open_topic is not None:
+            self._topic = self._open_topic(service)
+        self.traces = self._predictions is not None or self._topic is not None
+        self.routed = service.route_by.lower().encode() if self._topic is not None else b""
+
     async def close(self) -> None:
         """Write down what waits to be; versions are removed one by one."""
         await self._results.close()
         self._end_log()
+        self._end_topic()
         await self._logs_ending.wait()
 
     def _end_log(self) -> None:
         log, self._predictions = self._predictions, None
         if log is not None:  # a slow disk must not stop the loop
+            self._dropped_before += log.dropped
             self._logs_ending.start(asyncio.to_thread(log.close), "predictions-end")
+
+    def _end_topic(self) -> None:
+        topic, self._topic = self._topic, None
+        if topic is not None:
+            self._dropped_before += topic.counts().dropped
+            self._logs_ending.start(asyncio.to_thread(topic.close), "predictions-topic-end")
 
     # --- requests --------------------------------------------------------------------------------
 
-    async def infer(self, request: Request, chosen: Held | None = None) -> Answer:
+    async def infer(self, request: InferRequest, chosen: HeldVersion | None = None) -> InferAnswer:
         """`NotHere`: not loaded here. `Full`, `TimedOut`, `ModelFailed`: what the names say.
         `chosen`: what `held` gave before.
 
@@ -144,15 +189,17 @@ class Engine:
                 raise
             return await self._infer(request, stable)
 
-    async def _infer(self, request: Request, held: Held) -> Answer:
+    async def _infer(self, request: InferRequest, held: HeldVersion) -> InferAnswer:
         self.last_s = began_s = time.monotonic()
         cached = False
         try:
             if self._results.wanted:
                 outputs, cached = await self._results.through(
-                    key_of(held.record, request), lambda: held.batcher.compute(request.inputs)
+                    key_of(held.record, request),
+                    lambda: held.batcher.compute(request.inputs),
+                    held.record.number,
                 )
-            elif held.batcher.pace is Pace.INSTANT:
+            elif held.batcher.pace is BatchPace.INSTANT:
                 outputs = held.batcher.at_once(request.inputs)
             else:
                 outputs = await held.batcher.compute(request.inputs)
@@ -166,8 +213,14 @@ class Engine:
         return self._answer(request, held, outputs, began_s, cached=cached)
 
     def _answer(
-        self, request: Request, held: Held, outputs: Outputs, began_s: float, *, cached: bool
-    ) -> Answer:
+        self,
+        request: InferRequest,
+        held: HeldVersion,
+        outputs: Outputs,
+        began_s: float,
+        *,
+        cached: bool,
+    ) -> InferAnswer:
         took_s = time.monotonic() - began_s
         held.counted(took_s)
         if self._rollout is not None:
@@ -175,12 +228,16 @@ class Engine:
         if request.outputs:
             outputs = {name: outputs[name] for name in request.outputs}
         record = held.record
-        answer = Answer(record.model, record.number, request.id, outputs, cached)
+        answer = InferAnswer(record.model, record.number, request.id, outputs, cached)
         if self._predictions is not None:
             self._predictions.note(request, answer, took_s * 1000)
+        if self._topic is not None:
+            self._topic.note(request, answer, took_s * 1000)
         return answer
 
-    def ask(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
+    def ask(
+        self, request: InferRequest, held: HeldVersion, done: Done
+    ) -> asyncio.Future[Any] | None:
         """`infer` without a task where none is needed, for a caller that has no time for one:
         `done` gets the answer or what `infer` would raise, now or later. What is given back can be
         cancelled. `Full` and `NotHere` are raised."""
@@ -188,7 +245,7 @@ class Engine:
         if self._results.wanted:
             return self._ask_results(request, held, done)
         self.last_s = began_s = time.monotonic()
-        if batcher.pace is not Pace.INSTANT:
+        if batcher.pace is not BatchPace.INSTANT:
             future = batcher.begin(request.inputs)
             future.add_done_callback(partial(self._computed, request, held, began_s, done))
             return future
@@ -202,8 +259,8 @@ class Engine:
 
     def _give(
         self,
-        request: Request,
-        held: Held,
+        request: InferRequest,
+        held: HeldVersion,
         outputs: Outputs,
         began_s: float,
         done: Done,
@@ -218,7 +275,9 @@ class Engine:
             held.counted(time.monotonic() - began_s)
             self._ask_instead(request, stable, done)
 
-    def _ask_results(self, request: Request, held: Held, done: Done) -> asyncio.Future[Any] | None:
+    def _ask_results(
+        self, request: InferRequest, held: HeldVersion, done: Done
+    ) -> asyncio.Future[Any] | None:
         began_s = time.monotonic()
         outputs = self._results.at_hand(key_of(held.record, request))
         if outputs is not None:
@@ -229,14 +288,14 @@ class Engine:
         task.add_done_callback(partial(self._inferred, done))
         return task
 
-    def _inferred(self, done: Done, task: asyncio.Future[Answer]) -> None:
+    def _inferred(self, done: Done, task: asyncio.Future[InferAnswer]) -> None:
         found = _outcome(task)
         done(found)
 
     def _computed(
         self,
-        request: Request,
-        held: Held,
+        request: InferRequest,
+        held: HeldVersion,
         began_s: float,
         done: Done,
         future: asyncio.Future[Outputs],
@@ -250,7 +309,12 @@ class Engine:
             self._give(request, held, found, began_s, done)
 
     def _failed(
-        self, request: Request, held: Held, began_s: float, done: Done, error: HoldfastError
+        self,
+        request: InferRequest,
+        held: HeldVersion,
+        began_s: float,
+        done: Done,
+        error: HoldfastError,
     ) -> None:
         held.counted(time.monotonic() - began_s, failed=True)
         stable = self._instead_of(held, request) if isinstance(error, ModelFailed) else None
@@ -259,28 +323,30 @@ class Engine:
         else:
             self._ask_instead(request, stable, done)
 
-    def _ask_instead(self, request: Request, stable: Held, done: Done) -> None:
+    def _ask_instead(self, request: InferRequest, stable: HeldVersion, done: Done) -> None:
         try:
             self.ask(request, stable, done)
         except HoldfastError as another:
             done(another)
 
-    def _instead_of(self, held: Held, request: Request) -> Held | None:
+    def _instead_of(self, held: HeldVersion, request: InferRequest) -> HeldVersion | None:
         """The stable version, where it may answer for one that has failed: a gateway has chosen
         that one, not the client, and the two take and give the same."""
         stable = self._held.get(self.stable) if self.stable is not None else None
-        if request.arm in ("", DIRECT) or stable is None or stable is held:
+        if request.variant in ("", DIRECT) or stable is None or stable is held:
             return None
         return stable if stable.record.signature == held.record.signature else None
 
-    def _instead_of_unfit(self, held: Held, request: Request, outputs: Outputs) -> Held | None:
+    def _instead_of_unfit(
+        self, held: HeldVersion, request: InferRequest, outputs: Outputs
+    ) -> HeldVersion | None:
         """The stable version, where it may answer instead of one whose outputs break a guard."""
         assert self._rollout is not None
         if not self._rollout.breaks(held.record.number, outputs):
             return None
         return self._instead_of(held, request)
 
-    def held(self, version: int | None) -> Held:
+    def held(self, version: int | None) -> HeldVersion:
         """A version that is loaded here (None: the stable one); `NotHere`."""
         number = self.stable if version is None else version
         if number is None:
@@ -298,7 +364,7 @@ class Engine:
         """Whether requests may call the model so: by the model's name or the service's."""
         return name in (self.service.model, self.service.name)
 
-    def check_room(self, held: Held) -> None:
+    def check_room(self, held: HeldVersion) -> None:
         """`Full`, if a request for this version would be refused; what is remembered is not."""
         if not self._results.wanted:
             held.batcher.check_room()
@@ -311,13 +377,13 @@ class Engine:
 
     # --- what is loaded --------------------------------------------------------------------------
 
-    def install(self, record: Version, predict: Predict, *, batches: bool, pace: Pace) -> None:
+    def install(self, record: Version, predict: Predict, *, batches: bool, pace: BatchPace) -> None:
         """From now on this version answers."""
         name = f"{record.model}@{record.number}"
         limits = self.service.limits
         service = self.service.name
         batcher = Batcher(name, predict, limits, batches=batches, pace=pace, service=service)
-        self._held[record.number] = Held(record, batcher)
+        self._held[record.number] = HeldVersion(record, batcher)
 
     async def remove(self, number: int) -> bool:
         """Choose this version for nobody any more, and wait for those who have; whether all of them
@@ -335,10 +401,20 @@ class Engine:
         finally:
             if self._leaving.get(number) is held:
                 del self._leaving[number]
+            if number not in self._held:
+                self._results.drop(number)
             self._refused_before += held.batcher.refused
 
+    def model_updated(self, update: ModelUpdate) -> None:
+        """Drop answers that nobody will ask for: of versions that are retired, or that an alias
+        does not name any more and that are not loaded here."""
+        for version in update.unasked_for(self._held):
+            dropped = self._results.drop(version)
+            if dropped:
+                log.info("answers are dropped", version=version, count=dropped, of=update.change)
+
     @property
-    def versions(self) -> Mapping[int, Held]:
+    def versions(self) -> Mapping[int, HeldVersion]:
         return self._held
 
     # --- what is true of it ----------------------------------------------------------------------
@@ -380,7 +456,14 @@ class Engine:
             versions={number: held.counts() for number, held in sorted(self._held.items())},
             cache=self._results.counts(),
             watched=self._rollout.counts() if self._rollout is not None else {},
+            predictions=self.predictions(),
         )
+
+    def predictions(self) -> PredictionCounts:
+        """What became of the predictions that are to be told, or written down."""
+        told = self._topic.counts() if self._topic is not None else PredictionCounts()
+        written = self._predictions.dropped if self._predictions is not None else 0
+        return replace(told, dropped=told.dropped + written + self._dropped_before)
 
     def _batchers(self) -> list[Batcher]:
         """Of all that still compute."""
@@ -410,3 +493,41 @@ def _outcome(future: asyncio.Future[T]) -> T | BaseException:
     if future.cancelled():
         return Cancelled("the client has hung up")
     return future.exception() or future.result()
+
+
+# --- elsewhere ------------------------------------------------------------------------------------
+# How often a full replica lets a gateway try another one. Pure.
+#
+# Where one replica is full another may have room; where all are, each further try is work for
+# nothing that keeps them full. So such tries are bought by answers: a tenth of them. Under ten
+# times the load that replicas can carry that is a hundredth of the requests.
+
+
+# A full replica lets a gateway try another one, but only for so many requests as are this share of
+# those that it has answered, and for so many at once after a quiet time: where all are full, each
+# such try is work for nothing.
+ELSEWHERE_SHARE: Final = 0.1
+ELSEWHERE_MAX: Final = 10.0
+
+
+_FIRST = "1"
+
+
+class RetryBudget:
+    """Of one replica."""
+
+    def __init__(self, share: float = ELSEWHERE_SHARE, most: float = ELSEWHERE_MAX) -> None:
+        self._share, self._most = share, most
+        self._left = most
+        self._answered = 0
+
+    def spend(self, answered: int, attempt: str | None) -> bool:
+        """Whether this request may be tried elsewhere: it was not before (`attempt` is as the
+        gateway counts), and enough were answered (`answered`: since the start)."""
+        earned = self._share * max(0, answered - self._answered)
+        self._answered = answered
+        self._left = min(self._most, self._left + earned)
+        if attempt not in (None, _FIRST) or self._left < 1:
+            return False
+        self._left -= 1
+        return True

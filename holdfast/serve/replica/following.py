@@ -20,21 +20,22 @@ from holdfast.models.catalogue import Catalogue
 from holdfast.models.records import Version
 from holdfast.serve.priority import step_back_alone
 from holdfast.serve.records import (
-    Course,
     Replica,
-    Service,
-    course_path,
+    RolloutPlan,
+    ServiceSpec,
+    plan_path,
     replicas_path,
     service_path,
 )
 from holdfast.serve.replica.aside import Aside
-from holdfast.wire import documents, logs
+from holdfast.system import logs
+from holdfast.wire import documents
 from holdfast.wire.errors import HoldfastError, RetryError, SessionLost, Unavailable
 from holdfast.wire.limits import RECONNECT_DELAY_S_MAX
 
-# A replica reads a course so long after it has changed, drawn anew each time: when conductor and
+# A replica reads a plan so long after it has changed, drawn anew each time: when controller and
 # gateways have done what is to be done at once, and not all replicas of a machine together.
-COURSE_PAUSE_S: Final = (0.06, 0.15)
+PLAN_PAUSE_S: Final = (0.06, 0.15)
 # Traces of replicas that are gone, in the coordination plane: more than late requests come from.
 REPLICA_TURNS_KEPT: Final = 100
 # It leaves the plane within this; a plane that is away finds out by itself.
@@ -45,28 +46,28 @@ T = TypeVar("T")
 log = logs.get(__name__)
 
 
-class Wish(NamedTuple):
-    """What users and the conductor want; None: it is not there, or cannot be read."""
+class DesiredVersions(NamedTuple):
+    """What users and the controller want; None: it is not there, or cannot be read."""
 
-    service: Service | None
-    course: Course | None
+    service: ServiceSpec | None
+    plan: RolloutPlan | None
 
 
-class Wanted:
+class ServiceReader:
     """What the plane holds of a service: only what has changed is read, and without a round through
     all servers, but for the first time in a session."""
 
     def __init__(self, session: Session, service: str) -> None:
-        self._service = Mirrored(service_path(service), document(Service))
-        self._course = Mirrored(course_path(service), document(Course))
-        self._mirror = Mirror(session, self._service, self._course)
+        self._service = Mirrored(service_path(service), document(ServiceSpec))
+        self._plan = Mirrored(plan_path(service), document(RolloutPlan))
+        self._mirror = Mirror(session, self._service, self._plan)
 
-    def read(self, wake: Wake) -> Wish:
+    def read(self, wake: Wake) -> DesiredVersions:
         """`wake` is called when that changes."""
         self._mirror.wake = wake
         self._mirror.refresh()
-        service, course = self._service.values, self._course.values
-        return Wish(next(iter(service.values()), None), next(iter(course.values()), None))
+        service, plan = self._service.values, self._plan.values
+        return DesiredVersions(next(iter(service.values()), None), next(iter(plan.values()), None))
 
     def close(self) -> None:
         """Nobody is woken any more."""
@@ -82,14 +83,16 @@ class Following:
         self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
         self._member: Member | None = None
-        self._follow: Follow[Wish] | None = None
+        self._follow: Follow[DesiredVersions] | None = None
         # Whoever answers goes first, also before the threads of the session, which start there.
         self._aside = Aside(step_back_alone)
         self._changed = asyncio.Event()
         self._shown = asyncio.Event()
-        self._tell: Callable[[Wish], None] = lambda _: None
+        self._tell: Callable[[DesiredVersions], None] = lambda _: None
 
-    async def run(self, tell: Callable[[Wish], None], show: Callable[[], Replica]) -> None:
+    async def run(
+        self, tell: Callable[[DesiredVersions], None], show: Callable[[], Replica]
+    ) -> None:
         """Until it is cancelled. `tell` hears each wish; `show` says what others are to see, and is
         asked again after each `changed`. Raises what keeps it from ever reaching the plane; after
         the first time that it has, it never gives up."""
@@ -97,7 +100,7 @@ class Following:
         self._session = await self._try("no place in the coordination plane yet", self._connect)
         while True:
             try:
-                wanted = Wanted(self._session, self._service)
+                wanted = ServiceReader(self._session, self._service)
                 self._follow = Follow(
                     self._session, self._service, wanted.read, self._read, _pause_s, wanted.close
                 )
@@ -194,11 +197,11 @@ class Following:
                     told = error.what
                 await asyncio.sleep(RECONNECT_DELAY_S_MAX)
 
-    def _read(self, wish: Wish) -> None:
+    def _read(self, wish: DesiredVersions) -> None:
         """On the thread that follows."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell, wish)
 
 
 def _pause_s() -> float:
-    return random.uniform(*COURSE_PAUSE_S)  # noqa: S311
+    return random.uniform(*PLAN_PAUSE_S)  # noqa: S311

@@ -16,9 +16,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from holdfast.serve.records import Compared, Guards, Watched
-from holdfast.serve.replica.batching import Batcher, Outputs, Pace
-from holdfast.serve.replica.joining import Array, Inputs
+from holdfast.serve.records import Compared, Guards, OutputStats
+from holdfast.serve.replica.batching import Array, Batcher, BatchPace, Inputs, Outputs
 from holdfast.wire.errors import HoldfastError
 
 # Values of one output that are compared of one request: a longer one takes the loop for too long.
@@ -66,9 +65,9 @@ class OutputWatch:
             if other is not None and other.shape == array.shape and array.size:
                 self._compared.setdefault(name, _Sums()).add(other, array)
 
-    def counts(self) -> Watched:
+    def counts(self) -> OutputStats:
         compared = {name: sums.counts() for name, sums in self._compared.items()}
-        return Watched(self._answers, dict(self._nonfinite), dict(self._outside), compared)
+        return OutputStats(self._answers, dict(self._nonfinite), dict(self._outside), compared)
 
 
 @dataclass(slots=True)
@@ -132,8 +131,8 @@ def _classes(array: Array) -> Array | None:
     return found
 
 
-class Version(Protocol):
-    """A version that is loaded, as far as it matters here (`engine.Held`)."""
+class WatchedVersion(Protocol):
+    """A version that is loaded, as far as it matters here (`engine.HeldVersion`)."""
 
     batcher: Batcher
 
@@ -149,7 +148,7 @@ class RolloutWatch:
         stable: int,
         next_: int,
         guards: Guards,
-        find: Callable[[int], Version | None],
+        find: Callable[[int], WatchedVersion | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.key = (stable, next_, guards)
@@ -165,7 +164,7 @@ class RolloutWatch:
         watch = self._watches.get(number)
         return watch is not None and watch.breaks(outputs)
 
-    def counts(self) -> dict[int, Watched]:
+    def counts(self) -> dict[int, OutputStats]:
         return {number: watch.counts() for number, watch in self._watches.items()}
 
     def offer(self, number: int, inputs: Inputs, outputs: Outputs) -> None:
@@ -177,7 +176,7 @@ class RolloutWatch:
             self._shadowing = True
             asyncio.get_running_loop().call_soon(self._shadow, inputs, outputs)
 
-    def _idle(self) -> Version | None:
+    def _idle(self) -> WatchedVersion | None:
         """The next version, if it can compute what the stable one can, and nobody has to wait."""
         stable, next_ = self._find(self._stable), self._find(self._next)
         if stable is None or next_ is None or stable.batcher.waiting:
@@ -195,7 +194,7 @@ class RolloutWatch:
             return
         batcher = next_.batcher
         try:
-            if batcher.pace is Pace.INSTANT:
+            if batcher.pace is BatchPace.INSTANT:
                 self._done(live, batcher.at_once(inputs), began_s)
                 return
             future = batcher.begin(inputs)

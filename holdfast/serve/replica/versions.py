@@ -1,4 +1,4 @@
-"""Holds what the course says: loads beside the requests, swaps in at once, unloads afterwards.
+"""Holds what the plan says: loads beside the requests, swaps in at once, unloads afterwards.
 
 One version is loaded at a time, the most needed first. A process of low priority fetches and
 verifies its files, and tries it where that protects something; only then a thread loads it beside
@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from holdfast.models.kinds import Servable
-from holdfast.models.records import Kind, Version
+from holdfast.models.records import ModelKind, Version
 from holdfast.serve.priority import step_back_alone
 from holdfast.serve.records import Load, Loaded
 from holdfast.serve.replica.aside import Aside
-from holdfast.serve.replica.batching import first_line
+from holdfast.serve.replica.batching import changing_often, first_line
 from holdfast.serve.replica.engine import Engine
-from holdfast.serve.replica.preparing import Manner, Prepared, prepare
-from holdfast.serve.replica.shelf import Shelf
-from holdfast.serve.replica.switching import changing_often
-from holdfast.serve.replica.trial import Nest
+from holdfast.serve.replica.model_cache import ModelCache
+from holdfast.serve.replica.trial import Manner, PreforkServer, Prepared, prepare
 from holdfast.storage import Blobs
-from holdfast.wire import backoff, logs
+from holdfast.system import backoff, logs
+from holdfast.system.tasks import Tasks
 from holdfast.wire.errors import (
     BadModel,
     Cancelled,
@@ -40,7 +39,6 @@ from holdfast.wire.errors import (
     Unavailable,
 )
 from holdfast.wire.limits import LOAD_REASON_CHARACTERS_MAX, TRIAL_S
-from holdfast.wire.tasks import Tasks
 
 # A replica that serves nothing, and loads what nobody wants any more, ends itself after this: what
 # is wanted instead cannot be loaded before.
@@ -60,7 +58,7 @@ log = logs.get(__name__)
 _PASSING: Final = (RetryError, Missing, Corrupt, OSError)
 
 
-class Source(Protocol):
+class VersionSource(Protocol):
     """Where versions come from. Both may block, and fail while the plane or the store is away."""
 
     def record(self, number: int) -> Version: ...
@@ -73,39 +71,39 @@ class Versions:
     def __init__(
         self,
         engine: Engine,
-        shelf: Shelf,
-        source: Source,
-        nest: Nest | None,
+        cache: ModelCache,
+        source: VersionSource,
+        prefork: PreforkServer | None,
         changed: Callable[[], None],
     ) -> None:
         self._engine = engine
-        self._shelf = shelf
+        self._cache = cache
         self._source = source
-        self._nest = nest
+        self._prefork = prefork
         self._changed = changed
         self._aside = Aside(step_back_alone)
         self._wanted: tuple[int, ...] = ()
-        self._wishes: int | None = None
+        self._version_revision: int | None = None
         self._retries: dict[int, tuple[int, float]] = {}  # failed so often; not before then
         self._forgotten: set[str] = set()  # libraries: see `_forget_libraries`
         self._forgiven: set[int] = set()  # users have asked for them again
-        self._apart: int | None = None  # what the nest is busy with
+        self._apart: int | None = None  # what the prefork server is busy with
         self._loading: tuple[int, float] | None = None  # in this one, since then
-        self._cold: Version | None = None  # what the nest is not warm for
-        self._warm: set[Kind] = set()
+        self._cold: Version | None = None  # what the prefork server is not warm for
+        self._warm: set[ModelKind] = set()
         self._servables: dict[int, tuple[Version, Servable]] = {}
         self._unloading = Tasks()
         self._wake = asyncio.Event()
         self.states: dict[int, Loaded] = {}
 
-    def hold(self, numbers: Sequence[int], wishes: int) -> None:
-        """Hold these, the most needed first, and no others. `wishes` counts what users wished
-        for: when it has changed, whatever failed is tried once more."""
+    def hold(self, numbers: Sequence[int], version_revision: int) -> None:
+        """Hold these, the most needed first, and no others. `version_revision` counts what users
+        wished for: when it has changed, whatever failed is tried once more."""
         self._wanted = tuple(dict.fromkeys(numbers))
-        if wishes != self._wishes:
-            if self._wishes is not None:
+        if version_revision != self._version_revision:
+            if self._version_revision is not None:
                 self._forgiven.update(self._wanted)
-            self._wishes = wishes
+            self._version_revision = version_revision
             self._retries.clear()
             for number, loaded in [*self.states.items()]:
                 if loaded.state is Load.FAILED:
@@ -115,8 +113,12 @@ class Versions:
                 del self.states[number]
                 self._retries.pop(number, None)
                 self._unload(number)
-        if self._apart is not None and self._apart not in self._wanted and self._nest is not None:
-            self._nest.stop()  # others wait for their turn
+        if (
+            self._apart is not None
+            and self._apart not in self._wanted
+            and self._prefork is not None
+        ):
+            self._prefork.stop()  # others wait for their turn
         for number in self._wanted:
             if number not in self.states:
                 self.states[number] = Loaded(Load.LOADING, since_s=time.time())
@@ -198,28 +200,28 @@ class Versions:
         record = self._source.record(number)
         if record.retired:
             raise BadModel(f"{record.model}@{number} was retired", why=record.retired)
-        shelf, batch_max = self._shelf, self._engine.service.limits.batch_max
-        folder = shelf.claim(record)
+        cache, batch_max = self._cache, self._engine.service.limits.batch_max
+        folder = cache.claim(record)
         try:
-            with shelf.turn(record, lambda: self._nothing_to_do(record)):
+            with cache.turn(record, lambda: self._nothing_to_do(record)):
                 self._fetched(record)
                 risky = self._risky(record)
                 known = self._tried(record, folder, batch_max) if risky else None
-            with shelf.loading(record), changing_often():
+            with cache.loading(record), changing_often():
                 self._loading = (number, time.monotonic())
-                known = known or shelf.manner(record, batch_max)
+                known = known or cache.manner(record, batch_max)
                 prepared = prepare(record, folder, batch_max, known)
-            shelf.prove(record, batch_max, prepared.manner)
+            cache.prove(record, batch_max, prepared.manner)
             self._forget_libraries()
         except BaseException:
-            shelf.release(record)
+            cache.release(record)
             raise
         return record, prepared
 
     def _nothing_to_do(self, record: Version) -> bool:
         """Whether somebody else on this machine has fetched and tried it."""
         self._check_wanted(record)
-        return self._shelf.present(record) and not self._risky(record)
+        return self._cache.present(record) and not self._risky(record)
 
     def _check_wanted(self, record: Version) -> None:
         if record.number not in self._wanted:
@@ -239,56 +241,56 @@ class Versions:
         """Whether it must be tried first: something is at stake here, or it has killed before."""
         if record.number in self._forgiven:
             self._forgiven.discard(record.number)
-            self._shelf.forgive(record)
-        deaths = self._shelf.deaths(record)
+            self._cache.forgive(record)
+        deaths = self._cache.deaths(record)
         if deaths >= LOAD_DEATHS_MAX:
             raise BadModel(
                 f"loading {record.model}@{record.number} has ended {deaths} processes here",
                 fix="see the logs of the replicas that have ended",
             )
-        return deaths > 0 or (bool(self._engine.versions) and not self._shelf.proven(record))
+        return deaths > 0 or (bool(self._engine.versions) and not self._cache.proven(record))
 
     def _fetched(self, record: Version) -> None:
         """Its files are there, verified: by us, or by another replica of this machine just now."""
-        if self._shelf.verified(record):
+        if self._cache.verified(record):
             return
-        if not self._by_nest(record, lambda nest: nest.fetch(record, self._shelf.folder)):
+        if not self._by_prefork(record, lambda prefork: prefork.fetch(record, self._cache.folder)):
             self._check_wanted(record)
-            self._shelf.fetch(record, self._source.blobs())
-        self._shelf.verify(record)
+            self._cache.fetch(record, self._source.blobs())
+        self._cache.verify(record)
 
     def _tried(self, record: Version, folder: Path, batch_max: int) -> Manner | None:
-        found = self._by_nest(record, lambda nest: nest.trial(record, folder, batch_max))
+        found = self._by_prefork(record, lambda prefork: prefork.trial(record, folder, batch_max))
         if found is not None:
-            self._shelf.tried(record, batch_max, found)
+            self._cache.tried(record, batch_max, found)
         return found
 
     def _warm_nest(self) -> None:
         """In the thread, when there is nothing to load: the first version was loaded without a
-        trial, and the next one would wait until the nest has imported torch."""
+        trial, and the next one would wait until the prefork server has imported torch."""
         record, self._cold = self._cold, None
-        if record is None or self._nest is None:
+        if record is None or self._prefork is None:
             return
         self._warm.add(record.kind)
         try:
-            self._nest.warm(record)
+            self._prefork.warm(record)
         except Unavailable as error:
-            log.warning("the nest is gone", reason=str(error))
+            log.warning("the prefork server is gone", reason=str(error))
 
-    def _by_nest(self, record: Version, task: Callable[[Nest], T]) -> T | None:
-        """What the nest has found out; None if there is none."""
-        if self._nest is None:
+    def _by_prefork(self, record: Version, task: Callable[[PreforkServer], T]) -> T | None:
+        """What the prefork server has found out; None if there is none."""
+        if self._prefork is None:
             return None
         self._apart = record.number
         try:
             self._check_wanted(record)
-            return task(self._nest)
+            return task(self._prefork)
         except BadModel:
             self._check_wanted(record)  # else it was stopped, and that says nothing about it
             raise
         except Unavailable as error:
             log.warning("a version is loaded without a trial", reason=str(error))
-            self._nest = None
+            self._prefork = None
             return None
         finally:
             self._apart = None
@@ -341,7 +343,7 @@ class Versions:
 
     async def _give_back(self, record: Version, servable: Servable) -> None:
         """Its memory, and its files. What a model's own `close` raises stops nobody."""
-        for what in (servable.close, partial(self._shelf.release, record)):
+        for what in (servable.close, partial(self._cache.release, record)):
             try:
                 await self._aside.call(what)
             except Exception as error:

@@ -140,14 +140,14 @@ class ObserveRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("term", "unheard", "nodes")
+    __slots__ = ("term", "unreported", "nodes")
     TERM_FIELD_NUMBER: _ClassVar[int]
-    UNHEARD_FIELD_NUMBER: _ClassVar[int]
+    UNREPORTED_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     term: int
-    unheard: _containers.RepeatedScalarFieldContainer[str]
+    unreported: _containers.RepeatedScalarFieldContainer[str]
     nodes: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, term: _Optional[int] = ..., unheard: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., unreported: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class NodesRequest(_message.Message):
     __slots__ = ("protocol",)

@@ -13,7 +13,7 @@ def main(run: train.Run) -> None:
     data = TensorDataset(torch.randn(120, 6, generator=g), torch.randint(0, 3, (120,), generator=g))
     original = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 3))
     model = torch.compile(original, backend="eager")
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)  # type: ignore[attr-defined]
     run.track(model=model, optimizer=optimizer)
     for x, y in run.batches(data, lane_batch=4, epochs=3, drop_last=True):
         run.step(F.cross_entropy(model(x), y))

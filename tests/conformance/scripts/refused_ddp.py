@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 
 def main(run: train.Run) -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     g = torch.Generator().manual_seed(127)
     data = TensorDataset(torch.randn(96, 4, generator=g), torch.randint(0, 2, (96,), generator=g))
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.storage import Blobs, memory, open_store
 from holdfast.storage.deadline import Retrying
-from holdfast.storage.sources import Watched
+from holdfast.storage.sources import MeteredSource
 from tests.conftest import require_part, require_service
 from tests.contract.storage.stores import StoreUnderTest
 from tests.servers.minio import MinioServer, minio_missing
@@ -70,6 +70,6 @@ def store(
 def _overwriting(blobs: Blobs) -> Callable[[str, bytes], None]:
     def overwrite(key: str, data: bytes) -> None:
         deadline = Retrying().deadline()
-        blobs._backend.put(key, Watched(iter([data]), deadline, what="damage"), deadline)
+        blobs._backend.put(key, MeteredSource(iter([data]), deadline, what="damage"), deadline)
 
     return overwrite

@@ -42,7 +42,7 @@ def test_a_blob_is_read_back_as_it_was_written_whatever_its_size(
     room = bytearray(size + 3)
     assert reader.read_into("some/blob", memoryview(room), expect_digest=blob.digest) == size
     assert bytes(room) == data + bytes(3)
-    found = reader.look("some/blob")
+    found = reader.stat("some/blob")
     assert found is not None
     assert found.size_bytes == size
 
@@ -76,7 +76,7 @@ def test_what_was_never_written_is_missing(store: StoreUnderTest) -> None:
         with pytest.raises(Missing, match=key):
             store.blobs.get(key)
         assert not store.blobs.exists(key)
-        assert store.blobs.look(key) is None
+        assert store.blobs.stat(key) is None
     with pytest.raises(Missing):
         list(store.blobs.stream("nothing"))
 
@@ -252,7 +252,7 @@ def test_a_guarded_removal_takes_only_what_has_not_been_written_since(
     store: StoreUnderTest,
 ) -> None:
     store.blobs.put("a", b"1")
-    found = store.blobs.look("a")
+    found = store.blobs.stat("a")
     assert found is not None
     assert not store.blobs.delete_unless_newer("a", found.modified_s - 10)
     assert store.blobs.get("a") == b"1"

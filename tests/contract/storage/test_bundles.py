@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,17 @@ def _flip(folder: Path) -> None:
     file.write_bytes(data)
 
 
-DAMAGES = {
+def _link(folder: Path) -> None:
+    (folder / "train.py").unlink()
+    (folder / "train.py").symlink_to("/")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "flipped": _flip,
     "cut": lambda folder: os.truncate(folder / "train.py", 3),
     "removed": lambda folder: (folder / "run.sh").unlink(),
     "mode": lambda folder: (folder / "run.sh").chmod(0o600),
-    "link": lambda folder: ((folder / "train.py").unlink(), (folder / "train.py").symlink_to("/")),
+    "link": _link,
     "list": lambda folder: (folder.parent / "members.json").write_text("[1"),
     "list of others": lambda folder: (folder.parent / "members.json").write_text('["../x"]'),
     "all": shutil.rmtree,

@@ -156,7 +156,11 @@ def test_a_manifest_that_is_damaged_newer_or_of_another_checkpoint_is_not_used(
         (Corrupt, b'"step":40,', b""),
         (Corrupt, b"}", b""),
     ):
-        key = _with(lambda data, old=old, new=new: data.replace(old, new, 1), store)
+
+        def changed(data: bytes, old: bytes = old, new: bytes = new) -> bytes:
+            return data.replace(old, new, 1)
+
+        key = _with(changed, store)
         with pytest.raises(error):
             read_manifest(store.blobs, key)
     with pytest.raises(Usage):

@@ -18,7 +18,7 @@ REPLICA_BYTES: Final = 700 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The hosts. A conductor stands beside each coordinator, an Envoy beside each gateway.
+    """The hosts. A controller stands beside each coordinator, an Envoy beside each gateway.
     `store`: the host of the store's server; empty: the store is a folder that all hosts have."""
 
     servers: tuple[str, ...] = ("plane",)

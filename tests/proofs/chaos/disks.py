@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.wire.disk import NO_ROOM
+from holdfast.system.disk import NO_ROOM
 from tests.proofs.chaos.network import COMMAND_S, PREFIX, lives, run_id
 
 # More than a host of a run ever needs, and little enough to be filled at once.

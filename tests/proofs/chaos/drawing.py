@@ -19,9 +19,9 @@ KILLS: Final = {
     "machine": 5,
     "coordinator": 8,
     "server": 6,
-    "conductor": 4,
+    "controller": 4,
     "gateway": 4,
-    "nursery": 2,
+    "zygote": 2,
     "writer": 2,
     "envoy": 6,
     "store": 4,
@@ -36,10 +36,10 @@ PAUSES: Final = {
     "envoy": 2,
     "store": 2,
 }
-RESTARTS: Final = {"coordinator": 2, "agent": 2, "conductor": 1}
+RESTARTS: Final = {"coordinator": 2, "agent": 2, "controller": 1}
 LINKS: Final = {"cut": 16, "partition": 8, "slow": 8}
 FILLS: Final = {"disk": 8}
-COURSES: Final = {"rollout": 5, "rollback": 2}
+PLANS: Final = {"rollout": 5, "rollback": 2}
 # Some at once, some while the one before is being dealt with, some after a quiet time.
 GAPS_S: Final = (((0.0, 0.1), 14), ((0.4, 2.0), 50), ((2.0, 6.0), 36))
 # After so many acts all is left in peace for a while: what was broken must heal.
@@ -127,7 +127,7 @@ class _Drawing:
             (self._pause, PAUSES),
             (self._restart, RESTARTS),
             (self._link, LINKS),
-            (self._course, COURSES),
+            (self._plan, PLANS),
             (self._fill, FILLS if self.disks else {}),
         ]
         if not self.cast.store:
@@ -153,10 +153,10 @@ class _Drawing:
         numbered = {
             "server": len(self.cast.servers),
             "coordinator": len(self.cast.coordinators),
-            "conductor": len(self.cast.coordinators),
+            "controller": len(self.cast.coordinators),
             "agent": len(self.cast.machines),
             "machine": len(self.cast.machines),
-            "nursery": len(self.cast.machines),
+            "zygote": len(self.cast.machines),
             "gateway": len(self.cast.gateways),
             "envoy": len(self.cast.gateways),
             "store": 1,
@@ -221,7 +221,7 @@ class _Drawing:
     def _fill(self, _kind: str) -> Act:
         return self.chaos.fill(self.chance.choice(self.cast.disks)).for_(self._length(LASTS_S))
 
-    def _course(self, kind: str) -> Act:
+    def _plan(self, kind: str) -> Act:
         if kind == "rollback":
             return self.chaos.rollback()
         (trouble,) = self._weighted(["", "unloadable", "worse"], [4, 1, 1])

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from tests.proofs.chaos.cast import CLIENT
 from tests.proofs.chaos.histories import Strike
 from tests.proofs.chaos.network import end
+from tests.proofs.chaos.processes import HostProcesses
 from tests.proofs.chaos.script import Act, all_, any_, leading
-from tests.proofs.chaos.town import Town
 from tests.proofs.control.events import Fault
 from tests.proofs.control.processes import Found, Kept
 
@@ -43,8 +43,8 @@ class _Later:
 class Hand:
     """`roll` is given rollouts and rollbacks: they take their time elsewhere."""
 
-    def __init__(self, town: Town, roll: Callable[[Act], bool]) -> None:
-        self._town = town
+    def __init__(self, processes: HostProcesses, roll: Callable[[Act], bool]) -> None:
+        self._processes = processes
         self._roll = roll
         self._later: list[_Later] = []
         self.tally: Counter[str] = Counter()
@@ -69,25 +69,25 @@ class Hand:
             if act.verb == "kill":
                 self.tally["processes killed"] += len(struck)
                 self.tally[f"kills of {act.kind}"] += 1
-            self._town.note(Fault(time.time(), act.what, ", ".join(struck)))
+            self._processes.note(Fault(time.time(), act.what, ", ".join(struck)))
         return struck
 
     def turn(self) -> None:
         """Take back what has lasted long enough. Asked often."""
-        self._town.disks.press()
+        self._processes.disks.press()
         now_s = time.monotonic()
         for one in [one for one in self._later if one.at_s <= now_s]:
             self._later.remove(one)
             one.undo()
-            self._town.note(Fault(time.time(), "over", one.words))
+            self._processes.note(Fault(time.time(), "over", one.words))
 
     def peace(self) -> None:
         """Take back everything, and let all come back."""
         later, self._later = self._later, []
         for one in later:
             one.undo()
-        self._town.note(Fault(time.time(), "peace", "everything is healed"))
-        self._town.all_back()
+        self._processes.note(Fault(time.time(), "peace", "everything is healed"))
+        self._processes.all_back()
 
     def _afterwards(self, lasts_s: float, words: str, undo: Callable[[], object]) -> None:
         self._later.append(_Later(time.monotonic() + lasts_s, words, undo))
@@ -95,27 +95,29 @@ class Hand:
     # --- processes ------------------------------------------------------------------------------
 
     def _strike(self, act: Act) -> list[str]:
-        with self._town.lock:
-            if act.kind in self._town.kept:
+        with self._processes.lock:
+            if act.kind in self._processes.kept:
                 there = [one for one in self._kept(act) if self._may_end(act, one.name)]
                 return [name for one in there for name in self._strike_kept(act, one)]
             if act.kind == "envoy":
                 return self._strike_envoys(act)
             if act.kind == "machine":
                 machines = [
-                    one for one in _picked(self._town.cast.machines, act) if self._may_end(act, one)
+                    one
+                    for one in _picked(self._processes.cast.machines, act)
+                    if self._may_end(act, one)
                 ]
                 return [name for one in machines for name in self._strike_machine(act, one)]
             return [name for one in self._found(act) for name in self._strike_found(act, one)]
 
     def _may_end(self, act: Act, host: str) -> bool:
         """Who has ended on a full disk may not start there, as is said: it is not killed."""
-        return act.verb == "pause" or not self._town.disks.full(host)
+        return act.verb == "pause" or not self._processes.disks.full(host)
 
     def _strike_envoys(self, act: Act) -> list[str]:
         """The client loses it: for how long is written down."""
         struck = []
-        those = zip(self._town.cast.gateways, self._town.envoys(), strict=True)
+        those = zip(self._processes.cast.gateways, self._processes.envoys(), strict=True)
         for gateway, found in _picked(list(those), act):
             if found is None:
                 continue
@@ -133,7 +135,7 @@ class Hand:
                 struck.append(f"{found.name} for {act.lasts_s:g} s")
             else:
                 continue
-            self._town.strikes.append(strike)
+            self._processes.strikes.append(strike)
         return struck
 
     def _strike_kept(self, act: Act, kept: Kept) -> list[str]:
@@ -155,14 +157,14 @@ class Hand:
 
     def _strike_machine(self, act: Act, machine: str) -> list[str]:
         """An agent with all that runs there."""
-        agent = self._town.kept["agent"][self._town.cast.machines.index(machine)]
+        agent = self._processes.kept["agent"][self._processes.cast.machines.index(machine)]
         struck = self._strike_kept(act, agent)
-        traces = self._town.traces[machine]
-        nursery = traces.nursery()
+        traces = self._processes.traces[machine]
+        zygote = traces.zygote()
         there = [
             *traces.shims().values(),
             *traces.workers().values(),
-            *([nursery] if nursery else []),
+            *([zygote] if zygote else []),
         ]
         for found in there:
             struck += self._strike_found(act, found)
@@ -175,23 +177,23 @@ class Hand:
         return [f"{found.name} for {lasts_s:g} s"]
 
     def _kept(self, act: Act) -> list[Kept]:
-        those = self._town.kept[act.kind]
+        those = self._processes.kept[act.kind]
         if act.who is leading:
-            name = self._town.leading()
+            name = self._processes.leading()
             return [one for one in those if one.name == name]
         return _picked(those, act)
 
     def _found(self, act: Act) -> list[Found]:
-        if act.kind == "nursery":
-            found = [traces.nursery() for traces in self._town.traces.values()]
+        if act.kind == "zygote":
+            found = [traces.zygote() for traces in self._processes.traces.values()]
             return [one for one in _picked(found, act) if one is not None]
-        of = self._town.workers() if act.kind == "worker" else self._town.replicas()
+        of = self._processes.workers() if act.kind == "worker" else self._processes.replicas()
         return _picked([of[key] for key in sorted(of)], act)
 
     # --- links ----------------------------------------------------------------------------------
 
     def _cut(self, act: Act) -> list[str]:
-        network = self._town.network
+        network = self._processes.network
         pairs = [
             (one, other)
             for number, side in enumerate(act.sides)
@@ -202,7 +204,7 @@ class Hand:
         if not act.one_way:
             pairs += [(other, one) for one, other in pairs]
         strikes = [Strike(host, time.time()) for host in self._lost_to_the_client(act)]
-        self._town.strikes += strikes
+        self._processes.strikes += strikes
         for pair in pairs:
             network.cut(*pair)
 
@@ -217,22 +219,22 @@ class Hand:
 
     def _lost_to_the_client(self, act: Act) -> list[str]:
         hosts = {host for side in act.sides for host in side}
-        return [host for host in self._town.cast.gateways if {host, CLIENT} <= hosts]
+        return [host for host in self._processes.cast.gateways if {host, CLIENT} <= hosts]
 
     def _slow(self, act: Act) -> list[str]:
         (host,) = act.sides[0]
-        self._town.network.slow(host, act.rate)
-        self._afterwards(act.lasts_s, act.what, lambda: self._town.network.quicken(host))
+        self._processes.network.slow(host, act.rate)
+        self._afterwards(act.lasts_s, act.what, lambda: self._processes.network.quicken(host))
         return [f"for {act.lasts_s:g} s"]
 
     # --- disks ----------------------------------------------------------------------------------
 
     def _fill(self, act: Act) -> list[str]:
         (host,) = act.sides[0]
-        if not self._town.may_be_filled(host):
+        if not self._processes.may_be_filled(host):
             return []
-        self._town.disks.fill(host)
-        self._afterwards(act.lasts_s, act.what, lambda: self._town.disks.free(host))
+        self._processes.disks.fill(host)
+        self._afterwards(act.lasts_s, act.what, lambda: self._processes.disks.free(host))
         return [f"for {act.lasts_s:g} s"]
 
 

@@ -1,4 +1,4 @@
-"""What was written down, as values: requests, probes, courses, writes. And reading it."""
+"""What was written down, as values: requests, probes, plans, writes. And reading it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class CourseSeen:
-    """A course, when it was first seen, and the versions that it sends requests to."""
+class PlanSeen:
+    """A plan, when it was first seen, and the versions that it sends requests to."""
 
     at_s: float
     number: int
@@ -71,7 +71,7 @@ class CourseSeen:
 
 @dataclass(frozen=True, slots=True)
 class AppliedSeen:
-    """A gateway said that its Envoy has taken the course of this number."""
+    """A gateway said that its Envoy has taken the plan of this number."""
 
     at_s: float
     number: int

@@ -17,9 +17,9 @@ from tests.proofs.chaos.histories import (
     UNANSWERED,
     AppliedSeen,
     Call,
-    CourseSeen,
     Lost,
     Plane,
+    PlanSeen,
     Probe,
     Strike,
     Write,
@@ -30,7 +30,7 @@ from tests.proofs.control.checks import Violation
 KNOWN_S: Final = 30.0
 # Between two probes: if they were further apart nobody knows how the replica was meanwhile.
 BLIND_S: Final = 1.5
-# How much later than the gateway we may see a course.
+# How much later than the gateway we may see a plan.
 LATE_S: Final = 5.0
 # A gateway that has answered again after a strike: so long some of its requests may still fail.
 SETTLE_S: Final = 5.0
@@ -44,7 +44,7 @@ def every_request_is_answered(
     probes: Iterable[Probe],
     strikes: Iterable[Strike] = (),
     lost: Sequence[Lost] = (),
-    courses: Sequence[CourseSeen] = (),
+    plans: Sequence[PlanSeen] = (),
 ) -> list[Call]:
     """No try fails at a gateway while a replica that it knows is well, seen from its host, from
     before the try to its end. Those that failed although nothing was promised:
@@ -53,7 +53,7 @@ def every_request_is_answered(
       on a connection that is older than the strike. The client asks the other one, which is judged
       by the same rule;
     - there was no such replica. (A connection that is refused or broken has no such excuse.)
-    - the course changed while the plane had lost sight of the gateway: versions that it still asks
+    - the plan changed while the plane had lost sight of the gateway: versions that it still asks
       for may be gone."""
     struck = _struck(calls, strikes)
     answers: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -67,7 +67,7 @@ def every_request_is_answered(
             continue
         if call.wrong.startswith("bytes"):
             raise Violation("8", f"a request was answered wrong: {call.wrong}")
-        if not _excused(call, struck, lost, courses):
+        if not _excused(call, struck, lost, plans):
             _judge_failed(call, answers, looks)
         excused.append(call)
     return excused
@@ -86,9 +86,9 @@ def _struck(calls: Iterable[Call], strikes: Iterable[Strike]) -> list[Strike]:
 
 
 def _excused(
-    call: Call, struck: Sequence[Strike], lost: Sequence[Lost], courses: Sequence[CourseSeen]
+    call: Call, struck: Sequence[Strike], lost: Sequence[Lost], plans: Sequence[PlanSeen]
 ) -> bool:
-    """Whether its gateway was struck, or follows a course that nobody keeps for it."""
+    """Whether its gateway was struck, or follows a plan that nobody keeps for it."""
     unanswered = call.wrong.startswith(UNANSWERED)
     if any(
         one.gateway == call.gateway
@@ -103,7 +103,7 @@ def _excused(
         one.gateway == call.gateway
         and one.from_s <= call.ended_s
         and call.sent_s <= one.to_s + SETTLE_S
-        and any(one.from_s - LATE_S <= course.at_s <= call.ended_s for course in courses)
+        and any(one.from_s - LATE_S <= plan.at_s <= call.ended_s for plan in plans)
         for one in lost
     )
 
@@ -162,11 +162,11 @@ def _by_worker(probes: Iterable[Probe]) -> dict[tuple[str, int], _Looks]:
 
 
 def answers_are_of_a_version_that_is_served(
-    calls: Iterable[Call], courses: Sequence[CourseSeen], applied: Sequence[AppliedSeen]
+    calls: Iterable[Call], plans: Sequence[PlanSeen], applied: Sequence[AppliedSeen]
 ) -> None:
-    """Whoever answers is in a course that its gateway may have had: not older than the one that it
+    """Whoever answers is in a plan that its gateway may have had: not older than the one that it
     had taken before the request, and not newer than what was decided when the answer came."""
-    seen = sorted(courses, key=lambda course: course.number)
+    seen = sorted(plans, key=lambda plan: plan.number)
     taken: dict[str, list[AppliedSeen]] = defaultdict(list)
     for one in sorted(applied, key=lambda one: one.at_s):
         taken[one.gateway].append(one)
@@ -174,7 +174,7 @@ def answers_are_of_a_version_that_is_served(
     highest = {
         name: list(accumulate((one.number for one in those), max)) for name, those in taken.items()
     }
-    decided_s = sorted(course.at_s for course in seen)
+    decided_s = sorted(plan.at_s for plan in seen)
     known: dict[tuple[int, int], set[int]] = {}
     for call in calls:
         if call.wrong:
@@ -185,9 +185,9 @@ def answers_are_of_a_version_that_is_served(
         key = (floor, bisect_right(decided_s, until_s))
         if key not in known:
             may = [one for one in seen if one.number >= floor and one.at_s <= until_s]
-            known[key] = {version for course in may for version in course.versions}
+            known[key] = {version for plan in may for version in plan.versions}
         if call.version not in known[key]:
-            allowed = f"course {floor} was taken before, and {sorted(known[key])} may answer"
+            allowed = f"plan {floor} was taken before, and {sorted(known[key])} may answer"
             raise Violation(
                 "8", f"version {call.version} answered at {call.ended_s:.3f}: {allowed}"
             )

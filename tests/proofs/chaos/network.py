@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.wire.process_identity import start_ticks
+from holdfast.system.process_identity import start_ticks
 from tests.proofs.control.processes import strike
 
 PREFIX: Final = "hfchaos-"

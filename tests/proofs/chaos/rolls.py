@@ -14,8 +14,8 @@ from holdfast.wire.errors import HoldfastError, RetryError
 from tests.proofs.chaos.script import Act
 from tests.proofs.control.events import Event, Fault
 from tests.proofs.patience import PATIENCE_S, patiently
+from tests.proofs.serving.cluster import SERVICE
 from tests.proofs.serving.models import Publisher
-from tests.proofs.serving.stage import SERVICE
 
 T = TypeVar("T")
 # More wait for nothing: each takes seconds.

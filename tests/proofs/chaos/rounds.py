@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.control.decide.facts import Job
+from holdfast.control.decide.facts import JobRecord
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Session
 from holdfast.storage import open_store
-from holdfast.train.states.restoring import restore
+from holdfast.train.states.checkpoints import restore
 from holdfast.wire.errors import Conflict, HoldfastError, RetryError
 from tests.proofs.control.checks import FINAL, Violation
 from tests.proofs.control.events import Answer, Kept
 from tests.proofs.control.watcher import Watcher
 from tests.proofs.patience import patiently
-from tests.proofs.training.theatre import Tail
+from tests.proofs.training.cluster import Tail
 from tests.proofs.training.trainings import Training
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Rounds:
                 moved_s, lines = time.monotonic(), tail.lines
             if time.monotonic() > moved_s + STUCK_S:
                 raise Violation("progress", f"nothing was computed for {STUCK_S:g} s: {self.why}")
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # pause: between two looks, each of which also checks
         self._judge(training, patiently(lambda: self._plane.job(training.name)))
         self.steps += training.steps
         self.done += 1
@@ -115,7 +115,7 @@ class Rounds:
         status = self._watcher.jobs.get(training.name)
         return status is not None and status.phase in FINAL
 
-    def _judge(self, training: Training, job: Job) -> None:
+    def _judge(self, training: Training, job: JobRecord) -> None:
         note: Callable[..., None] = self._watcher.note
         for one in job.checkpoints:
             trouble = ""

@@ -38,8 +38,8 @@ leading: Final = _One("leading")  # who leads, by what the plane says
 Who = int | _One
 
 KINDS: Final = (
-    *("server", "coordinator", "conductor", "gateway", "writer"),
-    *("agent", "machine", "nursery", "worker", "replica"),
+    *("server", "coordinator", "controller", "gateway", "writer"),
+    *("agent", "machine", "zygote", "worker", "replica"),
     *("envoy", "store"),
 )
 # How long what was killed stays away, and a pause, a cut, a slow link or a full disk lasts, if

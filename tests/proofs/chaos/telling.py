@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from tests.proofs.chaos.histories import Call
-from tests.proofs.chaos.looking import Looking
+from tests.proofs.chaos.observers import Observers
 from tests.proofs.control.events import Commit, Event, Term, View
 from tests.proofs.control.stories import clock
 
@@ -16,20 +16,22 @@ GAP_S: Final = 2.0
 TOLD: Final = ("kills", "cuts", "pauses", "full disks")
 
 
-def line(seconds: float, passed_s: float, tally: Counter[str], looking: Looking, last: str) -> str:
+def line(
+    seconds: float, passed_s: float, tally: Counter[str], observers: Observers, last: str
+) -> str:
     """How far it is."""
-    rounds = looking.rounds
+    rounds = observers.rounds
     done = ", ".join(f"{tally[what]} {what}" for what in TOLD if tally[what])
     went = f"training {len(rounds.trainings)} at step {rounds.step}"
-    asked = f"{len(looking.calls):,} tries"
+    asked = f"{len(observers.calls):,} tries"
     return (
         f"{_minutes(passed_s)} of {_minutes(seconds)}  {done or 'peace'}; {went}; {asked}  {last}"
     )
 
 
-def figures(tally: Counter[str], looking: Looking, took_s: float) -> dict[str, int | float]:
+def figures(tally: Counter[str], observers: Observers, took_s: float) -> dict[str, int | float]:
     """What was done, and what came of it."""
-    events = looking.watcher.events
+    events = observers.watcher.events
 
     def count(kind: type[Event]) -> int:
         return sum(isinstance(event, kind) for event in events)
@@ -46,19 +48,19 @@ def figures(tally: Counter[str], looking: Looking, took_s: float) -> dict[str, i
     )
     return {
         **{what: tally[what] for what in (*done, *more)},
-        "requests": len({call.number for call in looking.calls}),
-        "requests that the other gateway answered": looking.elsewhere,
-        "requests failed while nobody could be reached": len(looking.failed),
-        "versions that answered": len({call.version for call in looking.calls if call.version}),
-        "courses": len(looking.onlooker.courses),
+        "requests": len({call.number for call in observers.calls}),
+        "requests that the other gateway answered": observers.elsewhere,
+        "requests failed while nobody could be reached": len(observers.failed),
+        "versions that answered": len({call.version for call in observers.calls if call.version}),
+        "plans": len(observers.onlooker.plans),
         "commits": count(Commit),
-        "trainings, all with the right bits": looking.rounds.done,
-        "steps": looking.rounds.steps,
-        "batches computed again": looking.rounds.again,
+        "trainings, all with the right bits": observers.rounds.done,
+        "steps": observers.rounds.steps,
+        "batches computed again": observers.rounds.again,
         "views": len(views),
         "views from a checkpoint": sum(bool(view.restore_step) for view in views),
         "terms": count(Term),
-        "acknowledged writes": looking.written,
+        "acknowledged writes": observers.written,
         "seconds": round(took_s),
     }
 

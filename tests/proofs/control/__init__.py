@@ -9,7 +9,7 @@ plays init: it starts servers, coordinators and agents again. Workers are the sy
 - `faults`      the schedule: what is struck, and when; the same for a seed
 - `engines`     the planes and the stores
 - `processes`   processes that are kept running, and those that are found by their traces
-- `stage`       all of them together, and striking them
+- `cluster`     all of them together, and striking them
 - `watcher`     looks from outside, all the time: znodes, journals, logs, processes
 - `events`      what it writes down
 - `checks`      what must be true of that: invariants 1 to 7 of the design. Pure

@@ -14,12 +14,12 @@ from holdfast.coordination import Session
 from holdfast.wire.errors import Conflict
 from tests.proofs.control import breakages, checks
 from tests.proofs.control.checks import FINAL, Ground, Violation
+from tests.proofs.control.cluster import ProofCluster
 from tests.proofs.control.counting import Counting, results, words_of
 from tests.proofs.control.events import Commit, Event, Freed, Kept, Status, Term, View
 from tests.proofs.control.faults import strikes
-from tests.proofs.control.scene import Scene, played
-from tests.proofs.control.stage import Stage
 from tests.proofs.control.stories import story
+from tests.proofs.control.watched_cluster import WatchedCluster, played
 from tests.proofs.control.watcher import Watcher
 from tests.proofs.patience import PATIENCE_S, patiently
 
@@ -66,7 +66,7 @@ class Campaign:
         self.folder = folder
         self.say = say
         self.tally: Counter[str] = Counter()
-        self.stage = Stage(
+        self.cluster = ProofCluster(
             folder, plan.plane, plan.store, 2, dict(ROOMS), warm=WARM, sabotaged=plan.sabotage
         )
         self.watcher: Watcher | None = None
@@ -82,10 +82,10 @@ class Campaign:
     def run(self) -> None:
         """Everything; raises `Violation`."""
         try:
-            with played(self.stage) as scene:
-                self.watcher = scene.watcher
-                self._disturb(scene)
-                self._settle(scene)
+            with played(self.cluster) as watched:
+                self.watcher = watched.watcher
+                self._disturb(watched)
+                self._settle(watched)
         except Violation as seen:
             self._look_for_the_cause(seen)
             raise
@@ -93,18 +93,18 @@ class Campaign:
             self.took_s = time.monotonic() - self.began_s
         self._judge()
 
-    def _disturb(self, scene: Scene) -> None:
+    def _disturb(self, watched: WatchedCluster) -> None:
         for strike in strikes(self.plan.seed):
             if self.tally["kills"] >= self.plan.kills:
                 return
             until_s = time.monotonic() + strike.after_s
             while True:
-                self._look(scene, again=True)
+                self._look(watched, again=True)
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     break
-                time.sleep(min(left_s, 0.2))
-            struck = self.stage.strike(strike)
+                time.sleep(min(left_s, 0.2))  # pause: until the fault is due
+            struck = self.cluster.strike(strike)
             if not struck:
                 continue
             kind = f"{'kill' if strike.kill else 'pause'} {strike.kind}"
@@ -115,28 +115,28 @@ class Campaign:
                 if self.tally["kills"] % 25 == 0:
                     self.say(f"{self.tally['kills']} kills; {self._progress()}")
 
-    def _settle(self, scene: Scene) -> None:
+    def _settle(self, watched: WatchedCluster) -> None:
         """No more faults: everything comes back, and the jobs come to their end."""
-        self.stage.all_back()
+        self.cluster.all_back()
         until_s = time.monotonic() + PATIENCE_S
         while self._open:
-            self._look(scene, again=False)
+            self._look(watched, again=False)
             if time.monotonic() > until_s:
                 raise Stuck(f"not at its end {PATIENCE_S:g} s after the last fault")
-            time.sleep(0.1)
+            time.sleep(0.1)  # pause: between two looks, each of which also checks
 
-    def _look(self, scene: Scene, *, again: bool) -> None:
+    def _look(self, watched: WatchedCluster, *, again: bool) -> None:
         """Take the answers of jobs that have ended, submit the next ones, and see that it moves."""
-        watcher = scene.watcher
+        watcher = watched.watcher
         if watcher.troubles:
             raise AssertionError("the watcher failed") from watcher.troubles[0]
         for job in list(self._open):
             status = watcher.jobs.get(job.name)
             if status is not None and status.phase in FINAL:
                 self._open.remove(job)
-                self._take_answer(scene, job, status)
+                self._take_answer(watched, job, status)
         if again and not self._open:
-            self._submit(scene.session)
+            self._submit(watched.session)
         now_s = time.monotonic()
         state = (dict(watcher.committed), self._round, len(self._open))
         if state != self._moved[1]:
@@ -155,10 +155,10 @@ class Campaign:
             self._open.append(job)
             patiently(lambda job=job: _submit_once(session, job))  # type: ignore[misc]
 
-    def _take_answer(self, scene: Scene, job: Counting, status: Status) -> None:
+    def _take_answer(self, watched: WatchedCluster, job: Counting, status: Status) -> None:
         """What the job left: its commit records, each read back whole, and the last one's state."""
-        for event in patiently(lambda: list(results(scene, job))):
-            scene.watcher.note(event)
+        for event in patiently(lambda: list(results(watched, job))):
+            watched.watcher.note(event)
             self.tally["checkpoints read back"] += isinstance(event, Kept)
         self.tally[f"jobs {status.phase}"] += 1
         self.say(f"{job.name} has {status.phase}: {status.reason}")
@@ -190,8 +190,8 @@ class Campaign:
     def _judge(self) -> None:
         history, ground = self.history(), self.ground()
         checks.check(history, ground)
-        if self.stage.unasked:
-            raise Violation("nothing ends by itself", "; ".join(self.stage.unasked[:5]))
+        if self.cluster.unasked:
+            raise Violation("nothing ends by itself", "; ".join(self.cluster.unasked[:5]))
         for log in sorted(self.folder.glob("*.log")):
             words = log.read_text(errors="replace")
             if "\nTraceback (most recent call last)" in words:

@@ -16,15 +16,15 @@ from holdfast.control.decide.facts import Checkpoint
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.control.store.plane import ControlPlane
 from holdfast.storage import open_store
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.state import State
+from holdfast.train.states.checkpoints import restore
+from holdfast.train.states.state import TrainingState
 from holdfast.wire.errors import HoldfastError
-from tests.contract.waiting import eventually
 from tests.proofs.control import witness
 from tests.proofs.control.checks import FINAL
 from tests.proofs.control.events import Adopted, Answer, Event, Kept, Step
-from tests.proofs.control.scene import Scene
+from tests.proofs.control.watched_cluster import WatchedCluster
 from tests.proofs.control.watcher import worker_logs
+from tests.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _states(seed: int, steps: int, lanes: int) -> list[tuple[str, int]]:
     found = [(counter.chain.hex(), counter.total)]
     for step in range(1, steps + 1):
         leaves = {
-            module.Piece(lane, 1): module.contribution(counter.chain, seed, step, lane, {})
+            module.PartialSum(lane, 1): module.contribution(counter.chain, seed, step, lane, {})
             for lane in range(lanes)
         }
         counter.apply(step, module.tree.fold(leaves, lanes, module.combine))
@@ -90,14 +90,14 @@ def _states(seed: int, steps: int, lanes: int) -> list[tuple[str, int]]:
     return found
 
 
-def _answer(job: Counting, state: State) -> dict[str, Any]:
+def _answer(job: Counting, state: TrainingState) -> dict[str, Any]:
     counter = _counter().Counter(job.seed, job.steps, job.lanes)
     counter.adopt(state)
     found: dict[str, Any] = counter.answer()
     return found
 
 
-def _trouble(job: Counting, step: int, state: State) -> str:
+def _trouble(job: Counting, step: int, state: TrainingState) -> str:
     """How this state differs from that of an undisturbed run after as many steps; "" if not."""
     found = _answer(job, state)
     if (found["chain"], found["total"]) != _states(job.seed, job.steps, job.lanes)[step]:
@@ -126,13 +126,13 @@ def read_back(
     return kept, answer
 
 
-def results(scene: Scene, job: Counting) -> Iterator[Event]:
+def results(watched: WatchedCluster, job: Counting) -> Iterator[Event]:
     """What a job that has ended left behind."""
-    filed = ControlPlane(scene.session).job(job.name)
-    kept, found = read_back(scene.stage.store.address, job, filed.checkpoints)
+    filed = ControlPlane(watched.session).job(job.name)
+    kept, found = read_back(watched.cluster.store.address, job, filed.checkpoints)
     yield from kept
     right = job.expected()
-    told = [json.loads(text) for text in _told(scene.stage.folder, job.name)]
+    told = [json.loads(text) for text in _told(watched.cluster.folder, job.name)]
     wrong = [answer for answer in told if answer != right]
     phase = filed.status.phase.value
     yield Answer(
@@ -145,15 +145,15 @@ def results(scene: Scene, job: Counting) -> Iterator[Event]:
     )
 
 
-def finish(scene: Scene, job: Counting, timeout_s: float) -> list[Event]:
+def finish(watched: WatchedCluster, job: Counting, timeout_s: float) -> list[Event]:
     """Wait until it has ended; what it left behind."""
 
     def ended() -> bool:
-        status = scene.watcher.jobs.get(job.name)
+        status = watched.watcher.jobs.get(job.name)
         return status is not None and status.phase in FINAL
 
     eventually(ended, f"{job.name} ends", timeout_s)
-    return list(results(scene, job))
+    return list(results(watched, job))
 
 
 def _told(folder: Path, name: str) -> list[str]:

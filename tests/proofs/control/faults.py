@@ -16,7 +16,7 @@ KILLS: Final = {
     "worker": 30,
     "workers": 5,  # all workers of a job
     "shim": 7,
-    "nursery": 4,
+    "zygote": 4,
     "agent": 14,
     "node": 5,  # an agent with all its workers: a machine
     "leader": 12,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.wire.process_identity import start_ticks
+from holdfast.system.process_identity import start_ticks
 
 
 def children(pid: int) -> list[int]:
@@ -184,10 +184,10 @@ class Traces:
                 found[key] = Found(shim.name, pid, ticks)
         return found
 
-    def nursery(self) -> Found | None:
+    def zygote(self) -> Found | None:
         """The process that holds warm workers, by what it wrote into its lock."""
         try:
-            pid, ticks, _ = json.loads((self.folder / "nursery.lock").read_bytes())
+            pid, ticks, _ = json.loads((self.folder / "zygote.lock").read_bytes())
         except (OSError, ValueError):
             return None
-        return Found(f"{self.node}/nursery", pid, ticks) if start_ticks(pid) == ticks else None
+        return Found(f"{self.node}/zygote", pid, ticks) if start_ticks(pid) == ticks else None

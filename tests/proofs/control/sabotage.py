@@ -16,9 +16,9 @@ from typing import Final
 
 from holdfast.agent.events import Event, Key, NeverStarted, StartProcess, key_of
 from holdfast.agent.machine import AgentMachine
-from holdfast.agent.supervisor import Supervisor
-from holdfast.control.decide.commands import Decision, Unplace, WriteView
-from holdfast.control.decide.facts import Desired, Job, Observed, View
+from holdfast.agent.supervisor import WorkerSupervisor
+from holdfast.control.decide.commands import Decision, UnplaceWorker, WriteView
+from holdfast.control.decide.facts import DesiredState, JobRecord, ObservedState, View
 from holdfast.control.shell import leading
 from holdfast.coordination import Leadership
 from holdfast.coordination.nodes import Op
@@ -30,17 +30,17 @@ WORKER: Final = "worker"
 _decide = leading.decide
 
 
-def _deciding(change: Callable[[Desired, list[Decision]], list[Decision]]) -> None:
-    def decide(desired: Desired, observed: Observed, now_s: float) -> list[Decision]:
+def _deciding(change: Callable[[DesiredState, list[Decision]], list[Decision]]) -> None:
+    def decide(desired: DesiredState, observed: ObservedState, now_s: float) -> list[Decision]:
         return change(desired, _decide(desired, observed, now_s))
 
     leading.decide = decide
 
 
-def _viewing(change: Callable[[Job, View], View]) -> None:
+def _viewing(change: Callable[[JobRecord, View], View]) -> None:
     """Change the views that are written."""
 
-    def decision(desired: Desired, one: Decision) -> Decision:
+    def decision(desired: DesiredState, one: Decision) -> Decision:
         if not isinstance(one.command, WriteView):
             return one
         view = change(desired.jobs[one.command.job], one.command.view)
@@ -52,7 +52,7 @@ def _viewing(change: Callable[[Job, View], View]) -> None:
 def old_checkpoint() -> None:
     """Views begin from the oldest checkpoint that is kept, not from the newest."""
 
-    def change(job: Job, view: View) -> View:
+    def change(job: JobRecord, view: View) -> View:
         if not view.restore_step:
             return view
         oldest = job.checkpoints[0]
@@ -64,7 +64,7 @@ def old_checkpoint() -> None:
 def lane_twice() -> None:
     """In views of several workers one lane is held by two."""
 
-    def change(_job: Job, view: View) -> View:
+    def change(_job: JobRecord, view: View) -> View:
         if len(view.lanes) < 2:
             return view
         first, second, *_ = sorted(view.lanes)
@@ -77,9 +77,9 @@ def lane_twice() -> None:
 def room_too_early() -> None:
     """Room is free as soon as its worker is to leave, not when its process is gone."""
 
-    def change(desired: Desired, decisions: list[Decision]) -> list[Decision]:
+    def change(desired: DesiredState, decisions: list[Decision]) -> list[Decision]:
         early = [
-            Decision(Unplace(job.name, placement.worker, None), "it will be gone soon")
+            Decision(UnplaceWorker(job.name, placement.worker, None), "it will be gone soon")
             for job in desired.jobs.values()
             for placement in job.placements
             if placement.draining
@@ -101,18 +101,18 @@ def unfenced() -> None:
 def starts_twice() -> None:
     """A new agent does not look for the workers of the one before it: it starts them."""
 
-    async def find(self: Supervisor, key: Key) -> Event:
+    async def find(self: WorkerSupervisor, key: Key) -> Event:
         return NeverStarted(key)
 
-    start = Supervisor.start
+    start = WorkerSupervisor.start
 
-    def begin(self: Supervisor, action: StartProcess) -> None:
+    def begin(self: WorkerSupervisor, action: StartProcess) -> None:
         folder = self._folders.worker(key_of(action.order))
         (folder / "claim").unlink(missing_ok=True)
         start(self, action)
 
-    Supervisor.find = find  # type: ignore[method-assign]
-    Supervisor.start = begin  # type: ignore[method-assign]
+    WorkerSupervisor.find = find  # type: ignore[method-assign]
+    WorkerSupervisor.start = begin  # type: ignore[method-assign]
 
 
 def older_terms_obeyed() -> None:

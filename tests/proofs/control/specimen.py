@@ -29,7 +29,7 @@ def history() -> list[Event]:
         Term(1.0, 1, "c-one"),
         Status(1.1, "j", "queued", "just submitted", 1, 0),
         Placed(1.2, [["j", 1, "a"], ["j", 2, "b"]]),
-        Decision(1.2, "j", 0, 0, 1, "Place", "there is room"),
+        Decision(1.2, "j", 0, 0, 1, "PlaceWorker", "there is room"),
         Obeyed(1.3, "a", "term", 1),
         Obeyed(1.3, "b", "term", 1),
         Obeyed(1.3, "a", "accepted", 0, "j", 1),

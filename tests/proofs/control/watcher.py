@@ -22,6 +22,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from holdfast.control.store import codec
+from holdfast.wire.history import entries_from
 from tests.proofs.control.checks import FINAL
 from tests.proofs.control.events import (
     Commit,
@@ -200,7 +201,7 @@ class Watcher:
         pages = self._read([f"{top}/{name}" for name in names if int(name) >= last_page])
         for path in sorted(pages):
             page = int(path.rpartition("/")[2])
-            for index, entry in enumerate(codec.entries_from(path, pages[path].data)):
+            for index, entry in enumerate(entries_from(path, pages[path].data)):
                 if (page, index) <= (last_page, last_index):
                     continue
                 last_page, last_index = page, index

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.proofs.crash.model import Violation
 from tests.proofs.crash.tails import tear
 from tests.proofs.crash.writer import Writer
 from tests.servers import EmbeddedServer
+from tests.waiting import eventually
 
 # Small, so that segments are closed and snapshots made several times a second.
 SERVER_OPTIONS = ("--snapshot-every", "400", "--segment-bytes", "60000")
@@ -108,7 +110,7 @@ class Torture:
         """Start the server; now and then it is killed before it has come up."""
         while self.draw.random() < 0.2 and self.tally["kills"] < self.kills - 1:
             self.server.launch()
-            time.sleep(self.draw.uniform(0, STARTING_S_MAX))
+            time.sleep(self.draw.uniform(0, STARTING_S_MAX))  # pause: killed at any moment
             self.tally["while starting"] += 1
             self._kill()
         self._come_up()
@@ -124,7 +126,7 @@ class Torture:
     def _await_the_moment(self) -> None:
         """Let the writers work for a while; sometimes until a snapshot is begun, or made. The first
         time until one is made: a short run on a slow machine would see none."""
-        time.sleep(self.draw.uniform(0, BUSY_S_MAX))
+        time.sleep(self.draw.uniform(0, BUSY_S_MAX))  # pause: the kill comes at any moment
         data, chance = self.server.data, self.draw.random()
         before = list_folder(data).snapshots
         if chance < 0.15 or not self.tally["after a snapshot"]:
@@ -132,15 +134,12 @@ class Torture:
                 self.tally["after a snapshot"] += 1
         elif chance < 0.4 and self._waited(COMPACTING_S_MAX, lambda: is_locked(data / COMPACTING)):
             self.tally["during a snapshot"] += 1
-            time.sleep(self.draw.uniform(0, COMPACTING_S))
+            time.sleep(self.draw.uniform(0, COMPACTING_S))  # pause: killed at any moment
 
     @staticmethod
     def _waited(most_s: float, condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + most_s
-        while time.monotonic() < deadline:
-            if condition():
-                return True
-            time.sleep(0.002)
+        with suppress(AssertionError):
+            return eventually(condition, "the moment", most_s, pause_s=0.002)
         return False
 
     def recovered_from_snapshots(self) -> int:
@@ -184,4 +183,4 @@ class Torture:
         while left := self.auditor.ephemerals_of_the_abandoned(self.server.port):
             if time.monotonic() > deadline:
                 raise Violation(f"the abandoned sessions' ephemerals {left} are still there")
-            time.sleep(0.1)
+            time.sleep(0.1)  # pause: between two looks

@@ -116,7 +116,7 @@ class Guard:
             if time.monotonic() > deadline:
                 raise Harmed(f"{what} did not come back to the base line: {self.footprint()}")
             self._ask(protocol.PING, b"")
-            time.sleep(0.05)
+            time.sleep(0.05)  # pause: between two looks, each of which also asks
 
     def _beat(self) -> None:
         """A conditional write, which must find what the last one left."""

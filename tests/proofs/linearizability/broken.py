@@ -144,7 +144,7 @@ class LateReplies(Honest):
         self.last_zxid = max(self.last_zxid, reply.zxid)
         if seen.op != p.GET_DATA or reply.error or not self.strikes():
             return reply
-        time.sleep(DELAY_S)
+        time.sleep(DELAY_S)  # pause: the fault
         return reply._replace(zxid=self.last_zxid)
 
 

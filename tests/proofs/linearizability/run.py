@@ -14,6 +14,7 @@ from tests.proofs.linearizability import by_zxid
 from tests.proofs.linearizability.clients import Client, make_registers
 from tests.proofs.linearizability.history import Operation
 from tests.servers import ServerProcess
+from tests.waiting import eventually
 
 KEYS = 3
 JOIN_S = 150.0
@@ -65,7 +66,7 @@ def watch_registers(
         if kills or forget:
             killed = _kill(server, random.Random(seed), seconds, progress, forget)
         else:
-            time.sleep(seconds)
+            time.sleep(seconds)  # pause: clients work so long
         progress.wait_for(operations - progress.count())
     finally:
         stop.set()
@@ -94,11 +95,13 @@ class _Progress:
 
     def wait_for(self, more: int) -> None:
         """Wait until so many more operations are done."""
-        wanted, deadline = self.count() + more, time.monotonic() + PROGRESS_S
-        while self.count() < wanted:
+        wanted = self.count() + more
+
+        def done() -> bool:
             self.raise_failures()
-            assert time.monotonic() < deadline, f"fewer than {more} operations in {PROGRESS_S} s"
-            time.sleep(0.01)
+            return self.count() >= wanted
+
+        eventually(done, f"{more} operations more are done", PROGRESS_S)
 
 
 def _kill(
@@ -112,7 +115,7 @@ def _kill(
     deadline = time.monotonic() + seconds
     killed = 0
     while killed == 0 or time.monotonic() < deadline:
-        time.sleep(source.uniform(0.0, 0.5))
+        time.sleep(source.uniform(0.0, 0.5))  # pause: the kill comes at any moment
         if forget:
             _copy_paused(server)
         progress.wait_for(source.randint(20, 200))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.proofs.running import Words, conducted, hear_signals, say
 from tests.proofs.serving.campaign import Campaign, Plan
-from tests.proofs.serving.stage import Violation
+from tests.proofs.serving.cluster import Violation
 
 
 def run(plan: Plan) -> int:

@@ -22,15 +22,15 @@ from safetensors.numpy import save
 
 from bench.serving.replies import Reply, Shot, anything
 from bench.serving.steady import Result, Steady
-from holdfast.models.drafts import Draft
-from holdfast.models.records import EXAMPLE, Kind, Signature, TensorSpec
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import EXAMPLE, ModelKind, Signature, TensorSpec
 from holdfast.models.registry import Registry
-from holdfast.serve.records import Guards, RolloutPolicy, Service
+from holdfast.serve.records import Guards, RolloutPolicy, ServiceSpec
 from holdfast.storage import bundles
 from tests.proofs.patience import patiently
 from tests.proofs.running import Words, conducted, hear_signals, say
+from tests.proofs.serving.cluster import SERVICE, TIMEOUT_S, ServiceCluster, Violation
 from tests.proofs.serving.models import MODEL
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 REPLICAS: Final = 2
 ROWS: Final = 20  # as many different requests
@@ -106,32 +106,32 @@ class BadVersions:
     total: Result = field(default_factory=Result)
 
     def run(self) -> None:
-        with Theatre(self.folder, REPLICAS) as theatre:
-            publish = Publisher(theatre, self.folder / "bad-code")
+        with ServiceCluster(self.folder, REPLICAS) as served:
+            publish = Publisher(served, self.folder / "bad-code")
             good = publish(GOOD)
             numbers = {trouble: publish(trouble) for trouble in BAD}
-            theatre.services.rollout(SERVICE, str(good))
-            theatre.await_version(good)
-            theatre.services.update(SERVICE, _guarded, "guards")
+            served.services.rollout(SERVICE, str(good))
+            served.await_version(good)
+            served.services.update(SERVICE, _guarded, "guards")
             shots = [
                 Shot(f"/predict/{SERVICE}", json.dumps({"x": [row]}).encode()) for row in rows()
             ]
             check = Right(numbers["shifted"])
             with Steady(
-                theatre.address, shots, self.rate, check, connections=64, timeout_s=TIMEOUT_S
+                served.address, shots, self.rate, check, connections=64, timeout_s=TIMEOUT_S
             ) as load:
                 for trouble, number in numbers.items():
-                    self._play(theatre, trouble, number, good)
+                    self._play(served, trouble, number, good)
                 load.stop()
             self.total = load.total
         if self.total.failed:
             raise Violation(f"{self.total.failed} requests failed: {dict(self.total.reasons)}")
 
-    def _play(self, theatre: Theatre, trouble: str, number: int, good: int) -> None:
-        patiently(lambda: theatre.services.rollout(SERVICE, str(number)))
-        theatre.await_failed(number)
-        theatre.await_version(good)
-        why = self.reasons[trouble] = theatre.course().failed[number]
+    def _play(self, served: ServiceCluster, trouble: str, number: int, good: int) -> None:
+        patiently(lambda: served.services.rollout(SERVICE, str(number)))
+        served.await_failed(number)
+        served.await_version(good)
+        why = self.reasons[trouble] = served.plan().failed[number]
         self.say(f"{trouble}: {why}")
         if BAD[trouble] not in why:
             raise Violation(f"{trouble} was found for another reason: {why}")
@@ -146,14 +146,14 @@ class BadVersions:
 class Publisher:
     """Versions that differ by their trouble."""
 
-    def __init__(self, theatre: Theatre, folder: Path) -> None:
-        session = theatre.cluster.session()
-        theatre._closing.insert(0, session.close)
-        self._registry = Registry(session, theatre.cluster.blobs(), "proof")
+    def __init__(self, served: ServiceCluster, folder: Path) -> None:
+        session = served.cluster.session()
+        served._closing.insert(0, session.close)
+        self._registry = Registry(session, served.cluster.blobs(), "proof")
         folder.mkdir(parents=True)
         (folder / "means.py").write_text(_CODE)
-        self._bundle = bundles.push(theatre.cluster.blobs(), folder).digest
-        self._next = 2  # the stage has published one
+        self._bundle = bundles.push(served.cluster.blobs(), folder).digest
+        self._next = 2  # the cluster has published one
 
     def __call__(self, trouble: str) -> int:
         number, self._next = self._next, self._next + 1
@@ -162,9 +162,9 @@ class Publisher:
             "output.y": np.zeros((2, 1), dtype=np.float32),
         }
         outputs = (TensorSpec("y", "FP32", (-1, 1)),)
-        draft = Draft(
+        draft = VersionDraft(
             MODEL,
-            Kind.FUNCTION,
+            ModelKind.FUNCTION,
             Signature((TensorSpec("x", "FP32", (-1, 3)),), outputs),
             {EXAMPLE: save(example)},
             bundle=self._bundle,
@@ -176,7 +176,7 @@ class Publisher:
         return number
 
 
-def _guarded(service: Service) -> Service:
+def _guarded(service: ServiceSpec) -> ServiceSpec:
     return replace(service, policy=POLICY, guards=GUARDS)
 
 

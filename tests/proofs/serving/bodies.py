@@ -26,14 +26,14 @@ import numpy as np
 
 from bench.serving.replies import Reply, Shot, anything
 from bench.serving.steady import Result, Steady
-from holdfast.launch import seen
-from holdfast.serve.gateway.listener import ENVOY_HELD_BYTES_MAX
+from holdfast.launch import processes
+from holdfast.serve.gateway.resources import ENVOY_HELD_BYTES_MAX
 from tests.proofs.running import Words, conducted, hear_signals, say
+from tests.proofs.serving.cluster import ServiceCluster, Violation
 from tests.proofs.serving.large import CODE, MODEL, SIGNATURE, Answered, Array, Client, Refusal
 from tests.proofs.serving.large import PATIENCE_S as ANSWER_S
 from tests.proofs.serving.memory import MIB, Memory, Watched, allocated_bytes
 from tests.proofs.serving.models import publish_function
-from tests.proofs.serving.stage import Theatre, Violation
 
 REPLICAS: Final = 2
 TIMEOUT_S: Final = 120.0
@@ -78,33 +78,33 @@ class Bodies:
     total: Result = field(default_factory=Result)
 
     def run(self) -> None:
-        with Theatre(self.folder, 1) as theatre:
+        with ServiceCluster(self.folder, 1) as served:
             code = self.folder / "bodies-code"
-            publish_function(theatre.cluster, theatre.session, code, MODEL, CODE, SIGNATURE)
+            publish_function(served.cluster, served.session, code, MODEL, CODE, SIGNATURE)
             words = ("--replicas", str(REPLICAS), "--cpu", "0.5", "--timeout", f"{TIMEOUT_S:g}s")
-            theatre.command("serve", MODEL, *words)
-            client = Client(theatre.address)
+            served.command("serve", MODEL, *words)
+            client = Client(served.address)
             shot = Shot(f"/predict/{MODEL}", json.dumps({"x": SMALL}).encode())
-            with Steady(theatre.address, [shot], self.rate, right, timeout_s=TIMEOUT_S) as load:
+            with Steady(served.address, [shot], self.rate, right, timeout_s=TIMEOUT_S) as load:
                 try:
-                    self._play(theatre, client)
+                    self._play(served, client)
                 finally:
                     client.close()
                 self.total = load.stop()
         if self.total.failed:
             raise Violation(f"{self.total.failed} small ones failed: {dict(self.total.reasons)}")
 
-    def _play(self, theatre: Theatre, client: Client) -> None:
+    def _play(self, served: ServiceCluster, client: Client) -> None:
         x: Array = np.random.default_rng(17).integers(0, 256, self.size, dtype=np.uint8)
         self._answered("first, small ones", [client.by_http, client.by_grpc], x[:1000])
-        others, envoy = _memory(theatre)
+        others, envoy = _memory(served)
         (self.used,) = _used(self.folder)
         for memory in (others, envoy):
             memory.begin()
         self._refused(client, x)
         self._tell_refused(others, envoy)
         most = (self.size + 8 * MIB) // MIB + 1
-        theatre.command("serve", MODEL, "--body-max", f"{most}MiB")
+        served.command("serve", MODEL, "--body-max", f"{most}MiB")
         for what, ask in {
             "HTTP": client.by_http,
             "HTTP in chunks": lambda x: client.by_http(x, chunked=True),
@@ -196,10 +196,10 @@ def _used(folder: Path) -> list[int]:
     return [allocated_bytes(admin) for admin in sorted(folder.rglob("admin.sock"))]
 
 
-def _memory(theatre: Theatre) -> tuple[Memory, Memory]:
+def _memory(served: ServiceCluster) -> tuple[Memory, Memory]:
     """Of the gateway's process and the replicas, and of Envoy."""
-    pids = {one.kind: one.pid for one in seen.processes(theatre.cluster)}
-    replicas = theatre.listeners(MODEL)
+    pids = {one.kind: one.pid for one in processes.processes(served.cluster)}
+    replicas = served.listeners(MODEL)
     if len(replicas) != REPLICAS:
         raise Violation(f"{len(replicas)} replicas are there, not {REPLICAS}")
     others = [Watched("gateway", pids["gateway"])]

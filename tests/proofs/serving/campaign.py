@@ -16,8 +16,8 @@ from typing import Final
 from bench.serving.replies import Shot
 from bench.serving.steady import Result, Steady
 from tests.proofs.patience import patiently
+from tests.proofs.serving.cluster import SERVICE, TIMEOUT_S, ServiceCluster, Violation
 from tests.proofs.serving.models import BODY, MODEL, right
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 REPLICAS: Final = 3
 QUIET_S: Final = 0.5
@@ -26,7 +26,7 @@ LOOK_S: Final = 0.1
 # machine that is busy with all of this that takes longer.
 HEARD_S: Final = 5.0
 # Processes of the control side, each of which is killed with nobody to help.
-KINDS: Final = ("coordinator", "server", "conductor", "gateway", "agent", "supervisor")
+KINDS: Final = ("coordinator", "server", "controller", "gateway", "agent", "supervisor")
 # Envoy's own death: its gateway starts the next one, which takes half a second on an idle machine.
 ENVOY_AWAY_S: Final = 5.0
 
@@ -63,20 +63,20 @@ class Campaign:
 
     def run(self) -> None:
         chance = random.Random(self.plan.seed)
-        with Theatre(self.folder, REPLICAS) as theatre:
+        with ServiceCluster(self.folder, REPLICAS) as served:
             shots = [
                 Shot(f"/predict/{SERVICE}", BODY, {"x-user": f"user-{number}"})
                 for number in range(64)
             ]
-            with Steady(theatre.address, shots, self.plan.rate, right, timeout_s=TIMEOUT_S) as load:
+            with Steady(served.address, shots, self.plan.rate, right, timeout_s=TIMEOUT_S) as load:
                 began_s = time.monotonic()
                 stop = threading.Event()
-                killer = threading.Thread(target=self._kill, args=(theatre, stop), daemon=True)
+                killer = threading.Thread(target=self._kill, args=(served, stop), daemon=True)
                 killer.start()
                 try:
                     for trouble in self._troubles(chance):
                         self.say(f"{time.monotonic() - began_s:6.1f} s  {trouble}")
-                        self._play(trouble, theatre, load)
+                        self._play(trouble, served, load)
                     end_s = began_s + self.plan.requests / self.plan.rate
                     stop.wait(max(0.0, end_s - time.monotonic()))
                 finally:
@@ -100,32 +100,32 @@ class Campaign:
             troubles.insert(chance.choice(free), "roll back")
         return troubles
 
-    def _play(self, trouble: str, theatre: Theatre, load: Steady) -> None:
-        services, publisher = theatre.services, theatre.publisher
+    def _play(self, trouble: str, served: ServiceCluster, load: Steady) -> None:
+        services, publisher = served.services, served.publisher
         self.tally[trouble] += 1
-        stable = theatre.course().stable
+        stable = served.plan().stable
         assert stable is not None
         if trouble == "roll out":
             stable = publisher.publish()
             patiently(lambda: services.rollout(SERVICE, str(stable)))
         elif trouble == "roll back":
-            before = theatre.course().previous
+            before = served.plan().previous
             assert before is not None, "there is a version before"
             patiently(lambda: services.rollback(SERVICE))
             stable = before
         elif trouble.startswith("a version"):
             bad = publisher.publish("worse" if trouble.endswith("worse") else "unloadable")
             patiently(lambda: services.rollout(SERVICE, str(bad)))
-            theatre.await_failed(bad)
+            served.await_failed(bad)
         elif trouble == "kill Envoy":
-            self._kill_envoy(theatre, load)
+            self._kill_envoy(served, load)
         else:
             # Nobody helps: the supervisor, and those whom it keeps, bring it back.
             several = self._several() if trouble == "kill several at once" else ()
-            theatre.kill(*(several or [trouble.rpartition(" ")[2]]))
-            took_s = theatre.await_back()
+            served.kill(*(several or [trouble.rpartition(" ")[2]]))
+            took_s = served.await_back()
             self.say(f"          all of it is back after {took_s:.2f} s")
-        took_s = theatre.await_version(stable)
+        took_s = served.await_version(stable)
         self.say(f"          version {stable} alone is served after {took_s:.2f} s")
         self._only(stable, load)
 
@@ -134,16 +134,16 @@ class Campaign:
         spared = random.Random(self.plan.seed + 2).choice([one for one in KINDS if one != "server"])
         return tuple(kind for kind in KINDS if kind != spared)
 
-    def _kill_envoy(self, theatre: Theatre, load: Steady) -> None:
+    def _kill_envoy(self, served: ServiceCluster, load: Steady) -> None:
         """Its clients lose their connections; everything else must go on. What that costs is
         counted apart, and bounded."""
         self._merge(load.cut())
-        theatre.kill("envoy")
-        theatre.await_back()
+        served.kill("envoy")
+        served.await_back()
         lost, quiet = 0, 0
         until_s = time.monotonic() + TIMEOUT_S
         while quiet < 2:
-            time.sleep(QUIET_S)
+            time.sleep(QUIET_S)  # pause: what is looked at is what happens in this time
             part = load.cut()
             strange = [why for why in part.reasons if not why.startswith("connection: ")]
             if strange or time.monotonic() > until_s:
@@ -160,11 +160,11 @@ class Campaign:
 
     def _only(self, version: int, load: Steady) -> None:
         """From now on nobody else answers: twice in a row not, as soon as the requests are answered
-        that were under way when gateways had taken the new course."""
+        that were under way when gateways had taken the new plan."""
         until_s = time.monotonic() + TIMEOUT_S
         quiet = 0
         while quiet < 2:
-            time.sleep(QUIET_S)
+            time.sleep(QUIET_S)  # pause: what is looked at is what happens in this time
             part = load.cut()
             self._merge(part)
             others = {name: n for name, n in part.by_version.items() if name != str(version)}
@@ -177,14 +177,14 @@ class Campaign:
         if part.failed:
             raise Violation(f"{part.failed} requests failed: {dict(part.reasons)}")
 
-    def _kill(self, theatre: Theatre, stop: threading.Event) -> None:
+    def _kill(self, served: ServiceCluster, stop: threading.Event) -> None:
         """A replica every so often, while another one can answer that a gateway has heard of."""
         chance = random.Random(self.plan.seed + 1)
         heard_s: dict[int, float] = {}  # since when a replica could be heard of
         due_s = time.monotonic() + self.plan.kill_every_s
         while not stop.wait(LOOK_S):
-            living, now_s = theatre.living(), time.monotonic()
-            if not theatre.gateway_lives():
+            living, now_s = served.living(), time.monotonic()
+            if not served.gateway_lives():
                 heard_s = {}  # it hears of everybody anew
             heard_s = {worker: heard_s.get(worker, now_s) for worker in living}
             if now_s < due_s:

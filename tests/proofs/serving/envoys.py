@@ -22,10 +22,10 @@ from typing import Final
 
 from bench.serving.replies import Shot
 from bench.serving.steady import Result, Steady
-from holdfast.launch import seen
+from holdfast.launch import processes
 from tests.proofs.running import Words, conducted, hear_signals, say
+from tests.proofs.serving.cluster import SERVICE, TIMEOUT_S, ServiceCluster, Violation
 from tests.proofs.serving.models import BODY, right
-from tests.proofs.serving.stage import SERVICE, TIMEOUT_S, Theatre, Violation
 
 CONNECTIONS: Final = 32
 QUIET_S: Final = 0.5
@@ -45,40 +45,40 @@ class Envoys:
     total: Result = field(default_factory=Result)
 
     def run(self) -> None:
-        with Theatre(self.folder, 2) as theatre:
+        with ServiceCluster(self.folder, 2) as served:
             shots = [Shot(f"/predict/{SERVICE}", BODY)]
             with Steady(
-                theatre.address,
+                served.address,
                 shots,
                 self.rate,
                 right,
                 connections=CONNECTIONS,
                 timeout_s=TIMEOUT_S,
             ) as load:
-                self._kill(theatre, load, 1)
-                listen = ":".join(map(str, theatre.address))
-                theatre.command("serve", SERVICE, "--gateway", listen, "--gateways", "2")
-                self._kill(theatre, load, 2)
-                theatre.command("serve", SERVICE, "--gateway", listen, "--gateways", "1")
+                self._kill(served, load, 1)
+                listen = ":".join(map(str, served.address))
+                served.command("serve", SERVICE, "--gateway", listen, "--gateways", "2")
+                self._kill(served, load, 2)
+                served.command("serve", SERVICE, "--gateway", listen, "--gateways", "1")
                 self._quiet(load, self.ended)
                 self.total = load.stop()
         self._judge()
 
-    def _kill(self, theatre: Theatre, load: Steady, gateways: int) -> None:
+    def _kill(self, served: ServiceCluster, load: Steady, gateways: int) -> None:
         """Kill an Envoy again and again, each time another one; count what was lost."""
-        theatre.await_back()
+        served.await_back()
         before = load.cut()
         if before.failed:
             raise Violation(f"{before.failed} failed before an Envoy died: {dict(before.reasons)}")
         for number in range(self.kills):
-            envoys = [one for one in seen.processes(theatre.cluster) if one.kind == "envoy"]
+            envoys = [one for one in processes.processes(served.cluster) if one.kind == "envoy"]
             if len(envoys) != gateways:
                 raise Violation(f"{len(envoys)} Envoys live, not {gateways}")
             killed = envoys[number % gateways]
             killed.send(signal.SIGKILL)
             killed.wait(TIMEOUT_S)
             lost: Counter[str] = Counter()
-            theatre.await_envoys(gateways)
+            served.await_envoys(gateways)
             self._quiet(load, lost)
             self.lost.setdefault(gateways, []).append(lost)
             self.say(f"{gateways}: {lost.total()} requests lost {dict(lost)}")
@@ -87,7 +87,7 @@ class Envoys:
         """Until nothing fails any more; `lost` gets what has."""
         until_s, quiet = time.monotonic() + TIMEOUT_S, 0
         while quiet < 2:
-            time.sleep(QUIET_S)
+            time.sleep(QUIET_S)  # pause: what is looked at is what happens in this time
             part = load.cut()
             lost.update(part.reasons)
             quiet = 0 if part.failed else quiet + 1

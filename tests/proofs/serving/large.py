@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.serving.lines import Address
+from bench.serving.connections import Address
 from bench.serving.replies import Reply, take
 from holdfast.models.records import Signature, TensorSpec
 from holdfast.wire.proto import inference_pb2 as pb
@@ -34,7 +34,7 @@ import numpy as np
 def predict(inputs):
     """The checksum of what came, and what came."""
     x = inputs["x"]
-    return {"crc": np.array([zlib.crc32(x)], dtype=np.int64), "back": x}
+    return {"crc": np.array([zlib.crc32(x.data)], dtype=np.int64), "back": x}
 '''
 PATIENCE_S: Final = 300.0
 _PIECE_BYTES: Final = 1024 * 1024
@@ -87,7 +87,7 @@ class Client:
         said = reply.header("inference-header-content-length")
         size = int(said) if said else len(reply.body)
         outputs = json.loads(reply.body[:size])["outputs"]
-        right = outputs[0]["data"] == [zlib.crc32(x)]
+        right = outputs[0]["data"] == [zlib.crc32(x.data)]
         if back:
             right = right and bool(np.array_equal(np.frombuffer(reply.body, np.uint8)[size:], x))
         return Answered(right, time.monotonic() - began_s)
@@ -108,7 +108,7 @@ class Client:
         except grpc.RpcError as error:
             return Refusal(error.code().name, error.details() or "")
         found = answer.raw_output_contents
-        right = np.frombuffer(found[0], np.int64).tolist() == [zlib.crc32(x)]
+        right = np.frombuffer(found[0], np.int64).tolist() == [zlib.crc32(x.data)]
         if back:
             right = right and bool(np.array_equal(np.frombuffer(found[1], np.uint8), x))
         return Answered(right, time.monotonic() - began_s)
@@ -159,8 +159,11 @@ def _whole(stream: bytearray) -> Reply | None:
 
 
 def _send(link: socket.socket, lines: bytes, head: bytes, x: Array, chunked: bool) -> None:
-    body = memoryview(x)
-    pieces = [head, *(body[at : at + _PIECE_BYTES] for at in range(0, len(x), _PIECE_BYTES))]
+    body = x.data
+    pieces: list[bytes | memoryview] = [
+        head,
+        *(body[at : at + _PIECE_BYTES] for at in range(0, len(x), _PIECE_BYTES)),
+    ]
     with suppress(OSError):  # it was refused before its end
         link.sendall(lines)
         for piece in pieces:

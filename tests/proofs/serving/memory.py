@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.proofs.serving.stage import until
+from tests.proofs.serving.cluster import until
 
 MIB: Final = 1024 * 1024
 _RESET_PEAK: Final = "5"  # as `proc(5)` has it

@@ -12,8 +12,8 @@ from safetensors.numpy import save
 from bench.serving.replies import Reply, anything
 from holdfast.cluster import Cluster
 from holdfast.coordination import Session
-from holdfast.models.drafts import Draft
-from holdfast.models.records import EXAMPLE, Kind, Signature, TensorSpec
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import EXAMPLE, ModelKind, Signature, TensorSpec
 from holdfast.models.registry import Registry
 from holdfast.storage import bundles
 
@@ -68,9 +68,9 @@ class Publisher:
         signature = Signature(
             (TensorSpec("x", "FP32", (-1, 2)),), (TensorSpec("y", "FP32", (-1, 1)),)
         )
-        draft = Draft(
+        draft = VersionDraft(
             MODEL,
-            Kind.FUNCTION,
+            ModelKind.FUNCTION,
             signature,
             {EXAMPLE: save(example)},
             bundle=self._bundle,
@@ -95,5 +95,5 @@ def publish_function(
     folder.mkdir(parents=True)
     (folder / f"{model}.py").write_text(code)
     bundle = bundles.push(cluster.blobs(), folder).digest
-    draft = Draft(model, Kind.FUNCTION, signature, {}, bundle, f"{model}:predict", {})
+    draft = VersionDraft(model, ModelKind.FUNCTION, signature, {}, bundle, f"{model}:predict", {})
     return Registry(session, cluster.blobs(), "proof").publish(draft).number

@@ -23,8 +23,8 @@ from bench.serving.replies import Reply, Shot, anything
 from bench.serving.steady import Result, Steady
 from holdfast.models.records import Signature, TensorSpec
 from tests.proofs.running import Words, conducted, hear_signals, say
+from tests.proofs.serving.cluster import TIMEOUT_S, ServiceCluster, Violation
 from tests.proofs.serving.models import publish_function
-from tests.proofs.serving.stage import TIMEOUT_S, Theatre, Violation
 
 MODEL: Final = "twenty"
 TIMES: Final = 10
@@ -67,30 +67,30 @@ class Overload:
     after: Result = field(default_factory=Result)
 
     def run(self) -> None:
-        with Theatre(self.folder, 1) as theatre:
+        with ServiceCluster(self.folder, 1) as served:
             code = self.folder / "overload-code"
-            publish_function(theatre.cluster, theatre.session, code, MODEL, _CODE, SIGNATURE)
+            publish_function(served.cluster, served.session, code, MODEL, _CODE, SIGNATURE)
             words = ("--replicas", str(REPLICAS), "--cpu", "0.5", "--wait-max", "250ms")
-            theatre.command("serve", MODEL, *words)
-            self.during = self._load(theatre, TIMES * CAPACITY, right_or_refused)
-            self.after = self._load(theatre, CAPACITY / 10, right)
+            served.command("serve", MODEL, *words)
+            self.during = self._load(served, TIMES * CAPACITY, right_or_refused)
+            self.after = self._load(served, CAPACITY / 10, right)
         for what, found in (("during", self.during), ("after", self.after)):
             if found.failed:
                 raise Violation(f"{what} it {found.failed} failed: {dict(found.reasons)}")
         if not (self.during.statuses[200] and self.during.statuses[503]):
             raise Violation(f"it was no overload, or nothing was answered: {self.table()}")
 
-    def _load(self, theatre: Theatre, rate: float, check: Callable[[Reply], str]) -> Result:
+    def _load(self, served: ServiceCluster, rate: float, check: Callable[[Reply], str]) -> Result:
         shot = Shot(f"/predict/{MODEL}", b'{"x": [[1.0, 2.0]]}')
         with Steady(
-            theatre.address,
+            served.address,
             [shot],
             rate,
             check,
             connections=CONNECTIONS,
             timeout_s=TIMEOUT_S,
         ) as load:
-            time.sleep(self.seconds)
+            time.sleep(self.seconds)  # pause: the load lasts so long
             return load.stop()
 
     def table(self) -> str:

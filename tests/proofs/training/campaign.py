@@ -11,9 +11,9 @@ from typing import Final
 
 from holdfast.control.decide.facts import Phase
 from tests.proofs.training import judging
+from tests.proofs.training.cluster import TrainingCluster, training_cluster
 from tests.proofs.training.judging import Violation
 from tests.proofs.training.schedules import MODELS, SIZES, Schedule, schedule
-from tests.proofs.training.theatre import Theatre, theatre
 from tests.proofs.training.trainings import Training
 
 STEP_MS: Final = 30
@@ -68,17 +68,17 @@ class Campaign:
 
     def run(self) -> None:
         """Everything; raises `Violation`."""
-        with theatre(self.folder, self.plan.rooms) as played:
+        with training_cluster(self.folder, self.plan.rooms) as played:
             for model in self.plan.models if self.plan.sizes else ():
                 self._sizes(played, model)
             for number in range(self.plan.schedules):
                 self._schedule(played, self.plan.seed + number)
-            if played.stage.unasked:
-                raise Violation("; ".join(played.stage.unasked[:5]))
+            if played.cluster.unasked:
+                raise Violation("; ".join(played.cluster.unasked[:5]))
 
     # --- its parts -------------------------------------------------------------------------------
 
-    def _sizes(self, played: Theatre, model: str) -> None:
+    def _sizes(self, played: TrainingCluster, model: str) -> None:
         """Undisturbed, on each number of workers; and again with a rate that changes on the way."""
         for size in self.plan.sizes:
             self._one(played, self._training(f"{model}-{size}", model, (size, size)), f"{size}")
@@ -89,7 +89,7 @@ class Campaign:
             training = self._training(name, model, (size, size), set_at=steps // 2)
             self._one(played, training, f"{size}")
 
-    def _schedule(self, played: Theatre, seed: int) -> None:
+    def _schedule(self, played: TrainingCluster, seed: int) -> None:
         steps = self._training("", self.plan.models[0], (1, 1)).steps
         found = schedule(seed, steps, self.plan.models)
         self.say(f"seed {seed}: {found.words()}")
@@ -109,7 +109,7 @@ class Campaign:
         return Training(name, model, self.plan.epochs, workers, set_at, step_ms)
 
     def _one(
-        self, played: Theatre, training: Training, what: str, found: Schedule | None = None
+        self, played: TrainingCluster, training: Training, what: str, found: Schedule | None = None
     ) -> None:
         right = self._reference(played, training.model, training.set_at)
         began_s = time.monotonic()
@@ -131,7 +131,7 @@ class Campaign:
         self.rows.append(row)
         self.say(line(row))
 
-    def _reference(self, played: Theatre, model: str, set_at: int | None) -> str:
+    def _reference(self, played: TrainingCluster, model: str, set_at: int | None) -> str:
         """The bits of an undisturbed run: of a plain process; if the rate is changed on the way, of
         one worker of the cluster, whose bits must not be those of a run without the change."""
         if (model, set_at) in self._right:

@@ -21,7 +21,7 @@ KINDS: Final = {
     "kill node": 6,  # an agent with all its workers: a machine
     "kill leader": 9,
     "kill server": 8,
-    "kill nursery": 3,
+    "kill zygote": 3,
     "kill everything": 7,  # the whole set at once
     "pause worker": 9,
     "pause agent": 4,

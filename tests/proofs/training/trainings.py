@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.decide.facts import Job
+from holdfast.control.decide.facts import JobRecord
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from holdfast.storage import Blobs, open_store
 from holdfast.train.data.order import Order, Size
-from holdfast.train.states.restoring import restore
-from holdfast.train.states.state import State
+from holdfast.train.states.checkpoints import restore
+from holdfast.train.states.state import TrainingState
 from tests.proofs.training import judging
 from tests.proofs.training.script import witness
 
@@ -81,7 +81,7 @@ class Training:
         self.judge_samples(folder)
         return bits(restore(open_store(checkpoints), last["manifest"], "solo", last["step"]))
 
-    def bits_of(self, job: Job, blobs: Blobs) -> str:
+    def bits_of(self, job: JobRecord, blobs: Blobs) -> str:
         """The bits of its last checkpoint, which must be that of its last step."""
         last = job.checkpoints[-1] if job.checkpoints else None
         if last is None or last.step != self.steps:
@@ -93,6 +93,6 @@ class Training:
         return judging.every_sample_counts_once(consumed, witness.SAMPLES, self.epochs)
 
 
-def bits(state: State) -> str:
+def bits(state: TrainingState) -> str:
     """SHA-256 of all weights, buffers and optimizer state, with their names, types and shapes."""
-    return State(state.step, state.entries).digest().removeprefix("sha256:")
+    return TrainingState(state.step, state.entries).digest().removeprefix("sha256:")

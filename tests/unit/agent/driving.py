@@ -6,24 +6,24 @@ from typing import Any
 
 from holdfast.agent.events import (
     Action,
-    Answer,
     Ending,
     Entry,
     Event,
     Identity,
-    Journal,
     Key,
+    OrderAnswer,
     OrderReceived,
     ProcessExited,
     ProcessStarted,
     Recovered,
     Said,
+    WriteEntry,
 )
 from holdfast.agent.machine import AgentMachine
 from holdfast.agent.slots import Machine
 from holdfast.wire.orders import Order, StartWorker, StopWorker
 from holdfast.wire.reports import ExitKind, WorkerFacts
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 NODE = "node-1"
 MACHINE = Machine(Resources(8.0, 1 << 34, 2), cpus=tuple(range(8)), gpus=(0, 1))
@@ -59,16 +59,16 @@ class Driven:
     def handle(self, event: Event) -> list[Action]:
         """What follows, without what was written down."""
         actions = self.machine.handle(event, self.now_s)
-        written = [action.entry for action in actions if isinstance(action, Journal)]
+        written = [action.entry for action in actions if isinstance(action, WriteEntry)]
         self.entries += written
-        rest: list[Action] = [action for action in actions if not isinstance(action, Journal)]
-        assert actions[: len(written)] == [Journal(entry) for entry in written]
+        rest: list[Action] = [action for action in actions if not isinstance(action, WriteEntry)]
+        assert actions[: len(written)] == [WriteEntry(entry) for entry in written]
         return rest
 
-    def order(self, order: Order, term: int = 1) -> tuple[Answer, list[Action]]:
+    def order(self, order: Order, term: int = 1) -> tuple[OrderAnswer, list[Action]]:
         """The answer, and whatever else follows."""
         actions = self.handle(OrderReceived(term, order))
-        answers = [action for action in actions if isinstance(action, Answer)]
+        answers = [action for action in actions if isinstance(action, OrderAnswer)]
         (answer,) = answers
         return answer, [action for action in actions if action is not answer]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import as_user
-from holdfast.wire.process_identity import start_ticks
-from tests.contract.waiting import eventually
+from holdfast.system.process_identity import start_ticks
+from tests.waiting import eventually
 
 # An agent, as far as this matters: it starts the program, and waits.
 AGENT = """

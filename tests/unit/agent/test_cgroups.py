@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.agent import cgroups
 from holdfast.agent.events import Key
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 KEY = Key("job", 1)
 

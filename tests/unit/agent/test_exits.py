@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.agent.exits import EXIT_DETAIL_CHARACTERS_MAX, classify, own_words
 from holdfast.wire.reports import Exit, ExitKind
 
 
-def why(ending: Ending, **known: bool) -> Exit:
+def why(ending: Ending, **known: Any) -> Exit:
     return classify(ending, **{"stopping": False, "hung": False, "introduced": True, **known})
 
 

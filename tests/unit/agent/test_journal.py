@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.entries import decode, encode
 from holdfast.agent.events import (
     Accepted,
     Entry,
@@ -25,7 +24,7 @@ from holdfast.agent.events import (
     Stopping,
     TermSeen,
 )
-from holdfast.agent.journal import NAME, Journal
+from holdfast.agent.journal import NAME, Journal, decode, encode
 from holdfast.wire.errors import Corrupt, DiskFailed, Full
 from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import Exit, ExitKind
@@ -123,10 +122,12 @@ def test_a_changed_byte_is_refused_wherever_a_later_batch_proves_it(tmp_path: Pa
     path = written(tmp_path)
     raw = path.read_bytes()
     last = len(raw) - len(_batches(tmp_path, raw)[-1])
+    files = len(list(Path("/proc/self/fd").iterdir()))
     for at in range(last):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x20]) + raw[at + 1 :])
         with pytest.raises(Corrupt, match="damaged"):
             Journal.open(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) < files + last, "each refused one stays open"
 
 
 def test_a_batch_that_is_missing_from_the_middle_is_refused(tmp_path: Path) -> None:

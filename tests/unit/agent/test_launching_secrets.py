@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.agent.events import Key, Slots
 from holdfast.agent.folders import Folders
-from holdfast.agent.launching import Bounds, Launcher, Place
+from holdfast.agent.launching import Bounds, Launcher, WorkerCode, WorkerContext
 from holdfast.wire.errors import Refused
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 KEY = Key("job", 1)
 
@@ -33,15 +33,15 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def test_a_worker_is_not_started_without_a_secret_that_no_journal_holds(folders: Folders) -> None:
-    launcher = Launcher(folders, None, Bounds(), Place())
+    launcher = Launcher(folders, None, Bounds(), WorkerContext(), Path, lambda _: None)
     with pytest.raises(Refused, match="TOKEN"):
-        launcher.prepare(KEY, order({}), Slots(), None)
+        launcher.lay_out(KEY, order({}), Slots(), WorkerCode())
     assert not folders.worker(KEY).exists()
 
 
 def test_a_worker_has_its_secrets_in_its_environment(folders: Folders) -> None:
-    launcher = Launcher(folders, None, Bounds(), Place())
-    launcher.prepare(KEY, order({"TOKEN": "xyzzy"}), Slots(), None)
+    launcher = Launcher(folders, None, Bounds(), WorkerContext(), Path, lambda _: None)
+    launcher.lay_out(KEY, order({"TOKEN": "xyzzy"}), Slots(), WorkerCode())
     path = folders.worker(KEY) / "launch.json"
     assert path.stat().st_mode & 0o077 == 0
     assert json.loads(path.read_text())["environment"]["TOKEN"] == "xyzzy"

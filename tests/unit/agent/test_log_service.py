@@ -11,12 +11,12 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from holdfast.agent.credential_store import CredentialStore, NodeCredentials
 from holdfast.agent.log_client import LogReading
 from holdfast.agent.log_files import OUT, Query
 from holdfast.agent.log_service import LogService
 from holdfast.agent.shim import Log
-from holdfast.agent.wallet import Papers, Wallet
-from holdfast.wire.certificates import Authority, Identity, peer_of, request_for
+from holdfast.system.certificates import Authority, TlsIdentity, peer_of, request_for
 from holdfast.wire.errors import HoldfastError, Refused, Unavailable
 from holdfast.wire.tokens import join_token, member_token
 
@@ -31,12 +31,12 @@ def in_a_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[...,
     return run
 
 
-def papers_of(authority: Authority, node: str, token: str | None = None) -> Papers:
+def papers_of(authority: Authority, node: str, token: str | None = None) -> NodeCredentials:
     request, key = request_for(node)
     certificate = authority.sign(request, node)
-    identity = Identity(certificate, key, authority.trust_pem)
+    identity = TlsIdentity(certificate, key, authority.trust_pem)
     made = member_token(authority, node, peer_of(certificate).until_s)
-    return Papers(identity, made if token is None else token)
+    return NodeCredentials(identity, made if token is None else token)
 
 
 def log_of(folder: Path, worker: int = 1) -> Log:
@@ -49,8 +49,8 @@ def log_of(folder: Path, worker: int = 1) -> Log:
 async def serving(
     tmp_path: Path, authority: Authority, node: str = "n1"
 ) -> AsyncIterator[LogService]:
-    wallet = Wallet(tmp_path / "wallet", papers_of(authority, node))
-    service = await LogService.start(tmp_path / "logs", wallet)
+    credential_store = CredentialStore(tmp_path / "credential_store", papers_of(authority, node))
+    service = await LogService.start(tmp_path / "logs", credential_store)
     try:
         yield service
     finally:
@@ -137,9 +137,9 @@ async def test_another_node_cannot_pass_for_the_one_that_is_asked(tmp_path: Path
         assert isinstance(await refused(reading), Unavailable)
 
 
-async def served_with(service: LogService, wallet: Wallet) -> None:
+async def served_with(service: LogService, credential_store: CredentialStore) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while service._papers != wallet.papers:  # noqa: ASYNC110
+        while service._credentials != credential_store.credentials:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -147,20 +147,20 @@ async def served_with(service: LogService, wallet: Wallet) -> None:
 async def test_new_papers_are_served_on_the_same_port_while_streams_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.log_service.LOG_PAPERS_S", 0.05)
+    monkeypatch.setattr("holdfast.agent.log_service.LOG_CREDENTIALS_S", 0.05)
     authority = Authority.make(tmp_path / "authority", "test")
     log = log_of(tmp_path / "logs")
     log.write(b"one\n")
-    wallet = Wallet(tmp_path / "wallet", papers_of(authority, "n1"))
-    service = await LogService.start(tmp_path / "logs", wallet)
+    credential_store = CredentialStore(tmp_path / "credential_store", papers_of(authority, "n1"))
+    service = await LogService.start(tmp_path / "logs", credential_store)
     address = service.address
     try:
         mine = papers_of(authority, "u")
         async with asyncio.timeout(PATIENCE_S):
             async for piece in LogReading(address, "n1", mine, Query("job")).pieces(follow=True):
                 if piece.data == b"one\n":
-                    wallet.papers = papers_of(authority, "n1")
-                    await served_with(service, wallet)
+                    credential_store.credentials = papers_of(authority, "n1")
+                    await served_with(service, credential_store)
                     assert await read(LogReading(address, "n1", mine, Query("job"))) == b"one\n"
                     log.write(b"two\n")
                 else:
@@ -174,7 +174,7 @@ async def test_new_papers_are_served_on_the_same_port_while_streams_go_on(
 async def test_logs_are_served_with_the_new_certificate_though_it_failed_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.log_service.LOG_PAPERS_S", 0.01)
+    monkeypatch.setattr("holdfast.agent.log_service.LOG_CREDENTIALS_S", 0.01)
     authority = Authority.make(tmp_path / "authority", "test")
     async with serving(tmp_path, authority) as service:
         listen, taken = service._listen, asyncio.Event()
@@ -189,8 +189,8 @@ async def test_logs_are_served_with_the_new_certificate_though_it_failed_at_firs
 
         monkeypatch.setattr(service, "_listen", fails)
         former = service._server
-        service._wallet.papers = papers_of(authority, "n1")
+        service._credential_store.credentials = papers_of(authority, "n1")
         async with asyncio.timeout(PATIENCE_S):
             await taken.wait()
         assert service._server is not former
-        assert service._papers == service._wallet.papers
+        assert service._credentials == service._credential_store.credentials

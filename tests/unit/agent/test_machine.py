@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agent.events import (
-    Bury,
+    CleanUp,
     Connected,
     Ending,
     Force,
@@ -36,7 +36,7 @@ from holdfast.wire.orders import (
     View,
 )
 from holdfast.wire.reports import ExitKind, Part, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.unit.agent.driving import IDENTITY, KEY, NODE, Driven, start, stop
 
 FORGET = Forget(NODE, "job", 1)
@@ -65,7 +65,7 @@ def test_a_worker_lives_from_its_order_until_it_is_forgotten() -> None:
     agent.handle(Said(KEY, ready=True, view=1, step=5))
     facts = agent.known()
     assert (facts.phase, facts.view, facts.step) == (WorkerPhase.RUNNING, 1, 5)
-    assert agent.end(KEY, Ending(code=0, word="done")) == [Bury(KEY), Report()]
+    assert agent.end(KEY, Ending(code=0, word="done")) == [CleanUp(KEY), Report()]
     assert agent.exit_kind() is ExitKind.DONE
     assert agent.order(FORGET)[0].accepted
     assert agent.facts() is None

@@ -18,7 +18,7 @@ from holdfast.wire.orders import (
     Forget,
     StartWorker,
 )
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.unit.agent.driving import KEY, NODE, Driven, start
 
 

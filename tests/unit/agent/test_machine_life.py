@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.agent.events import (
@@ -25,7 +27,7 @@ from tests.unit.agent.driving import IDENTITY, KEY, Driven, stop
 LATER_S = WORKER_FROZEN_S + 0.5
 
 
-def running(**more: float) -> Driven:
+def running(**more: Any) -> Driven:
     """A worker in a view, that gives signs of life."""
     agent = Driven()
     agent.ready(**more)

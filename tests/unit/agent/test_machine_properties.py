@@ -27,7 +27,7 @@ from holdfast.agent.events import (
 )
 from holdfast.wire.orders import Forget, GiveView, View
 from holdfast.wire.reports import NodeFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.unit.agent.driving import IDENTITY, NODE, Driven, start, stop
 
 WORKERS = st.integers(1, 3)

@@ -30,12 +30,12 @@ from holdfast.agent.events import (
 )
 from holdfast.agent.machine import LIVE_NOTICE_S
 from holdfast.agent.record import PROGRAM_SETTLES_S
-from holdfast.wire import talk
+from holdfast.wire import worker_messages
 from holdfast.wire.probes import Probe, ProbeKind
 from holdfast.wire.reports import ExitKind, WorkerPhase
 from tests.unit.agent.driving import IDENTITY, KEY, Driven, start
 
-SERVES = {talk.MODE_VARIABLE: talk.SERVES}
+SERVES = {worker_messages.MODE_VARIABLE: worker_messages.SERVES}
 HTTP = Probe(ProbeKind.HTTP, "http", "/", failures=3)
 PORTS = {"http": 0}
 
@@ -154,7 +154,7 @@ def test_a_program_that_says_itself_when_it_is_ready_is_not_taken_for_it_before(
 def test_our_own_replicas_are_ready_when_they_say_so_however_long_they_import() -> None:
     agent = Driven()
     order = start(environment=SERVES)
-    command = ("python", "-m", talk.REPLICA_MODULE, "digits")
+    command = ("python", "-m", worker_messages.REPLICA_MODULE, "digits")
     agent.order(type(order)(order.node, "job", 1, "", command, order.resources, SERVES))
     agent.handle(ProcessStarted(KEY, IDENTITY))
     agent.now_s = 10 * PROGRAM_SETTLES_S
@@ -191,8 +191,8 @@ def test_ports_are_chosen_or_fixed_and_a_stranger_on_a_fixed_one_ends_the_worker
 
 
 def test_a_journal_without_these_fields_is_read_as_before() -> None:
-    from holdfast.agent.entries import decode, encode
     from holdfast.agent.events import Accepted, Held, Slots, Stopping
+    from holdfast.agent.journal import decode, encode
 
     old = encode(Accepted(start(), Slots()))
     for name in ("ports", "ready", "live"):

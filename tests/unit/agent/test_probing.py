@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.agent.events import Asked, BeginProbes, Event, Key, Probed
 from holdfast.agent.probing import Prober
 from holdfast.wire.probes import Probe, ProbeKind
 from tests.unit.agent.driving import start
+from tests.waiting import eventually
 
 HOST = "127.0.0.1"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -92,7 +94,7 @@ def test_an_answer_over_http_is_judged_by_its_first_line(line: bytes, said: str)
     begun_s = time.monotonic()
     passed, why = asyncio.run(answers(line, then_s=0.6))
     assert (passed, said in why) == (not said, True), why
-    assert time.monotonic() - begun_s < 20
+    assert time.monotonic() - begun_s < 60
 
 
 def test_a_port_where_nobody_listens_is_refused_and_one_where_somebody_does_passes() -> None:
@@ -145,10 +147,11 @@ def test_a_command_that_hangs_or_prints_without_end_is_ended_with_all_that_it_st
             for entry in Path("/proc").iterdir()
             if entry.name.isdigit() and _session(entry) == int(pid)
         ]
-        deadline = time.monotonic() + 10
-        while any(_session(entry) == int(pid) for entry in left) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not any(_session(entry) == int(pid) for entry in left)
+        eventually(partial(_none_of, left, int(pid)), "nothing of its session is left")
+
+
+def _none_of(entries: list[Path], session: int) -> bool:
+    return not any(_session(entry) == session for entry in entries)
 
 
 def _session(entry: Path) -> int:

@@ -1,4 +1,4 @@
-"""Which commands a nursery can run."""
+"""Which commands a zygote can run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.programs import Program, program_of, wants_torch
+from holdfast.agent.launching import Program, program_of, wants_torch
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
 

@@ -11,25 +11,33 @@ import pytest
 from holdfast.agent.becoming import doubt
 from holdfast.agent.events import Key, Slots
 from holdfast.agent.folders import Folders
-from holdfast.agent.launching import Bounds, Launcher, Place
+from holdfast.agent.launching import Bounds, Launcher, WorkerCode, WorkerContext
 from holdfast.agent.main import parsed
-from holdfast.wire import talk
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Usage
 from holdfast.wire.limits import AGENT_AWAY_S, REPLICA_AWAY_S
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 
 def launched(folder: Path, mode: str) -> dict[str, Any]:
     """What the agent writes down for a worker of this mode."""
     folders = Folders(folder)
     folders.make()
-    launcher = Launcher(folders, None, Bounds(), Place(region="north"))
+    launcher = Launcher(
+        folders, None, Bounds(), WorkerContext(region="north"), Path, lambda _: None
+    )
     order = StartWorker(
-        "n1", "it", 1, "", ("sh", "-c", "true"), Resources(cpu=1.0), {talk.MODE_VARIABLE: mode}
+        "n1",
+        "it",
+        1,
+        "",
+        ("sh", "-c", "true"),
+        Resources(cpu=1.0),
+        {worker_messages.MODE_VARIABLE: mode},
     )
     key = Key("it", 1)
-    assert not launcher.prepare(key, order, Slots(), None)  # no program of Python's
+    assert not launcher.lay_out(key, order, Slots(), WorkerCode())  # no program of Python's
     found: dict[str, Any] = json.loads((folders.worker(key) / "launch.json").read_text())
     return found
 
@@ -40,7 +48,7 @@ def test_a_replica_goes_on_without_its_agent_for_long(tmp_path: Path) -> None:
 
 
 def test_every_worker_is_told_where_its_machine_is(tmp_path: Path) -> None:
-    assert launched(tmp_path, "serve")["environment"][talk.REGION_VARIABLE] == "north"
+    assert launched(tmp_path, "serve")["environment"][worker_messages.REGION_VARIABLE] == "north"
 
 
 def test_a_region_is_a_name() -> None:

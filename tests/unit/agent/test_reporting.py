@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.agent.reporting import Pace
+from holdfast.agent.uplink import Pace
 from holdfast.wire.limits import REPORT_S, REPORT_STEPS_S
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 WORKER = WorkerFacts("j", 1, WorkerPhase.RUNNING, view=1, step=5)
 
@@ -57,11 +57,11 @@ def test_whatever_a_decision_hangs_on_goes_at_once() -> None:
 def test_a_leader_may_ask_for_fewer_steps_but_not_for_silence_or_haste() -> None:
     later = facts(replace(WORKER, step=6))
     pace = pace_after(facts())
-    pace.told(2.5)
+    pace.ask_steps(2.5)
     assert pace.wait_s(later, 100.0) == 2.5
     assert pace.wait_s(facts(), 100.0) == 2.5 > REPORT_S
     gone = facts(replace(WORKER, phase=WorkerPhase.GONE, exit=Exit(ExitKind.SIGNAL)))
     assert pace.wait_s(gone, 100.0) == 0.0
     for nonsense in (0.0, -1.0, 1e9, float("nan")):
-        pace.told(nonsense)
+        pace.ask_steps(nonsense)
         assert pace.steps_s == 2.5

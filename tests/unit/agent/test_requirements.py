@@ -20,18 +20,19 @@ from holdfast.agent.requirements import (
     ENVIRONMENTS_BYTES_MAX,
     ENVIRONMENTS_KEPT,
     CannotPrepare,
-    Lock,
     Made,
+    RequirementsLock,
     is_local,
     lock_of,
     surplus,
 )
-from holdfast.cli import phrases
+from holdfast.cli.jobs import phrases
 from holdfast.wire.causes import cause_of
 from holdfast.wire.orders import StartWorker
 from holdfast.wire.reports import ExitKind
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.unit.agent.driving import KEY, NODE, Driven, start
+from tests.waiting import eventually
 
 DOING = "preparing the environment: pip install numpy"
 
@@ -153,7 +154,7 @@ def test_while_its_environment_is_made_a_worker_has_not_hung_and_says_since_when
 
 def test_what_pip_said_last_is_the_cause_and_nobody_tries_again() -> None:
     lines = "Looking in links: x\nERROR: No matching distribution for y\n\n[notice] z"
-    said = environments._told(environments._Failed(lines))
+    said = environments._told(environments._CreationFailed(lines))
     end = classify(Ending(fault=said, final=True), stopping=False, hung=False, introduced=False)
     assert end.kind is ExitKind.REFUSED
     cause = f"{requirements.FAILED}: pip install: ERROR: No matching distribution for y"
@@ -177,7 +178,7 @@ def test_an_environment_that_nobody_waits_for_any_more_is_not_made_and_leaves_no
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
         "time.sleep(1000)\n"
     )
-    lock = Lock(("./slow",), (), True, "key")
+    lock = RequirementsLock(("./slow",), (), True, "key")
 
     async def story() -> None:
         made = Environments(home, told.append, tuple)
@@ -198,7 +199,8 @@ def test_an_environment_that_nobody_waits_for_any_more_is_not_made_and_leaves_no
 
     asyncio.run(story())
     pid = int((tmp_path / "pid").read_text())
-    assert not _lives(pid) and list(home.iterdir()) == []
+    eventually(lambda: not _lives(pid), "what pip had started has ended")
+    assert list(home.iterdir()) == []
     begun = [event for event in told if isinstance(event, Preparing) and event.doing]
     assert [event.doing for event in begun] == [lock.doing] * 2
 
@@ -209,7 +211,7 @@ def test_an_environment_that_is_there_is_given_at_once_and_a_torn_one_is_not(
     """Torn as after a power cut: a file that is there, and was never written."""
     told: list[Event] = []
     home = tmp_path / "environments"
-    lock = Lock(("numpy",), (), False, "key")
+    lock = RequirementsLock(("numpy",), (), False, "key")
 
     def lay_out() -> Path:
         (home / "key" / "bin").mkdir(parents=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.coordination import Session, connect, look
-from holdfast.coordination.look import SHOWN_DATA_BYTES_MAX
+from holdfast.coordination import Session, connect, inspection
+from holdfast.coordination.inspection import SHOWN_DATA_BYTES_MAX
 from holdfast.wire.errors import TerminalError
 from tests.servers import EmbeddedServer
 from tests.unit.cli.running import environment, holdfast, told
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_status_of_several_shows_who_does_not_answer(server: EmbeddedServer) -> 
 def test_ls_and_tree_show_what_is_there(server: EmbeddedServer, session: Session) -> None:
     session.nodes.create("/shelf/book", b"moby dick")
     session.nodes.create("/shelf/book/page", b"\x00\xff")
-    session.nodes.create("/shelf/lamp", b"lit", life=session.life())
+    session.nodes.create("/shelf/lamp", b"lit", lease=session.lease())
     listed = told(holdfast("coord", "ls", "/shelf", "-a", server.hosts, "--json"))
     assert [node["path"] for node in listed["nodes"]] == ["/shelf/book", "/shelf/lamp"]
     assert [node["ephemeral"] for node in listed["nodes"]] == [False, True]
@@ -90,14 +90,14 @@ def test_a_listing_is_bounded_and_says_that_it_was_cut(
 ) -> None:
     for number in range(6):
         session.nodes.create(f"/wide/{number}", b"x" * 200)
-    whole, cut = look.below(session, "/wide", depth=9)
+    whole, cut = inspection.below(session, "/wide", depth=9)
     assert (len(whole), cut) == (7, False)
     assert len(whole[1].data) == SHOWN_DATA_BYTES_MAX + 1
-    monkeypatch.setattr(look, "LISTED_NODES_MAX", 5)
-    part, cut = look.below(session, "/wide", depth=9)
+    monkeypatch.setattr(inspection, "LISTED_NODES_MAX", 5)
+    part, cut = inspection.below(session, "/wide", depth=9)
     assert (len(part), cut) == (1, True)
     with pytest.raises(TerminalError):
-        look.below(session, "/wide/none", depth=1)
+        inspection.below(session, "/wide/none", depth=1)
 
 
 def test_looking_at_a_folder_without_a_server_starts_none(tmp_path: Path) -> None:
@@ -109,11 +109,8 @@ def test_looking_at_a_folder_without_a_server_starts_none(tmp_path: Path) -> Non
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert process.poll() is None, "the server ended while it started"
-        assert time.monotonic() < deadline, "the server did not start"
-        time.sleep(0.02)
+    eventually(lambda: path.exists() or process.poll() is not None, "the server has started")
+    assert process.poll() is None, "the server ended while it started"
 
 
 def test_serve_tells_the_next_command_and_ends_with_zero_when_told(tmp_path: Path) -> None:

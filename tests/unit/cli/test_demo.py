@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.waiting import eventually
 from tests.unit.cli.running import ROOT, environment
+from tests.waiting import eventually
 
 
 def command(folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import doctor, machine
+from holdfast.cli import doctor
 from holdfast.wire.errors import Unavailable
 from tests.servers import EmbeddedServer, free_port
 from tests.unit.cli.running import holdfast, told
@@ -102,7 +102,7 @@ def test_few_open_files_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_clock_is_steady_and_its_service_is_known_or_not() -> None:
     assert doctor.clock().state in (doctor.PASS, doctor.WARN)
-    assert machine.synchronised() in (True, False, None)
+    assert doctor.is_synchronised() in (True, False, None)
 
 
 def test_what_takes_too_long_is_given_up() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.cli.given import given_settings
+from holdfast.cli.jobs.phrases import given_settings
 from holdfast.control.decide.facts import Setting
 from holdfast.wire.reports import SETTING_METRIC, WorkerFacts, WorkerPhase
-from tests.unit.control.test_life import job_with
+from tests.unit.control.test_lifecycle import job_with
 
 
 def worker(number: int, step: int, **metrics: float) -> tuple[str, WorkerFacts]:

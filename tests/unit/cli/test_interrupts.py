@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.cli.run.conduct import Interrupts
+from holdfast.cli.run.runner import Interrupts
 from tests.unit.cli.running import ROOT
 
 WAIT_S = 20.0
@@ -53,12 +53,12 @@ def test_after_a_demo_its_signals_are_as_before_and_forgotten(ctrl_c: ModuleType
         ctrl_c.check()
 
 
-def test_a_ctrl_c_of_a_run_that_comes_while_its_bell_is_locked_is_counted() -> None:
+def test_a_ctrl_c_of_a_run_that_comes_while_its_wakeup_is_locked_is_counted() -> None:
     """Its handler runs on the thread that it interrupts: a lock of that one is never free."""
     interrupts = Interrupts()
 
     def interrupted() -> None:
-        with interrupts.bell._cond:  # where `bell.wait` is, just before it sleeps
+        with interrupts.wakeup._cond:  # type: ignore[attr-defined]  # where `wakeup.wait` is, just before it sleeps
             interrupts._came(signal.SIGTERM, None)
 
     thread = threading.Thread(target=interrupted, daemon=True)

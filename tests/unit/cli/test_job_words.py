@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.log_files import ERR, OUT, Piece, Place, Source
-from holdfast.cli import jobs, listing, logstream, main, why
-from holdfast.cli.opening import missing
-from holdfast.cli.submit import pairs
-from holdfast.client import texts
+from holdfast.agent.log_files import ERR, OUT, LogPosition, Piece, Source
+from holdfast.cli import main, output
+from holdfast.cli.jobs import logs, why
+from holdfast.cli.jobs.submit import pairs
+from holdfast.cli.options import missing
+from holdfast.client import job_status, texts
 from holdfast.client.logs import Assembler
-from holdfast.control.decide.facts import Checkpoint, Intent, Job, Phase, Placement, Status
+from holdfast.control.decide.facts import (
+    Checkpoint,
+    Intent,
+    JobRecord,
+    Phase,
+    Placement,
+    RecordedStatus,
+)
 from holdfast.control.decide.spec import JobSpec
-from holdfast.control.store.codec import Entry
 from holdfast.wire.causes import cause_of
 from holdfast.wire.errors import Usage
+from holdfast.wire.history import HistoryEntry
 from holdfast.wire.reports import WorkerFacts, WorkerPhase
 
 COMMANDS = [
@@ -27,9 +35,11 @@ COMMANDS = [
     *("pause", "resume", "stop", "remove", "nodes", "drain", "undrain", "queues"),
     "locks",
 ]
-GROUPS = ("bundle push", "bundle list", "bundle versions", "bundle rollback")
-GROUPS += ("queue set", "queue remove")
-GROUPS += ("config get", "config set", "config list", "config remove")
+GROUPS = [
+    *("bundle push", "bundle list", "bundle versions", "bundle rollback"),
+    *("queue set", "queue remove"),
+    *("config get", "config set", "config list", "config remove"),
+]
 
 
 @pytest.mark.parametrize(
@@ -51,10 +61,10 @@ def test_days_sizes_and_counts_are_said_as_people_say_them() -> None:
 def test_a_table_without_a_terminal_is_never_cut_and_has_no_padding(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    listing.output.out.cache_clear()
-    listing.show(["a", "n", "why"], [("x", 1, "w" * 300), ("[bold]y", 22, "")], right=("n",))
+    output.out.cache_clear()
+    output.show_table(["a", "n", "why"], [("x", 1, "w" * 300), ("[bold]y", 22, "")], right=("n",))
     shown = capsys.readouterr().out.splitlines()
-    listing.output.out.cache_clear()
+    output.out.cache_clear()
     assert shown == ["a         n  why", f"x         1  {'w' * 300}", "[bold]y  22"]
 
 
@@ -73,10 +83,10 @@ def test_settings_are_pairs_and_a_value_may_hold_anything() -> None:
 
 # --- a job ----------------------------------------------------------------------------------------
 
-JOB = Job(
+JOB = JobRecord(
     JobSpec("counter", ("python", "counter.py"), lanes=8, workers_min=1, workers_max=4),
     submitted_s=1.0,
-    status=Status(Phase.RUNNING, "on 2 workers", 2.0),
+    status=RecordedStatus(Phase.RUNNING, "on 2 workers", 2.0),
     placements=(Placement(1, "n1"), Placement(2, "n2")),
     checkpoints=(Checkpoint(100, "m", 1, 3.0),),
 )
@@ -87,16 +97,16 @@ def facts(worker: int, step: int | None) -> tuple[str, WorkerFacts]:
 
 
 def test_the_step_of_a_job_is_the_most_advanced_that_is_known() -> None:
-    assert jobs.step_of(JOB, {1: facts(1, 120), 2: facts(2, None)}) == 120
-    assert jobs.step_of(JOB, {}) == 100
-    assert jobs.step_of(replace(JOB, checkpoints=()), {}) is None
+    assert job_status.step_of(JOB, {1: facts(1, 120), 2: facts(2, None)}) == 120
+    assert job_status.step_of(JOB, {}) == 100
+    assert job_status.step_of(replace(JOB, checkpoints=()), {}) is None
 
 
 def test_what_a_job_wants_is_nothing_when_it_is_paused_or_has_ended() -> None:
-    assert jobs.wants(JOB) == 4
-    assert jobs.wants(replace(JOB, workers_wanted=2)) == 2
-    assert jobs.wants(replace(JOB, intent=Intent.PAUSE)) == 0
-    assert jobs.wants(replace(JOB, status=Status(Phase.FAILED, "", 1.0))) == 0
+    assert job_status.wants(JOB) == 4
+    assert job_status.wants(replace(JOB, workers_wanted=2)) == 2
+    assert job_status.wants(replace(JOB, intent=Intent.PAUSE)) == 0
+    assert job_status.wants(replace(JOB, status=RecordedStatus(Phase.FAILED, "", 1.0))) == 0
 
 
 CHAINED = """Traceback (most recent call last):
@@ -124,7 +134,7 @@ def test_the_cause_of_a_failure_is_its_exception() -> None:
 
 
 def test_files_of_the_user_are_named_as_in_his_own_folder() -> None:
-    shown = listing.own_paths(CHAINED.replace("{digest}", "0a" * 32))
+    shown = output.with_own_paths(CHAINED.replace("{digest}", "0a" * 32))
     assert 'File "sub/b.py", line 2' in shown
     assert 'File "a.py", line 1' in shown
 
@@ -132,34 +142,36 @@ def test_files_of_the_user_are_named_as_in_his_own_folder() -> None:
 # --- the story ------------------------------------------------------------------------------------
 
 
-def entry(at_s: float, what: str, reason: str, term: int = 1) -> Entry:
-    return Entry(at_s, term, what, reason)
+def entry(at_s: float, what: str, reason: str, term: int = 1) -> HistoryEntry:
+    return HistoryEntry(at_s, term, what, reason)
 
 
-def story(checkpoints: int) -> list[Entry]:
-    found = [entry(0, "Place", "starts"), entry(1, "StartWorker", "worker 1 is placed")]
+def story(checkpoints: int) -> list[HistoryEntry]:
+    found = [entry(0, "PlaceWorker", "starts"), entry(1, "StartWorker", "worker 1 is placed")]
     for number in range(1, checkpoints + 1):
         found.append(entry(10 * number, "BeginCheckpoint", f"checkpoint at step {number * 100}"))
         found.append(
             entry(10 * number + 1, "CommitCheckpoint", f"checkpoint at step {number * 100}")
         )
         found.append(entry(10 * number + 2, "DropCheckpoint", "newer ones"))
-    return [*found, entry(500, "Drain", "worker 2 leaves")]
+    return [*found, entry(500, "DrainWorker", "worker 2 leaves")]
 
 
 def test_checkpoints_in_a_row_share_a_line_and_orders_have_none() -> None:
-    lines = why.told(story(30), every=False)
-    assert [line.what for line in lines] == ["Place", "CommitCheckpoint", "Drain"]
+    lines = why.history_lines(story(30), every=False)
+    assert [line.what for line in lines] == ["PlaceWorker", "CommitCheckpoint", "DrainWorker"]
     assert lines[1].reason == "30 checkpoints of steps 100 to 3000, within 4m50s"
 
 
 def test_with_all_every_decision_has_its_line() -> None:
-    assert len(why.told(story(30), every=True)) == len(story(30))
+    assert len(why.history_lines(story(30), every=True)) == len(story(30))
 
 
 def test_a_traceback_is_told_once() -> None:
     gone = f"worker 2 is gone (error): {CHAINED.rpartition(chr(10))[0]}"
-    lines = why.told([entry(1, "Unplace", gone), entry(2, "SetStatus", CHAINED)], every=False)
+    lines = why.history_lines(
+        [entry(1, "UnplaceWorker", gone), entry(2, "SetStatus", CHAINED)], every=False
+    )
     assert lines[0].reason == gone
     assert lines[1].reason.startswith("ValueError: bad (")
     assert lines[1].reason.endswith("line 2) (worker 2; the job failed 3 times in a row)")
@@ -168,15 +180,17 @@ def test_a_traceback_is_told_once() -> None:
 
 def test_a_checkpoint_under_way_and_one_given_up_are_told() -> None:
     under_way = [entry(1, "BeginCheckpoint", "checkpoint at step 5")]
-    assert [line.what for line in why.told(under_way, every=False)] == ["BeginCheckpoint"]
+    assert [line.what for line in why.history_lines(under_way, every=False)] == ["BeginCheckpoint"]
     given_up = [*under_way, entry(2, "AbandonCheckpoint", "it took too long")]
-    assert [line.what for line in why.told(given_up, every=False)][-1] == "AbandonCheckpoint"
+    assert [line.what for line in why.history_lines(given_up, every=False)][
+        -1
+    ] == "AbandonCheckpoint"
 
 
 def test_a_follower_goes_on_after_what_it_has_seen_also_when_that_is_not_kept_any_more() -> None:
     known = story(3)
     assert why._after(known, known[-2]) == known[-1:]
-    assert why._after(known, entry(30.5, "Place", "gone round")) == [
+    assert why._after(known, entry(30.5, "PlaceWorker", "gone round")) == [
         each for each in known if each.at_s > 30.5
     ]
     assert why._after(known, None) == known
@@ -186,13 +200,13 @@ def test_a_follower_goes_on_after_what_it_has_seen_also_when_that_is_not_kept_an
 
 
 def piece(worker: int, data: bytes, output: str = OUT) -> Piece:
-    return Piece(Source(worker, output), Place(1, 1), data)
+    return Piece(Source(worker, output), LogPosition(1, 1), data)
 
 
 def test_half_a_line_waits_for_its_other_half_whoever_writes_meanwhile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    printer = logstream.Printer(prefix=True)
+    printer = logs.LinePrinter(prefix=True)
     lines = Assembler()
     printer.show(lines.add(piece(1, b"one\nhal")))
     printer.show(lines.add(piece(2, b"two\n")))
@@ -208,7 +222,7 @@ def test_half_a_line_waits_for_its_other_half_whoever_writes_meanwhile(
 def test_lines_of_a_job_with_one_worker_have_nothing_in_front(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    printer = logstream.Printer(prefix=False)
+    printer = logs.LinePrinter(prefix=False)
     printer.show(Assembler().add(piece(1, "a\n\nümlaut\n".encode())))
     assert capsys.readouterr().out == "a\n\nümlaut\n"
 

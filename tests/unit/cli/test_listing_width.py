@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from holdfast.cli import listing, output
+from holdfast.cli import output
 
 COLUMNS = ["job", "phase", "queue", "priority", "workers", "step", "saved", "since", "why"]
 DROP = ("queue", "priority", "since", "saved", "step")
@@ -23,7 +23,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, width: int) -> str:
     text = StringIO()
     console = Console(file=text, width=width, force_terminal=True, no_color=True, highlight=False)
     monkeypatch.setattr(output, "out", lambda: console)
-    listing.show(COLUMNS, [ROW], drop=DROP)
+    output.show_table(COLUMNS, [ROW], drop=DROP)
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue())
 
 
@@ -54,7 +54,7 @@ def test_columns_go_in_the_order_that_was_said_and_only_as_many_as_it_takes() ->
     widths = [12, 8, 8, 8, 7, 6, 6, 6, 100]
 
     def kept(width: int) -> list[str]:
-        return [COLUMNS[at] for at in listing.fitting(COLUMNS, widths, width, DROP)]
+        return [COLUMNS[at] for at in output.fitting(COLUMNS, widths, width, DROP)]
 
     assert kept(400) == COLUMNS
     assert kept(120) == [name for name in COLUMNS if name != "queue"]
@@ -64,20 +64,20 @@ def test_columns_go_in_the_order_that_was_said_and_only_as_many_as_it_takes() ->
 
 def test_a_short_reason_drops_nothing() -> None:
     widths = [12, 8, 8, 8, 7, 6, 6, 6, 3]
-    assert listing.fitting(COLUMNS, widths, 80, DROP) == list(range(9))
+    assert output.fitting(COLUMNS, widths, 80, DROP) == list(range(9))
 
 
 def test_a_line_is_broken_between_commands_and_between_words_and_never_within_one() -> None:
     hint = "next: holdfast services times   holdfast rollout times VERSION   holdfast why times"
-    assert listing.broken(hint, 80) == [
+    assert output.wrapped(hint, 80) == [
         "next: holdfast services times   holdfast rollout times VERSION",
         "      holdfast why times",
     ]
-    assert listing.broken(hint, 100) == [hint]
+    assert output.wrapped(hint, 100) == [hint]
     cause = "No such file or directory: 'numbers.csv' (missing.py, line 2)"
-    assert listing.broken(f"  {cause}", 40) == [
+    assert output.wrapped(f"  {cause}", 40) == [
         "  No such file or directory:",
         "  'numbers.csv' (missing.py, line 2)",
     ]
     path = "/data/" + "long/" * 20
-    assert listing.broken(f"logs {path}", 40) == ["logs", path], "a path can be copied whole"
+    assert output.wrapped(f"logs {path}", 40) == ["logs", path], "a path can be copied whole"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import devices
-from holdfast.cli.run.devices import choose
-from holdfast.cli.run.ending import (
+from holdfast.cli.run.plan import choose
+from holdfast.cli.run.runner import (
     RUN_INTERRUPT_S,
     RUN_SAVE_S,
     Countdown,
@@ -48,7 +48,7 @@ def test_what_there_is_is_used_unless_its_user_says_otherwise(
 ) -> None:
     chosen = choose(names, **(NOTHING | given))
     assert (chosen.workers, chosen.gpu, chosen.share) == (workers, gpu, share)
-    assert chosen.said == said
+    assert chosen.note == said
 
 
 def test_gpus_are_found_with_their_names_by_the_tool_where_the_driver_shows_none(

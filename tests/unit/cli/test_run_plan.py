@@ -10,8 +10,15 @@ import pytest
 from holdfast.cli.run import plan as run_plan
 from holdfast.cli.run.plan import Act, decide
 from holdfast.client import scripts
-from holdfast.client.scripts import Wanted, spec_of
-from holdfast.control.decide.facts import Checkpoint, Intent, Job, Phase, Setting, Status
+from holdfast.client.scripts import ScriptRun, spec_of
+from holdfast.control.decide.facts import (
+    Checkpoint,
+    Intent,
+    JobRecord,
+    Phase,
+    RecordedStatus,
+    Setting,
+)
 from holdfast.control.decide.spec import CheckpointPolicy, Mode, Resources
 from holdfast.wire.errors import Usage
 
@@ -19,16 +26,16 @@ BUNDLE = "sha256:" + "0" * 64
 OTHER = "sha256:" + "1" * 64
 
 
-def wanted(**changes: object) -> Wanted:
-    plain = Wanted(Path("/code/train.py"), ("--epochs", "3"), "train", 4)
+def wanted(**changes: object) -> ScriptRun:
+    plain = ScriptRun(Path("/code/train.py"), ("--epochs", "3"), "train", 4)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def job(phase: Phase, *steps: int, asked: Wanted | None = None, **changes: object) -> Job:
+def job(phase: Phase, *steps: int, asked: ScriptRun | None = None, **changes: object) -> JobRecord:
     asked = asked or wanted()
     spec = spec_of(asked, BUNDLE, scripts.lanes_of(asked))
     checkpoints = tuple(Checkpoint(step, "manifests/m", 1, 0.0) for step in steps)
-    made = Job(spec, 0.0, Status(phase, "as it is", 0.0), checkpoints=checkpoints)
+    made = JobRecord(spec, 0.0, RecordedStatus(phase, "as it is", 0.0), checkpoints=checkpoints)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -47,23 +54,23 @@ def test_fewer_lanes_than_workers_are_refused_with_the_number_that_works() -> No
 
 @pytest.mark.parametrize("phase", [Phase.PAUSED, Phase.RUNNING, Phase.QUEUED])
 def test_a_job_that_has_not_ended_goes_on_from_its_last_commit(phase: Phase) -> None:
-    choice = decide(job(phase, 20, 40), wanted(), BUNDLE)
-    assert choice.act is Act.GO_ON
-    assert choice.said == ("job train goes on from step 40",)
-    assert not choice.changed
+    decision = decide(job(phase, 20, 40), wanted(), BUNDLE)
+    assert decision.act is Act.GO_ON
+    assert decision.notes == ("job train goes on from step 40",)
+    assert not decision.changed
 
 
 def test_a_job_goes_on_with_the_code_that_it_began_with_and_says_so() -> None:
-    choice = decide(job(Phase.PAUSED, 40), wanted(), OTHER)
-    assert choice.act is Act.GO_ON
-    assert "has changed since it began" in choice.said[1]
-    assert "--fresh" in choice.said[1]
+    decision = decide(job(Phase.PAUSED, 40), wanted(), OTHER)
+    assert decision.act is Act.GO_ON
+    assert "has changed since it began" in decision.notes[1]
+    assert "--fresh" in decision.notes[1]
 
 
 def test_a_job_that_has_succeeded_starts_anew_after_saying_so() -> None:
-    choice = decide(job(Phase.SUCCEEDED, 100), wanted(), BUNDLE)
-    assert choice.act is Act.ANEW
-    assert choice.said[0] == "job train has succeeded at step 100; starting anew"
+    decision = decide(job(Phase.SUCCEEDED, 100), wanted(), BUNDLE)
+    assert decision.act is Act.ANEW
+    assert decision.notes[0] == "job train has succeeded at step 100; starting anew"
 
 
 def test_a_failed_job_without_a_checkpoint_starts_anew() -> None:
@@ -103,7 +110,7 @@ def test_only_settings_that_differ_are_changed_on_the_way() -> None:
     assert not same.changed
     other = decide(paused, wanted(settings={"lr": "0.01"}), BUNDLE)
     assert other.changed == {"lr": "0.01"}
-    assert any(said.startswith("lr=0.01 is given for the next step") for said in other.said)
+    assert any(said.startswith("lr=0.01 is given for the next step") for said in other.notes)
 
 
 def test_a_job_that_is_being_stopped_is_not_taken_up_again() -> None:

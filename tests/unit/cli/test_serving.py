@@ -9,27 +9,29 @@ import pytest
 from holdfast.cli.serve import services
 from holdfast.client.predicting import refusal
 from holdfast.client.serve_settings import _counts, _seconds, _steps, changed, wishes
-from holdfast.client.sight import Sight, arms_of
+from holdfast.client.service_status import ObservedService, variants_of
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
-    Arm,
-    Course,
     Gateway,
     Load,
     Loaded,
     Replica,
-    Service,
-    Stage,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
 )
 from holdfast.wire.errors import Usage
 from tests.unit.cli.running import holdfast
 
-SERVICE = Service("it", "digits", "2", asked=3)
-ARM = Arm("stable", 2, WEIGHT_TOTAL)
-COURSE = Course(7, Stage.STEADY, (2, 1), (ARM,), 2, 1, asked=3, reason="version 2 is ready")
+SERVICE = ServiceSpec("it", "digits", "2", revision=3)
+VARIANT = Variant("stable", 2, WEIGHT_TOTAL)
+PLAN = RolloutPlan(
+    7, RolloutStage.STEADY, (2, 1), (VARIANT,), 2, 1, revision=3, reason="version 2 is ready"
+)
 READY = Replica("it", 1, "h", 1, 2, versions={2: Loaded(Load.READY)})
 GATEWAY = Gateway("g", "", "http://127.0.0.1:8080", {"it": 7})
-SIGHT = Sight(SERVICE, COURSE, {1: READY}, {"g": GATEWAY}, 2, "running: on 1 replica")
+SIGHT = ObservedService(SERVICE, PLAN, {1: READY}, {"g": GATEWAY}, 2, "running: on 1 replica")
 
 
 @pytest.mark.parametrize(
@@ -58,27 +60,29 @@ def test_it_has_settled_when_every_gateway_sends_to_what_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    "sight",
+    "observed",
     [
-        replace(SIGHT, course=None),
-        replace(SIGHT, course=replace(COURSE, asked=2)),  # it has not seen what was asked
-        replace(SIGHT, course=replace(COURSE, arms=())),
+        replace(SIGHT, plan=None),
+        replace(SIGHT, plan=replace(PLAN, revision=2)),  # it has not seen what was asked
+        replace(SIGHT, plan=replace(PLAN, variants=())),
         replace(SIGHT, wanted=3),
         replace(SIGHT, gateways={}),
         replace(SIGHT, gateways={"g": GATEWAY, "h": replace(GATEWAY, applied={"it": 6})}),
-        replace(SIGHT, course=replace(COURSE, stage=Stage.SHIFTING)),
+        replace(SIGHT, plan=replace(PLAN, stage=RolloutStage.SHIFTING)),
         replace(SIGHT, service=replace(SERVICE, split={1: 5_000, 2: 5_000})),
     ],
 )
-def test_it_has_not_settled_before(sight: Sight) -> None:
-    assert not sight.settled()
+def test_it_has_not_settled_before(observed: ObservedService) -> None:
+    assert not observed.settled()
 
 
-def test_a_version_that_was_taken_back_is_told_once_the_conductor_has_seen_what_was_asked() -> None:
-    failed = replace(COURSE, failed={4: "it needs a GPU"})
-    assert replace(SIGHT, course=failed, wanted=4).failed() == "it needs a GPU"
-    assert replace(SIGHT, course=failed, wanted=2).failed() == ""
-    assert replace(SIGHT, course=replace(failed, asked=2), wanted=4).failed() == ""
+def test_a_version_that_was_taken_back_is_told_once_the_controller_has_seen_what_was_asked() -> (
+    None
+):
+    failed = replace(PLAN, failed={4: "it needs a GPU"})
+    assert replace(SIGHT, plan=failed, wanted=4).failed() == "it needs a GPU"
+    assert replace(SIGHT, plan=failed, wanted=2).failed() == ""
+    assert replace(SIGHT, plan=replace(failed, revision=2), wanted=4).failed() == ""
 
 
 def test_what_is_waited_for_is_said() -> None:
@@ -88,10 +92,10 @@ def test_what_is_waited_for_is_said() -> None:
 
 
 def test_arms_are_said_with_their_shares() -> None:
-    assert arms_of(None) == "-"
-    assert arms_of(COURSE) == "2"
-    two = replace(COURSE, arms=(Arm("stable", 2, 9_500), Arm("next", 3, 500)))
-    assert arms_of(two) == "2 95 %, 3 5 %"
+    assert variants_of(None) == "-"
+    assert variants_of(PLAN) == "2"
+    two = replace(PLAN, variants=(Variant("stable", 2, 9_500), Variant("next", 3, 500)))
+    assert variants_of(two) == "2 95 %, 3 5 %"
 
 
 def test_a_service_as_json_holds_no_key() -> None:
@@ -104,6 +108,10 @@ def test_what_was_not_given_stays_as_it_was() -> None:
     after = changed(SERVICE, wishes({"cache": 5, "hold": "9s"}))
     assert (after.cache_entries, after.redis, after.policy.hold_s) == (5, "", 9.0)
     assert after.policy.steps == SERVICE.policy.steps
+    by_key = changed(after, wishes({"route_by": "X-Customer"}))
+    assert by_key.route_by == "x-customer"
+    assert changed(by_key, wishes({"cache": 1})).route_by == "x-customer"
+    assert changed(by_key, wishes({"route_by": "off"})).route_by == ""
 
 
 def test_words_of_the_command_line_become_numbers() -> None:
@@ -128,3 +136,14 @@ def test_every_command_shows_examples(words: tuple[str, ...]) -> None:
     said = holdfast(*words, "--help")
     assert said.returncode == 0
     assert "Examples" in said.stdout and f"holdfast {words[0]}" in said.stdout
+
+
+def test_what_is_missing_in_the_topic_of_predictions_is_said_with_its_cause() -> None:
+    assert SIGHT.dropped() == ""
+    lost = replace(READY, predictions_dropped=3, predictions_trouble="the broker is away")
+    seen = replace(SIGHT, replicas={1: lost, 2: replace(READY, predictions_dropped=1)})
+    assert seen.dropped() == (
+        "4 predictions dropped; every request was answered; now: the broker is away"
+    )
+    over = replace(SIGHT, replicas={1: replace(lost, predictions_trouble="")})
+    assert over.dropped() == "3 predictions dropped; every request was answered"

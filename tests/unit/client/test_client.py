@@ -16,6 +16,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 
 import holdfast
@@ -24,12 +25,12 @@ from holdfast.client import AsyncClient, AsyncJob, AsyncService, Client, Job, Se
 from holdfast.client.futures import Futures
 from holdfast.client.job_status import status_of
 from holdfast.client.predicting import Gateways, body_of
-from holdfast.client.serving import Asked, ServeOptions, wishes_of
+from holdfast.client.serving import ServeOptions, ServeRequest, wishes_of
 from holdfast.client.submitting import Changes, draft_of, draft_of_script
-from holdfast.client.waiting import Wait
+from holdfast.client.waiting import Poll
 from holdfast.cluster import create
 from holdfast.control.decide import facts
-from holdfast.control.decide.facts import Checkpoint, Phase, Placement, Status
+from holdfast.control.decide.facts import Checkpoint, Phase, Placement, RecordedStatus
 from holdfast.control.decide.spec import JobSpec
 from holdfast.launch.ending import down
 from holdfast.wire.errors import (
@@ -45,6 +46,7 @@ from holdfast.wire.errors import (
 )
 from holdfast.wire.reports import WorkerFacts, WorkerPhase
 from tests.unit.cli.running import environment
+from tests.waiting import eventually
 
 # --- the public face ------------------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ def test_every_public_name_is_there_and_no_other_is() -> None:
         (Job, AsyncJob, {"changes", "facts", "found", "future", "log_stream"}),
         (
             *(Service, AsyncService),
-            {"key", "predict_async", "sight"},
+            {"key", "predict_async", "observe"},
         ),
     ],
 )
@@ -103,10 +105,10 @@ def test_an_address_is_refused_with_the_way_to_a_folder() -> None:
 
 # --- jobs -----------------------------------------------------------------------------------------
 
-JOB = facts.Job(
+JOB = facts.JobRecord(
     JobSpec("it", ("python", "it.py"), workers_min=1, workers_max=4),
     submitted_s=1.0,
-    status=Status(Phase.RUNNING, "on 2 workers", 2.0),
+    status=RecordedStatus(Phase.RUNNING, "on 2 workers", 2.0),
     placements=(Placement(1, "n1"), Placement(2, "n2")),
     checkpoints=(Checkpoint(100, "m", 1, 3.0),),
 )
@@ -121,8 +123,8 @@ def test_a_status_is_the_job_in_short() -> None:
     assert (fresh.step, fresh.committed) == (None, None)
 
 
-def ended(phase: Phase, reason: str) -> facts.Job:
-    return replace(JOB, status=Status(phase, reason, 3.0))
+def ended(phase: Phase, reason: str) -> facts.JobRecord:
+    return replace(JOB, status=RecordedStatus(phase, reason, 3.0))
 
 
 def test_a_job_that_did_not_succeed_is_an_error_with_its_cause() -> None:
@@ -210,9 +212,9 @@ def futures() -> Iterator[Futures]:
 
 def test_a_future_has_what_comes_or_the_error_of_looking_for_it(futures: Futures) -> None:
     looks = iter([None, 3])
-    good = futures.add(Wait(lambda: next(looks), 0.0), lambda found: found + 1)
-    bad = futures.add(Wait(raises(TimedOut("too late")), 0.0), str)
-    worse = futures.add(Wait(lambda: 1, 0.0), raises(ValueError("of `then`")))
+    good = futures.add(Poll(lambda: next(looks), 0.0), lambda found: found + 1)
+    bad = futures.add(Poll(raises(TimedOut("too late")), 0.0), str)
+    worse = futures.add(Poll(lambda: 1, 0.0), raises(ValueError("of `then`")))
     assert good.result(60.0) == 4
     with pytest.raises(TimedOut):
         bad.result(60.0)
@@ -229,27 +231,27 @@ def raises(error: Exception) -> Callable[..., int]:
 
 def test_a_cancelled_future_is_looked_for_no_more_and_who_waits_is_told(futures: Futures) -> None:
     looked: list[float] = []
-    one = futures.add(Wait(lambda: looked.append(1.0), 0.0), str)
-    other = futures.add(Wait(lambda: True if one.cancelled() else None, 0.0), bool)
+    one = futures.add(Poll(lambda: looked.append(1.0), 0.0), str)
+    other = futures.add(Poll(lambda: True if one.cancelled() else None, 0.0), bool)
     assert one.cancel()
     assert other.result(60.0)
     assert one in wait_for([one], 60.0).done
     with pytest.raises(CancelledError):
         one.result(0.0)
     before = len(looked)
-    assert futures.add(Wait(lambda: True, 0.0), bool).result(60.0)
+    assert futures.add(Poll(lambda: True, 0.0), bool).result(60.0)
     assert len(looked) == before
 
 
 def test_what_nobody_will_see_any_more_ends_with_the_client(futures: Futures) -> None:
-    one, other = (futures.add(Wait(lambda: None, 0.0), str) for _ in range(2))
+    one, other = (futures.add(Poll(lambda: None, 0.0), str) for _ in range(2))
     assert other.cancel()
     futures.close()
     futures.close()
     with pytest.raises(Cancelled, match="client is closed"):
         one.result(60.0)
     with pytest.raises(Cancelled, match="client is closed"):
-        futures.add(Wait(lambda: 1, 0.0), str)
+        futures.add(Poll(lambda: 1, 0.0), str)
 
 
 # --- predictions ----------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ class Gateway:
             def do_POST(self) -> None:
                 outer.requests += 1
                 self.rfile.read(int(self.headers["content-length"]))
-                time.sleep(outer.pause_s)
+                time.sleep(outer.pause_s)  # pause: the answer comes late
                 self.send_response(outer.status)
                 self.send_header("content-length", str(len(outer.body)))
                 self.send_header("x-holdfast-version", "7")
@@ -285,8 +287,11 @@ class Gateway:
             def log_message(self, *_: object) -> None:
                 return
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.handle_error = lambda *_: None  # who does not wait for his answer
+        class Server(http.server.ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """Of who does not wait for his answer."""
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self.thread.start()
@@ -375,8 +380,7 @@ def test_a_closed_client_breaks_what_is_under_way(gateway: Gateway, gateways: Ga
 
     thread = threading.Thread(target=asking)
     thread.start()
-    while not gateway.requests:
-        time.sleep(0.01)
+    eventually(lambda: gateway.requests, "it is asked")
     gateways.close()
     thread.join(60.0)
     assert [type(error) for error in failed] in ([Unavailable], [Cancelled])
@@ -385,14 +389,14 @@ def test_a_closed_client_breaks_what_is_under_way(gateway: Gateway, gateways: Ga
 
 
 def test_arrays_tensors_and_nested_lists_become_json_and_text_stays_as_it_is() -> None:
-    numpy = pytest.importorskip("numpy")
+
     body = body_of({"x": numpy.array([[1.5]]), "t": ("a", b"b"), "n": [numpy.float32(2)]})
     assert json.loads(body) == {"x": [[1.5]], "t": ["a", "b"], "n": [2.0]}
     assert body_of('{"x": 1}') == b'{"x": 1}'
 
 
 def test_inputs_that_json_has_no_word_for_are_named_before_they_are_sent() -> None:
-    numpy = pytest.importorskip("numpy")
+
     with pytest.raises(Usage, match="cannot be written as JSON") as told:
         body_of({"x": numpy.array([[float("nan")]])})
     assert "NaN" in told.value.why and "binary_data_size" in told.value.fix
@@ -426,10 +430,10 @@ def test_every_option_of_the_command_is_one_of_the_client() -> None:
 
 
 def test_where_a_gateway_is_or_how_many_there_are_does_not_change_which_version_is_served() -> None:
-    assert not Asked("part", None, {}).says_more
+    assert not ServeRequest("part", None, {}).says_more
     for more in ({"gateways": 2}, {"gateway": "127.0.0.1:8090"}, {"region": "eu"}, {"key": True}):
-        assert Asked("part", None, {}, **more).says_more, more
-    assert Asked("part", None, {"limits": {"timeout_s": 7.0}}).says_more
+        assert ServeRequest("part", None, {}, **more).says_more, more
+    assert ServeRequest("part", None, {"limits": {"timeout_s": 7.0}}).says_more
 
 
 # --- a cluster that is not there any more ---------------------------------------------------------
@@ -445,8 +449,8 @@ def test_after_down_and_in_a_forked_child_a_client_says_at_once_what_helps(tmp_p
                 code = 1
                 try:
                     client.jobs()
-                except Usage as refused:
-                    code = 7 if "in the child" in refused.fix else 2
+                except Usage as error:
+                    code = 7 if "in the child" in error.fix else 2
                 finally:
                     os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

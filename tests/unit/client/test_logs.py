@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.log_files import OUT, Piece, Place, Source
+from holdfast.agent.log_files import OUT, LogPosition, Piece, Source
 from holdfast.client.logs import CLIENT_LOG_PIECES_MAX, LogStream, here, query_of
-from holdfast.control.decide.facts import Job, Phase, Status
+from holdfast.control.decide.facts import JobRecord, Phase, RecordedStatus
 from holdfast.control.decide.spec import JobSpec
 
-JOB = Job(JobSpec("it", ("x",)), 1.0, Status(Phase.RUNNING, "", 1.0))
+JOB = JobRecord(JobSpec("it", ("x",)), 1.0, RecordedStatus(Phase.RUNNING, "", 1.0))
 COUNT = 3 * CLIENT_LOG_PIECES_MAX
 
 
@@ -31,7 +31,7 @@ class Reading:
     async def pieces(self, *, follow: bool) -> AsyncGenerator[Piece, None]:
         while self.given < COUNT:
             self.given += 1
-            yield Piece(Source(1, OUT), Place(1, self.given), f"{self.given}\n".encode())
+            yield Piece(Source(1, OUT), LogPosition(1, self.given), f"{self.given}\n".encode())
         if follow:
             await asyncio.Event().wait()
 
@@ -42,18 +42,18 @@ def test_a_follower_who_reads_slowly_loses_nothing_when_the_job_ends(
     monkeypatch.setattr("holdfast.client.logs._LOOK_S", 0.01)
     reading, ended = Reading(), threading.Event()
 
-    def job(_name: str) -> Job:
+    def job(_name: str) -> JobRecord:
         if reading.given < CLIENT_LOG_PIECES_MAX + 2:
             return JOB  # the queue is not full yet
         ended.set()
-        return replace(JOB, status=Status(Phase.SUCCEEDED, "", 2.0))
+        return replace(JOB, status=RecordedStatus(Phase.SUCCEEDED, "", 2.0))
 
     found: Any = SimpleNamespace(
-        down=False, plane=SimpleNamespace(job=job), papers=lambda: None, members=dict
+        down=False, plane=SimpleNamespace(job=job), credentials=lambda: None, members=dict
     )
     query = query_of(JOB, worker=None, lines=None, stdout=True, stderr=True)
     stream = LogStream(found, JOB, query, lambda _words: None)
-    monkeypatch.setattr(stream, "_readings", lambda _papers: {"n1": reading})
+    monkeypatch.setattr(stream, "_readings", lambda _credentials: {"n1": reading})
     lines = here(stream.batches(follow=True))
     first = next(lines)
     assert ended.wait(60.0), "it reads on while nobody takes, until the queue is full"

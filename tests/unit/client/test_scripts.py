@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.client.scripts import Wanted, other_lanes
+from holdfast.client.scripts import ScriptRun, other_lanes
 from holdfast.control.decide.spec import JobSpec, Mode
 
 SPEC = JobSpec("job", ("python", "train.py"), lanes=4, workers_max=4, bundle=".")
@@ -28,6 +28,6 @@ def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_a_script_whose_name_begins_with_a_dash_is_not_taken_for_options_of_python() -> None:
-    wanted = Wanted(Path("/code/-x.py"), ("--epochs", "3"), "x", 1)
+    wanted = ScriptRun(Path("/code/-x.py"), ("--epochs", "3"), "x", 1)
     assert wanted.command == ("python", "./-x.py", "--epochs", "3")
     assert replace(wanted, script=Path("/code/x.py")).command[1] == "x.py"

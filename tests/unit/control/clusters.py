@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from holdfast.control.decide.facts import (
     Checkpoint,
     Intent,
-    Job,
+    JobRecord,
     Phase,
     Placement,
-    Queue,
-    Status,
+    QueueQuota,
+    RecordedStatus,
     View,
 )
-from holdfast.control.decide.schedule import NodeRoom, Plan, applied, plan
+from holdfast.control.decide.schedule import NodeCapacity, SchedulePlan, applied, plan
 from holdfast.control.decide.spec import JobSpec, Mode, Resources
 
 ONE_CPU = Resources(1.0)
@@ -25,17 +25,17 @@ ONE_CPU = Resources(1.0)
 class Cluster:
     """Applies plans as the coordinator would; workers leave only when `gone` is called."""
 
-    nodes: dict[str, NodeRoom] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)
-    queues: dict[str, Queue] = field(default_factory=dict)
+    nodes: dict[str, NodeCapacity] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    queues: dict[str, QueueQuota] = field(default_factory=dict)
     now_s: float = 0.0
 
     def node(self, name: str, cpu: float, memory: int = 0, gpu: int = 0) -> None:
-        self.nodes[name] = NodeRoom(name, Resources(cpu, memory, gpu))
+        self.nodes[name] = NodeCapacity(name, Resources(cpu, memory, gpu))
 
     def queue(self, name: str, guaranteed: float, limit: float | None = None) -> None:
         most = None if limit is None else Resources(limit)
-        self.queues[name] = Queue(name, Resources(guaranteed), most)
+        self.queues[name] = QueueQuota(name, Resources(guaranteed), most)
 
     def submit(
         self,
@@ -59,24 +59,26 @@ class Cluster:
             resources=need,
             mode=mode,
         )
-        self.jobs[name] = Job(spec, self.now_s, Status(Phase.QUEUED, "new", self.now_s))
+        self.jobs[name] = JobRecord(
+            spec, self.now_s, RecordedStatus(Phase.QUEUED, "new", self.now_s)
+        )
 
-    def plan(self) -> Plan:
+    def plan(self) -> SchedulePlan:
         jobs, nodes = tuple(self.jobs.values()), tuple(self.nodes.values())
         return plan(jobs, nodes, self.queues, self.now_s)
 
-    def apply(self, made: Plan) -> None:
+    def apply(self, made: SchedulePlan) -> None:
         for job in applied(tuple(self.jobs.values()), made):
             self.jobs[job.name] = self._with_phase(job, made.of(job.name).waits)
 
-    def _with_phase(self, job: Job, waits: str) -> Job:
+    def _with_phase(self, job: JobRecord, waits: str) -> JobRecord:
         if job.status.phase.final or job.intent is not Intent.RUN:
             return job
         phase = Phase.RUNNING if running(job) else Phase.QUEUED
         since_s = job.status.since_s if phase is job.status.phase else self.now_s
-        return job.with_status(Status(phase, waits, since_s))
+        return job.with_status(RecordedStatus(phase, waits, since_s))
 
-    def step(self) -> Plan:
+    def step(self) -> SchedulePlan:
         made = self.plan()
         self.apply(made)
         return made
@@ -106,7 +108,7 @@ class Cluster:
     def finish(self, name: str) -> None:
         """The job ends, and its workers are gone."""
         job = self.jobs[name]
-        status = Status(Phase.SUCCEEDED, "done", self.now_s)
+        status = RecordedStatus(Phase.SUCCEEDED, "done", self.now_s)
         self.jobs[name] = replace(job, placements=(), status=status)
 
     def change(self, name: str, **fields: object) -> None:
@@ -124,11 +126,11 @@ class Cluster:
         return {name: len(running(job)) for name, job in self.jobs.items()}
 
 
-def running(job: Job) -> list[Placement]:
+def running(job: JobRecord) -> list[Placement]:
     return [placement for placement in job.placements if not placement.draining]
 
 
-def load(jobs: Iterable[Job]) -> Mapping[str, Resources]:
+def load(jobs: Iterable[JobRecord]) -> Mapping[str, Resources]:
     """What is taken on each machine, draining or not."""
     taken: dict[str, Resources] = {}
     for job in jobs:

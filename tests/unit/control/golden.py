@@ -16,12 +16,12 @@ from holdfast.control.decide.commands import (
     Decision,
     GiveView,
     Order,
-    Place,
+    PlaceWorker,
     SetStatus,
     TakeShare,
     WriteView,
 )
-from holdfast.control.decide.facts import ExitKind, Intent, Phase, Recovery, Setting, View
+from holdfast.control.decide.facts import CheckpointRecovery, ExitKind, Intent, Phase, Setting, View
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources, RestartPolicy
 from tests.unit.control.world import Machine, Worker, World, submitted
 
@@ -130,15 +130,15 @@ def _subject(command: Command) -> str:
     match command:
         case SetStatus(job=job, status=status):
             return f"{name} {job} {status.phase.value}"
-        case Place(job=job, placement=placement):
+        case PlaceWorker(job=job, placement=placement):
             return f"{name} {job}.{placement.worker} on {placement.node}"
         case WriteView(job=job, view=view):
             return f"{name} {job} {_lanes(view)}"
         case TakeShare(job=job, worker=worker) | GiveView(job=job, worker=worker):
             return f"{name} {job}.{worker}"
         case _:
-            worker = getattr(command, "worker", None)
-            return f"{name} {command.job}" + (f".{worker}" if worker is not None else "")
+            number = getattr(command, "worker", None)
+            return f"{name} {command.job}" + (f".{number}" if number is not None else "")
 
 
 def _lanes(view: View) -> str:
@@ -176,8 +176,8 @@ _EVENTS: dict[str, Callable[..., object]] = {
     "corrupt": Replay.corrupt,
     "pause": _asks(intent=Intent.PAUSE),
     "resume": _asks(intent=Intent.RUN),
-    "resume-again": _asks(recovery=Recovery.AGAIN),
-    "resume-from-scratch": _asks(recovery=Recovery.SCRATCH),
+    "resume-again": _asks(recovery=CheckpointRecovery.AGAIN),
+    "resume-from-scratch": _asks(recovery=CheckpointRecovery.SCRATCH),
     "mend": lambda replay: replay.world.corrupt.clear(),
     "stop": _asks(intent=Intent.STOP),
     "checkpoint": _asks(checkpoint_asked=True),

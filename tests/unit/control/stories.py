@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.control.decide.facts import Intent
-from holdfast.control.decide.schedule import JobPlan, Plan
+from holdfast.control.decide.schedule import JobPlan, SchedulePlan
 from holdfast.control.decide.spec import Mode, Resources
 from tests.unit.control.clusters import Cluster
 
@@ -74,7 +74,7 @@ def _submit(cluster: Cluster, name: str, options: dict[str, str]) -> None:
     )
 
 
-def _decisions(cluster: Cluster, made: Plan) -> list[str]:
+def _decisions(cluster: Cluster, made: SchedulePlan) -> list[str]:
     lines = [line for name in sorted(made.jobs) for line in _about(name, made.of(name))]
     counts = ", ".join(f"{name} {count}" for name, count in sorted(cluster.counts().items()))
     return [*lines, f"= {counts}"]

@@ -26,8 +26,8 @@ class Storm:
         for node, machine in world.machines.items():
             if machine.there and (node not in world.reports or random.random() < 0.8):
                 world.reports[node] = machine.report(node)
-        unheard = random.random() < 0.1  # a new leader, to whom nobody has spoken yet
-        world.unheard = frozenset(world.machines) if unheard else frozenset()
+        unreported = random.random() < 0.1  # a new leader, to whom nobody has spoken yet
+        world.unreported = frozenset(world.machines) if unreported else frozenset()
         for decision in world.decide():
             command = decision.command
             if isinstance(command, Order):
@@ -119,7 +119,7 @@ class Storm:
         world = self.world
         for machine in world.machines.values():
             machine.there = True
-        world.unheard = frozenset()
+        world.unreported = frozenset()
         world.cut.clear()
         world.desired = replace(world.desired, draining_nodes=frozenset())
         for name, job in world.desired.jobs.items():

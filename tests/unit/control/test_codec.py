@@ -12,25 +12,35 @@ from hypothesis import strategies as st
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
+    CheckpointRecovery,
     Failure,
     Halt,
     Intent,
-    Job,
+    JobRecord,
     Phase,
     Placement,
-    Queue,
-    Recovery,
+    QueueQuota,
+    RecordedStatus,
     Setting,
-    Status,
+    TriggerState,
     Unreadable,
     View,
 )
-from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Mode, Resources, RestartPolicy
+from holdfast.control.decide.spec import (
+    CheckpointPolicy,
+    JobSpec,
+    Mode,
+    Resources,
+    RestartPolicy,
+    Trigger,
+    TriggerStart,
+)
 from holdfast.control.store import codec
 from holdfast.control.store.codec import PLACEMENTS_PER_NODE
 from holdfast.wire.errors import Corrupt, Usage
 from holdfast.wire.limits import VALUE_BYTES_MAX
 from holdfast.wire.probes import Probe, ProbeKind
+from holdfast.wire.triggers import OffsetRange, TriggeredRange
 
 SPEC = JobSpec(
     "train",
@@ -52,11 +62,13 @@ SPEC = JobSpec(
     secrets={"TOKEN": "hub-token"},
     requirements=("numpy==2.1", "-r more.txt"),
     live=Probe(ProbeKind.EXEC, command=("true", "{port.admin}"), failures=5),
+    on=Trigger("orders", 10, 2.5, "value.a > 1", TriggerStart.LATEST, 3),
+    triggered=TriggeredRange("etl", 2, "orders", (OffsetRange(0, 5, 9),), "value.a > 1"),
 )
-JOB = Job(
+JOB = JobRecord(
     spec=SPEC,
     submitted_s=1_763_000_000.123,
-    status=Status(Phase.GROWING, "there is room", 1_763_000_001.0),
+    status=RecordedStatus(Phase.GROWING, "there is room", 1_763_000_001.0),
     intent=Intent.PAUSE,
     workers_wanted=3,
     next_worker=7,
@@ -64,7 +76,7 @@ JOB = Job(
     view=View(3, {4: (0, 1, 2, 5), 6: (3, 4, 6, 7)}, 40),
     attempt=Attempt(2, 60, 3, 1_763_000_002.5),
     unreadable=(Unreadable(Checkpoint(50, "m/50", 2, 2.0), "a hole"),),
-    recovery=Recovery.AGAIN,
+    recovery=CheckpointRecovery.AGAIN,
     checkpoints=(Checkpoint(9, "m/9", 1, 1.0), Checkpoint(40, "m/40", 2, 2.0)),
     checkpoint_asked=True,
     settings=(Setting("lr", "0.01", 50), Setting("lr", "0.02", 55)),
@@ -81,12 +93,15 @@ JOB = Job(
     before_revision=1,
     updated_s=10.5,
     halted=Halt(2, "worker 6 was not ready within 30s"),
+    trigger=TriggerState("orders", "i1", (5, 0, 9), 2.5, 3, 1, 7),
 )
 
 
-def there_and_back(job: Job) -> Job:
+def there_and_back(job: JobRecord) -> JobRecord:
     """Through bytes, as a restarted coordinator would read it."""
-    wish = codec.wish_from("/w", json.loads(json.dumps(codec.wish_to(codec.wish_of(job, "s")))))
+    wish = codec.desired_spec_from(
+        "/w", json.loads(json.dumps(codec.desired_spec_to(codec.desired_spec_of(job, "s"))))
+    )
     pages = codec.pages_of(job.placements)
     return codec.job_of(
         wish,
@@ -104,13 +119,13 @@ def there_and_back(job: Job) -> Job:
 
 def test_a_job_comes_back_as_it_was() -> None:
     assert there_and_back(JOB) == JOB
-    plain = Job(JobSpec("x", ("true",)), 0.0, Status(Phase.QUEUED, "", 0.0))
+    plain = JobRecord(JobSpec("x", ("true",)), 0.0, RecordedStatus(Phase.QUEUED, "", 0.0))
     assert there_and_back(plain) == plain
 
 
 def test_every_field_of_a_job_is_kept_somewhere() -> None:
-    default = Job(JobSpec("x", ("true",)), 0.0, Status(Phase.QUEUED, "", 0.0))
-    for field in fields(Job):
+    default = JobRecord(JobSpec("x", ("true",)), 0.0, RecordedStatus(Phase.QUEUED, "", 0.0))
+    for field in fields(JobRecord):
         changed = replace(default, **{field.name: getattr(JOB, field.name)})
         assert changed != default, f"the sample job does not vary {field.name}"
         assert there_and_back(changed) == changed, field.name
@@ -118,14 +133,22 @@ def test_every_field_of_a_job_is_kept_somewhere() -> None:
 
 def test_a_value_has_one_spelling() -> None:
     turned = replace(SPEC, settings=dict(reversed(list(SPEC.settings.items()))))
-    for wish in (codec.wish_of(JOB, "s"), codec.wish_of(replace(JOB, spec=turned), "s")):
-        text = json.dumps(codec.wish_to(wish), sort_keys=True)
-        assert text == json.dumps(codec.wish_to(codec.wish_of(JOB, "s")), sort_keys=True)
+    for wish in (
+        codec.desired_spec_of(JOB, "s"),
+        codec.desired_spec_of(replace(JOB, spec=turned), "s"),
+    ):
+        text = json.dumps(codec.desired_spec_to(wish), sort_keys=True)
+        assert text == json.dumps(
+            codec.desired_spec_to(codec.desired_spec_of(JOB, "s")), sort_keys=True
+        )
     assert codec.view_to(View(1, {2: (1,), 1: (0,)})) == codec.view_to(View(1, {1: (0,), 2: (1,)}))
 
 
 def test_a_queue_and_names_come_back() -> None:
-    for queue in (Queue("a", Resources(1, 2, 3)), Queue("a", Resources(), Resources(2.0))):
+    for queue in (
+        QueueQuota("a", Resources(1, 2, 3)),
+        QueueQuota("a", Resources(), Resources(2.0)),
+    ):
         assert codec.queue_from("/q", codec.queue_to(queue)) == queue
     assert codec.names_from("/d", codec.names_to({"b", "a"})) == {"a", "b"}
 

@@ -8,7 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.control.decide.commands import CommitCheckpoint, Decision, Forget, Place, StopWorker
+from holdfast.control.decide.commands import (
+    CommitCheckpoint,
+    Decision,
+    Forget,
+    PlaceWorker,
+    StopWorker,
+)
 from holdfast.control.decide.facts import Attempt, Part, Placement
 from holdfast.control.rpc.outstanding import ORDER_AGAIN_S, ORDER_AGAIN_S_MAX, Outstanding
 from holdfast.control.shell import leading
@@ -23,7 +29,7 @@ from holdfast.wire import values
 from holdfast.wire.errors import Unavailable
 from holdfast.wire.limits import REASON_CHARACTERS_MAX, TROUBLE_S
 from holdfast.wire.orders import StartWorker
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 STOP = StopWorker("a", "train", 1, 30.0)
 
@@ -124,11 +130,13 @@ def test_a_bug_in_writing_a_manifest_is_not_swallowed() -> None:
 
 def test_workers_that_are_treated_alike_share_an_entry_and_a_long_reason_is_cut() -> None:
     def placed(worker: int) -> Decision:
-        return Decision(Place("train", Placement(worker, "a")), f"worker {worker}: there is room")
+        return Decision(
+            PlaceWorker("train", Placement(worker, "a")), f"worker {worker}: there is room"
+        )
 
     ended = Decision(Forget("a", "train", 9), "x" * 10_000)
     entries = history.entries_of([placed(1), placed(2), placed(3), ended, placed(4)], 5.0, 7)
-    assert [entry.what for entry in entries] == ["Place", "Forget", "Place"]
+    assert [entry.what for entry in entries] == ["PlaceWorker", "Forget", "PlaceWorker"]
     assert entries[0].reason == "worker 1: there is room (and 2 more like it)"
     assert len(entries[1].reason) == REASON_CHARACTERS_MAX
     assert entries[2].reason == "worker 4: there is room"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.control.decide.facts import Desired, Observed
-from holdfast.control.decide.reconcile import node_rooms
-from holdfast.control.decide.schedule import NodeRoom
+from holdfast.control.decide.facts import DesiredState, ObservedState
+from holdfast.control.decide.reconcile import node_capacities
+from holdfast.control.decide.schedule import NodeCapacity
 from holdfast.control.decide.spec import Resources
 from holdfast.control.jobfile import reading as jobfile
 from holdfast.wire import values
@@ -26,7 +26,7 @@ def cluster_of(**disks: int) -> Cluster:
     cluster = Cluster()
     for name, disk in disks.items():
         room = Resources(8.0, disk_bytes=disk * GB)
-        cluster.nodes[name] = NodeRoom(name, room, knows_disk=disk > 0)
+        cluster.nodes[name] = NodeCapacity(name, room, knows_disk=disk > 0)
     return cluster
 
 
@@ -78,7 +78,7 @@ def test_what_an_older_agent_reports_is_read_as_no_disk() -> None:
     assert capacity == Resources(4.0, 1 << 30)
     nodes = {"old": NodeFacts("old", capacity)}
     nodes["new"] = NodeFacts("new", replace(capacity, disk_bytes=1))
-    rooms = node_rooms(Desired(), Observed(nodes))
+    rooms = node_capacities(DesiredState(), ObservedState(nodes))
     assert {room.node: room.knows_disk for room in rooms} == {"old": False, "new": True}
 
 

@@ -11,32 +11,32 @@ from holdfast.control.decide.commands import (
     BeginCheckpoint,
     Command,
     Decision,
-    Drain,
+    DrainWorker,
     Finish,
-    Place,
+    PlaceWorker,
     SetStatus,
-    Unplace,
+    UnplaceWorker,
     WriteView,
 )
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
-    Desired,
+    DesiredState,
     Exit,
     ExitKind,
     Intent,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
+    RecordedStatus,
     Setting,
-    Status,
     WorkerFacts,
     WorkerPhase,
 )
 from holdfast.control.decide.invariants import check_job
-from holdfast.control.decide.plans import Add, JobPlan, Plan
+from holdfast.control.decide.plans import Add, JobPlan, SchedulePlan
 from holdfast.control.decide.reconcile import reconcile
 from holdfast.control.decide.records import apply_record
 from holdfast.control.decide.spec import Resources
@@ -56,17 +56,17 @@ def gone(number: int, kind: ExitKind, **changes: object) -> WorkerFacts:
     return ender(number, phase=WorkerPhase.GONE, exit=Exit(kind), **changes)
 
 
-def decide(job: Job, *facts: WorkerFacts, plan: JobPlan | None = None) -> list[Decision]:
-    observed = Observed({"n1": NodeFacts("n1", Resources(cpu=4.0), facts)})
-    plans = Plan({"train": plan or JobPlan()})
-    return reconcile(Desired({"train": job}), observed, NOW_S, plans)
+def decide(job: JobRecord, *facts: WorkerFacts, plan: JobPlan | None = None) -> list[Decision]:
+    observed = ObservedState({"n1": NodeFacts("n1", Resources(cpu=4.0), facts)})
+    plans = SchedulePlan({"train": plan or JobPlan()})
+    return reconcile(DesiredState({"train": job}), observed, NOW_S, plans)
 
 
 def of(kind: type[Command], decisions: list[Decision]) -> list[Command]:
     return [one.command for one in decisions if isinstance(one.command, kind)]
 
 
-def committed(**changes: object) -> Job:
+def committed(**changes: object) -> JobRecord:
     return pair(3, checkpoints=(Checkpoint(LAST, "m", 1, 95.0),), **changes)
 
 
@@ -103,7 +103,7 @@ def test_the_job_is_finished_when_its_last_step_is_committed_and_not_before() ->
     assert not of(Finish, decide(pair(3), ender(1), ender(2)))
     decisions = decide(committed(), ender(1), ender(2))
     records = [type(decision.command) for decision in decisions]
-    assert records == [Finish, Drain, Drain, SetStatus]
+    assert records == [Finish, DrainWorker, DrainWorker, SetStatus]
 
 
 @pytest.mark.parametrize("intent", [Intent.PAUSE, Intent.STOP])
@@ -121,7 +121,7 @@ def test_a_finished_job_starts_nobody_though_all_its_workers_died() -> None:
     plan = JobPlan(add=(Add("n1", "room"),))
     killed = [gone(number, ExitKind.SIGNAL) for number in (1, 2)]
     decisions = decide(job, *killed, plan=plan)
-    assert not of(Place, decisions)
+    assert not of(PlaceWorker, decisions)
     assert not of(WriteView, decisions)
 
 
@@ -135,7 +135,7 @@ def test_nobody_is_placed_joins_or_meets_for_a_setting_while_the_job_ends() -> N
     plan = JobPlan(add=(Add("n1", "room"),))
     ready = WorkerFacts("train", 3, WorkerPhase.READY)
     decisions = decide(job, ender(1, settings=1), ender(2, settings=1), ready, plan=plan)
-    assert not of(Place, decisions)
+    assert not of(PlaceWorker, decisions)
     assert not of(WriteView, decisions)
     assert of(BeginCheckpoint, decisions)
 
@@ -144,7 +144,7 @@ def test_when_the_enders_die_before_the_commit_the_job_goes_on() -> None:
     decisions = decide(pair(3), *(gone(number, ExitKind.SIGNAL) for number in (1, 2)))
     assert not of(Finish, decisions)
     assert not of(BeginCheckpoint, decisions)
-    assert len(of(Unplace, decisions)) == 2
+    assert len(of(UnplaceWorker, decisions)) == 2
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_when_the_enders_die_before_the_commit_the_job_goes_on() -> None:
     ],
 )
 def test_a_worker_that_says_done_before_the_last_step_is_committed_does_not_finish_the_job(
-    job: Job, facts: WorkerFacts, finishes: bool
+    job: JobRecord, facts: WorkerFacts, finishes: bool
 ) -> None:
     other = WorkerFacts("train", 2, WorkerPhase.RUNNING, 7, 15)
-    (record,) = of(Unplace, decide(job, facts, other))
-    assert isinstance(record, Unplace)
+    (record,) = of(UnplaceWorker, decide(job, facts, other))
+    assert isinstance(record, UnplaceWorker)
     after = apply_record(job, record, now_s=NOW_S)
     assert (after.finished_by == 1) is finishes
 
@@ -189,7 +189,7 @@ def test_the_end_is_written_once_and_only_upon_the_commit() -> None:
 
 
 def test_success_without_a_finished_job_is_a_bug() -> None:
-    status = SetStatus("train", Status(Phase.SUCCEEDED, "so they say", NOW_S))
+    status = SetStatus("train", RecordedStatus(Phase.SUCCEEDED, "so they say", NOW_S))
     with pytest.raises(BugError, match="cannot have succeeded"):
         apply_record(pair(3, placements=()), status, now_s=NOW_S)
     with pytest.raises(BugError, match="invariant 2"):

@@ -14,7 +14,10 @@ from holdfast.control.decide.spec import (
     Network,
     Resources,
     RestartPolicy,
+    Trigger,
+    TriggerStart,
 )
+from holdfast.control.decide.triggers import TRIGGER_NAME_CHARACTERS_MAX
 from holdfast.control.jobfile import reading as jobfile
 from holdfast.control.jobfile import schema as jobfile_schema
 from holdfast.control.jobfile import tree as jobfile_tree
@@ -57,7 +60,14 @@ live: {http: /alive, every: 1s, timeout: 500ms, failures: 4}
 env: {STAGE: test, LEVEL: 010}
 secrets: {TOKEN: hub-token}
 requirements: [numpy==2.1, einops]
+logs: {topic: true}
+on: {topic: orders, every: [10000 records, 5m], filter: value.a > 1, start: latest, at_once: 2}
 """
+
+
+def test_a_job_may_tell_its_workers_to_share_no_memory() -> None:
+    text = "name: a\ncommand: x\nenv: {HOLDFAST_EXCHANGE: tcp}\n"
+    assert jobfile.parse(text, "job.yaml").env == {"HOLDFAST_EXCHANGE": "tcp"}
 
 
 def test_every_key_is_read() -> None:
@@ -83,6 +93,8 @@ def test_every_key_is_read() -> None:
         env={"STAGE": "test", "LEVEL": "010"},
         secrets={"TOKEN": "hub-token"},
         requirements=("numpy==2.1", "einops"),
+        log_topic=True,
+        on=Trigger("orders", 10_000, 300.0, "value.a > 1", TriggerStart.LATEST, 2),
     )
 
 
@@ -282,6 +294,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             st.dictionaries(variables.map("S{}".format), names.filter(_is_text), max_size=3)
         ),
         requirements=tuple(draw(st.lists(lines, max_size=3))),
+        log_topic=draw(st.booleans()),
     )
 
 
@@ -319,3 +332,47 @@ def test_sizes_are_read(text: str, value: int) -> None:
 @pytest.mark.parametrize("text", ["", "4", "4G", "4gib", "-1B", "0.5B", "\u0664GiB"])
 def test_what_is_no_size_is_not_read(text: str) -> None:
     assert units.bytes_of(text) is None
+
+
+def test_a_trigger_is_read_and_written_back() -> None:
+    head = "name: etl\ncommand: python etl.py\n"
+    for text, on in (
+        ("on: {topic: orders, every: 10000 records}", Trigger("orders", 10_000)),
+        ("on: {topic: orders, every: 5m}", Trigger("orders", None, 300.0)),
+        (
+            "on: {topic: a.b, every: [1 record, 90s], filter: value.a > 1,"
+            " start: latest, at_once: 3}",
+            Trigger("a.b", 1, 90.0, "value.a > 1", TriggerStart.LATEST, 3),
+        ),
+    ):
+        spec = jobfile.parse(head + text, "job.yaml")
+        assert spec.on == on
+        assert jobfile.parse(jobfile.dump(spec), "again") == spec
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        ("{topic: orders}", "`topic` and `every`"),
+        ("{topic: orders, every: 10000}", "every: 10000 records"),
+        ("{topic: orders, every: 0 records}", "at least 1 record"),
+        ("{topic: orders, every: [5m, 6m]}", "one number of records and one duration"),
+        ("{topic: 'or ders', every: 5m}", "name of a topic"),
+        ("{topic: orders, every: 5m, filter: value.a >}", "its end"),
+        ("{topic: orders, every: 5m, start: never}", "earliest, latest"),
+        ("{topic: orders, interval: 5m}", "did you mean `every`?"),
+    ],
+)
+def test_a_wrong_trigger_is_refused_with_what_it_should_be(on: str, said: str) -> None:
+    with pytest.raises(Usage) as caught:
+        jobfile.parse(f"name: etl\ncommand: x\non: {on}\n", "job.yaml")
+    assert said in str(caught.value), str(caught.value)
+
+
+def test_a_trigger_neither_serves_nor_has_a_name_without_room_for_a_number() -> None:
+    on = "on: {topic: orders, every: 5m}"
+    with pytest.raises(Usage, match="mode: serve"):
+        jobfile.parse(f"name: etl\ncommand: x\nmode: serve\n{on}\n", "job.yaml")
+    long = "x" * (TRIGGER_NAME_CHARACTERS_MAX + 1)
+    with pytest.raises(Usage, match="too long for a trigger"):
+        jobfile.parse(f"name: {long}\ncommand: x\n{on}\n", "job.yaml")

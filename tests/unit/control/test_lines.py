@@ -6,22 +6,22 @@ import threading
 
 import pytest
 
-from holdfast.control.decide.commands import Decision, Drain
+from holdfast.control.decide.commands import Decision, DrainWorker
 from holdfast.control.decide.facts import NodeFacts
-from holdfast.control.rpc.lines import (
+from holdfast.control.rpc.connections import (
     ORDERS_BYTES,
     ORDERS_WAITING_MAX,
     REPORTS_PER_S_MAX,
-    Line,
-    Lines,
-    Said,
+    AgentConnection,
+    AgentConnections,
+    AgentHello,
     steps_pause_s,
 )
 from holdfast.control.rpc.stream import REPORT_SILENCE_S
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import REPORT_STEPS_S
 from holdfast.wire.orders import Forget, GiveView, Order, StartWorker, StopWorker, View
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from holdfast.wire.rpc import Denied
 from holdfast.wire.values import named, order_from
 
@@ -40,26 +40,26 @@ class Ends:
         self.rings += 1
 
 
-def lines_of(*members: str) -> Lines:
-    lines = Lines()
+def lines_of(*members: str) -> AgentConnections:
+    lines = AgentConnections()
     lines.begin(1)
     lines.set_members(1, dict.fromkeys(members, 100))
     return lines
 
 
 def attach(
-    lines: Lines, node: str = "n1", process: str = "p", serial: int = 1
-) -> tuple[Line, Ends]:
+    lines: AgentConnections, node: str = "n1", process: str = "p", serial: int = 1
+) -> tuple[AgentConnection, Ends]:
     ends = Ends()
-    return lines.attach(Said(node, "s", process, serial), ends.ring, ends.cut.append), ends
+    return lines.attach(AgentHello(node, "s", process, serial), ends.ring, ends.cut.append), ends
 
 
-def give(lines: Lines, *orders: Order, term: int = 1) -> None:
+def give(lines: AgentConnections, *orders: Order, term: int = 1) -> None:
     for order in orders:
         lines.order(term, Decision(order, "a test"))
 
 
-def taken(lines: Lines, line: Line) -> list[str]:
+def taken(lines: AgentConnections, line: AgentConnection) -> list[str]:
     return [named(order).kind for order in lines.take(line)]
 
 
@@ -68,7 +68,7 @@ def started(worker: int, size: int = 0) -> StartWorker:
 
 
 def test_nobody_is_let_in_before_there_is_a_term() -> None:
-    lines = Lines()
+    lines = AgentConnections()
     with pytest.raises(Denied, match="does not lead"):
         attach(lines)
     lines.begin(1)
@@ -87,7 +87,7 @@ def test_facts_outlive_their_stream_but_not_their_session() -> None:
     # Gone and back between two looks: the same name, another session.
     lines.set_members(1, {"n1": 101})
     assert lines.observed().nodes == {}
-    assert lines.observed().unheard == {"n1"}
+    assert lines.observed().unreported == {"n1"}
 
 
 def test_what_waits_for_a_former_session_is_not_told() -> None:
@@ -102,7 +102,7 @@ def test_members_that_were_read_for_another_term_do_not_count() -> None:
     lines = lines_of("n1")
     lines.begin(2)
     lines.set_members(1, {"n9": 1})
-    assert lines.observed().unheard == frozenset()
+    assert lines.observed().unreported == frozenset()
 
 
 def test_a_newer_stream_replaces_an_older_one_and_never_the_other_way() -> None:
@@ -212,7 +212,7 @@ def test_only_what_differs_is_news() -> None:
 
 def test_a_record_is_not_an_order() -> None:
     with pytest.raises(BugError, match="not an order"):
-        lines_of("n1").order(1, Decision(Drain("j", 1, "why"), "a test"))
+        lines_of("n1").order(1, Decision(DrainWorker("j", 1, "why"), "a test"))
 
 
 def test_reports_of_steps_stay_bounded_and_none_is_so_rare_that_its_stream_seems_dead() -> None:

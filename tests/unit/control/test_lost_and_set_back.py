@@ -5,25 +5,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.decide.commands import StartWorker, Unplace, WriteView
+from holdfast.control.decide.commands import StartWorker, UnplaceWorker, WriteView
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
     Failure,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
-    Status,
+    RecordedStatus,
     View,
     WorkerFacts,
     WorkerPhase,
 )
-from holdfast.control.decide.life import end_of, may_start, resting
+from holdfast.control.decide.lifecycle import end_of, may_start, resting
+from holdfast.control.decide.observed import by_job, observe_job
 from holdfast.control.decide.plans import NOTHING
 from holdfast.control.decide.reconcile import reconcile_job
-from holdfast.control.decide.sight import by_job, look
 from holdfast.control.decide.spans import lasts
 from holdfast.control.decide.spec import JobSpec, Resources, RestartPolicy
 
@@ -32,23 +32,25 @@ NOW_S = 10_000.0
 AN_HOUR_S = 3_600.0
 
 
-def a_job() -> Job:
-    job = Job(SPEC, 0.0, Status(Phase.RUNNING, "on 2 workers", 1.0), next_worker=3)
+def a_job() -> JobRecord:
+    job = JobRecord(SPEC, 0.0, RecordedStatus(Phase.RUNNING, "on 2 workers", 1.0), next_worker=3)
     placements = (Placement(1, "n1"), Placement(2, "n1"))
     return replace(job, placements=placements, view=View(1, {1: (0,), 2: (1,)}))
 
 
-def observed(*facts: WorkerFacts) -> Observed:
-    return Observed({"n1": NodeFacts("n1", Resources(cpu=4.0), facts)})
+def observed(*facts: WorkerFacts) -> ObservedState:
+    return ObservedState({"n1": NodeFacts("n1", Resources(cpu=4.0), facts)})
 
 
 def test_a_member_of_whom_its_agent_knows_nothing_is_gone_and_is_not_started_again() -> None:
     seen = observed()
     decisions = reconcile_job(a_job(), {}, seen, NOW_S, NOTHING)
     commands = [decision.command for decision in decisions]
-    assert [one.worker for one in commands if isinstance(one, Unplace)] == [1, 2]
+    assert [one.worker for one in commands if isinstance(one, UnplaceWorker)] == [1, 2]
     assert not any(isinstance(one, StartWorker) for one in commands)
-    assert end_of(look(a_job(), {}, seen), 1).detail == "node n1 does not know of it any more"
+    assert (
+        end_of(observe_job(a_job(), {}, seen), 1).detail == "node n1 does not know of it any more"
+    )
 
 
 def test_the_others_go_on_without_a_member_of_whom_its_agent_knows_nothing() -> None:
@@ -67,8 +69,8 @@ def test_a_worker_that_was_in_no_view_yet_is_started_and_one_whose_agent_is_unhe
         if isinstance(decision.command, StartWorker)
     ]
     assert started == [1, 2]
-    unheard = Observed({}, frozenset({"n1"}))
-    assert not look(a_job(), {}, unheard).gone
+    unreported = ObservedState({}, frozenset({"n1"}))
+    assert not observe_job(a_job(), {}, unreported).gone
 
 
 def test_a_span_is_over_when_it_is_over_or_when_its_beginning_is_far_in_the_future() -> None:
@@ -113,7 +115,7 @@ def told_of_a_cut(*facts: WorkerFacts) -> str:
         placements=(Placement(1, "n1"), Placement(2, "n2")),
         checkpoints=(Checkpoint(6_946, "m", 1, 5.0),),
     )
-    seen = observed(*facts) if facts else Observed({}, frozenset({"n1"}))
+    seen = observed(*facts) if facts else ObservedState({}, frozenset({"n1"}))
     decisions = reconcile_job(job, by_job(seen).get("train", {}), seen, NOW_S, NOTHING)
     (told,) = [one.reason for one in decisions if isinstance(one.command, WriteView)]
     return told

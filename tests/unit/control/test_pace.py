@@ -9,19 +9,19 @@ from holdfast.control.decide import pace
 from holdfast.control.decide.commands import WriteView
 from holdfast.control.decide.facts import (
     Attempt,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
-    Status,
+    RecordedStatus,
     View,
     WorkerFacts,
     WorkerPhase,
 )
 from holdfast.control.decide.membership import next_view
+from holdfast.control.decide.observed import ObservedJob, by_job, observe_job
 from holdfast.control.decide.pace import UNEVEN_GAIN
-from holdfast.control.decide.sight import Sight, by_job, look
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.decide.views import assign
 from holdfast.wire.limits import VIEW_WAIT_S
@@ -102,30 +102,30 @@ def test_the_slowest_is_compared_with_the_median_of_the_others() -> None:
     assert pace.slowest({1: 10.0}) is None
 
 
-def seen(
+def observed_job(
     paces: dict[int, float], *, view: int = 3, draining: int = 0, saving: bool = False
-) -> Sight:
+) -> ObservedJob:
     """Workers 1 to 3 in view 3 with four lanes each, all of them holding the state."""
-    job = Job(
+    job = JobRecord(
         JobSpec("job", ("python",), lanes=12, workers_max=3),
         0.0,
-        Status(Phase.RUNNING, "on 3 workers", 0.0),
+        RecordedStatus(Phase.RUNNING, "on 3 workers", 0.0),
         next_worker=4,
         placements=tuple(Placement(n, "n1", draining=n == draining) for n in (1, 2, 3)),
         view=View(3, even(12, 3)),
         attempt=Attempt(1, 20, 3, 100.0) if saving else None,
     )
     said = tuple(facts(n, paces.get(n), view) for n in (1, 2, 3))
-    observed = Observed({"n1": NodeFacts("n1", Resources(cpu=9.0), said)})
-    return look(job, by_job(observed)["job"], observed)
+    observed = ObservedState({"n1": NodeFacts("n1", Resources(cpu=9.0), said)})
+    return observe_job(job, by_job(observed)["job"], observed)
 
 
 SLOW = {1: 10.0, 2: 40.0, 3: 10.0}
 
 
 def test_the_next_view_has_the_same_members_and_fewer_lanes_for_the_slow_one() -> None:
-    sight = seen(SLOW)
-    decision = next_view(sight, sight.members, 100.0)
+    seen = observed_job(SLOW)
+    decision = next_view(seen, seen.members, 100.0)
     assert decision is not None
     assert isinstance(decision.command, WriteView)
     lanes = decision.command.view.lanes
@@ -137,7 +137,12 @@ def test_the_next_view_has_the_same_members_and_fewer_lanes_for_the_slow_one() -
 def test_lanes_do_not_move_while_a_view_is_being_adopted_a_share_written_or_somebody_leaves() -> (
     None
 ):
-    for sight in (seen(SLOW, view=2), seen(SLOW, saving=True), seen(SLOW, draining=3), seen({})):
-        assert next_view(sight, sight.members, 100.0) is None
-    late = seen(SLOW, saving=True)
+    for seen in (
+        observed_job(SLOW, view=2),
+        observed_job(SLOW, saving=True),
+        observed_job(SLOW, draining=3),
+        observed_job({}),
+    ):
+        assert next_view(seen, seen.members, 100.0) is None
+    late = observed_job(SLOW, saving=True)
     assert next_view(late, late.members, 100.0 + VIEW_WAIT_S) is not None

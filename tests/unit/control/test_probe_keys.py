@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.control.decide.spec import JobSpec
 from holdfast.control.jobfile import reading as jobfile
 from holdfast.wire.errors import Usage
 from holdfast.wire.probes import Probe, ProbeKind, with_ports
@@ -11,7 +12,7 @@ from holdfast.wire.probes import Probe, ProbeKind, with_ports
 WEB = "name: web\nmode: serve\ncommand: serve --port {port.http}\n"
 
 
-def read(more: str) -> jobfile.JobSpec:
+def read(more: str) -> JobSpec:
     return jobfile.parse(WEB + more, "job.yaml")
 
 

@@ -12,34 +12,34 @@ from holdfast.control.decide.commands import (
     GiveSettings,
     GiveView,
     Order,
-    Place,
+    PlaceWorker,
     SetStatus,
     StartWorker,
     StopWorker,
-    Unplace,
+    UnplaceWorker,
     WriteView,
 )
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
-    Desired,
+    DesiredState,
     Exit,
     ExitKind,
     Failure,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
+    RecordedStatus,
     Setting,
-    Status,
     View,
     WorkerFacts,
     WorkerPhase,
 )
 from holdfast.control.decide.membership import NOTICE_S
-from holdfast.control.decide.plans import Add, JobPlan, Leave, NodeRoom, Plan
-from holdfast.control.decide.reconcile import STRAY_NOTICE_S, node_rooms, reconcile
+from holdfast.control.decide.plans import Add, JobPlan, Leave, NodeCapacity, SchedulePlan
+from holdfast.control.decide.reconcile import ORPHAN_NOTICE_S, node_capacities, reconcile
 from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.wire.limits import GATHER_S, VIEW_WAIT_S
 
@@ -47,13 +47,13 @@ CAPACITY = Resources(cpu=4.0)
 NOW_S = 1_000.0
 
 
-def job_with(**changes: object) -> Job:
+def job_with(**changes: object) -> JobRecord:
     """Two workers in view 3, all well."""
     spec = JobSpec("train", ("python", "t.py"), bundle="b1", lanes=4, workers_min=2, workers_max=4)
-    made = Job(
+    made = JobRecord(
         spec,
         NOW_S - 10.0,
-        Status(Phase.RUNNING, "on 2 workers", 1.0),
+        RecordedStatus(Phase.RUNNING, "on 2 workers", 1.0),
         next_worker=3,
         placements=(Placement(1, "n1"), Placement(2, "n2")),
         view=View(3, {1: (0, 1), 2: (2, 3)}),
@@ -74,15 +74,15 @@ def gone(number: int, kind: ExitKind = ExitKind.SIGNAL, detail: str = "") -> Wor
     return worker(number, phase=WorkerPhase.GONE, exit=Exit(kind, detail))
 
 
-def observe(**nodes: list[WorkerFacts]) -> Observed:
-    return Observed({n: NodeFacts(n, CAPACITY, tuple(facts)) for n, facts in nodes.items()})
+def observe(**nodes: list[WorkerFacts]) -> ObservedState:
+    return ObservedState({n: NodeFacts(n, CAPACITY, tuple(facts)) for n, facts in nodes.items()})
 
 
 def decide(
-    job: Job, observed: Observed, plan: JobPlan | None = None, now_s: float = NOW_S
+    job: JobRecord, observed: ObservedState, plan: JobPlan | None = None, now_s: float = NOW_S
 ) -> list[Decision]:
-    whole = Plan({job.name: plan} if plan else {})
-    return reconcile(Desired({job.name: job}), observed, now_s, whole)
+    whole = SchedulePlan({job.name: plan} if plan else {})
+    return reconcile(DesiredState({job.name: job}), observed, now_s, whole)
 
 
 def commands(decisions: list[Decision], *kinds: type) -> list[object]:
@@ -99,9 +99,9 @@ def test_when_all_is_as_wanted_nothing_is_decided() -> None:
 def test_placing_comes_first_and_takes_the_next_numbers() -> None:
     plan = JobPlan(add=(Add("n1", "room"), Add("n2", "room")))
     decisions = decide(job_with(), observe(**WELL), plan)
-    assert commands(decisions, Place) == [
-        Place("train", Placement(3, "n1", since_s=NOW_S)),
-        Place("train", Placement(4, "n2", since_s=NOW_S)),
+    assert commands(decisions, PlaceWorker) == [
+        PlaceWorker("train", Placement(3, "n1", since_s=NOW_S)),
+        PlaceWorker("train", Placement(4, "n2", since_s=NOW_S)),
     ]
     assert commands(decisions, StartWorker) == []
 
@@ -123,57 +123,57 @@ def test_a_leaving_worker_that_was_never_reported_is_stopped_and_not_started() -
 
 def test_nothing_is_placed_on_a_node_that_is_not_there() -> None:
     plan = JobPlan(add=(Add("n9", "room"),))
-    assert commands(decide(job_with(), observe(**WELL), plan), Place) == []
+    assert commands(decide(job_with(), observe(**WELL), plan), PlaceWorker) == []
 
 
 def test_nothing_is_placed_during_the_pause_after_a_failure() -> None:
     job = job_with(failures=(Failure(0, "x", NOW_S - 0.5),))
     plan = JobPlan(add=(Add("n1", "room"),))
-    assert commands(decide(job, observe(**WELL), plan), Place) == []
-    assert commands(decide(job, observe(**WELL), plan, NOW_S + 1.0), Place) != []
+    assert commands(decide(job, observe(**WELL), plan), PlaceWorker) == []
+    assert commands(decide(job, observe(**WELL), plan, NOW_S + 1.0), PlaceWorker) != []
 
 
 def test_an_end_is_put_on_record_and_forgotten_only_then() -> None:
     seen = observe(n1=[worker(1)], n2=[gone(2)])
-    assert commands(decide(job_with(), seen), Unplace, Forget) == [
-        Unplace("train", 2, Exit(ExitKind.SIGNAL))
+    assert commands(decide(job_with(), seen), UnplaceWorker, Forget) == [
+        UnplaceWorker("train", 2, Exit(ExitKind.SIGNAL))
     ]
     after = job_with(placements=(Placement(1, "n1"),))
-    assert commands(decide(after, seen), Unplace, Forget) == [Forget("n2", "train", 2)]
+    assert commands(decide(after, seen), UnplaceWorker, Forget) == [Forget("n2", "train", 2)]
 
 
 def test_a_worker_on_a_node_that_is_gone_is_gone() -> None:
-    (record,) = commands(decide(job_with(), observe(n1=[worker(1)])), Unplace)
-    assert isinstance(record, Unplace)
+    (record,) = commands(decide(job_with(), observe(n1=[worker(1)])), UnplaceWorker)
+    assert isinstance(record, UnplaceWorker)
     assert record.worker == 2 and record.exit is not None
     assert record.exit.kind is ExitKind.LOST and record.failure is None
 
 
 def test_nothing_is_decided_about_a_node_that_has_not_been_heard() -> None:
-    silent = Observed({"n1": NodeFacts("n1", CAPACITY, (worker(1),))}, frozenset({"n2"}))
+    silent = ObservedState({"n1": NodeFacts("n1", CAPACITY, (worker(1),))}, frozenset({"n2"}))
     plan = JobPlan(drain=(Leave(2, "x"),))
     assert decide(job_with(), silent, plan) == []
 
 
 def test_only_the_first_failure_of_a_round_counts() -> None:
     seen = observe(n1=[gone(1, ExitKind.ERROR, "boom")], n2=[gone(2, ExitKind.ERROR, "boom")])
-    records = commands(decide(job_with(), seen), Unplace)
+    records = commands(decide(job_with(), seen), UnplaceWorker)
     assert [record.failure for record in records] == [  # type: ignore[attr-defined]
         Failure(1, "boom", NOW_S, 7),
         None,
     ]
 
 
-def test_a_stray_is_stopped_and_then_forgotten() -> None:
+def test_an_orphan_is_stopped_and_then_forgotten() -> None:
     job = job_with(placements=(Placement(1, "n1"),), view=View(3, {1: (0, 1, 2, 3)}))
     alive, dead = observe(**WELL), observe(n1=[worker(1)], n2=[gone(2)])
-    assert commands(decide(job, alive), Order) == [StopWorker("n2", "train", 2, STRAY_NOTICE_S)]  # type: ignore[arg-type]
+    assert commands(decide(job, alive), Order) == [StopWorker("n2", "train", 2, ORPHAN_NOTICE_S)]  # type: ignore[arg-type]
     assert commands(decide(job, dead), Order) == [Forget("n2", "train", 2)]  # type: ignore[arg-type]
 
 
-def test_a_worker_of_a_removed_job_is_a_stray() -> None:
-    decisions = reconcile(Desired(), observe(n1=[worker(1)]), NOW_S, Plan())
-    assert [d.command for d in decisions] == [StopWorker("n1", "train", 1, STRAY_NOTICE_S)]
+def test_a_worker_of_a_removed_job_is_an_orphan() -> None:
+    decisions = reconcile(DesiredState(), observe(n1=[worker(1)]), NOW_S, SchedulePlan())
+    assert [d.command for d in decisions] == [StopWorker("n1", "train", 1, ORPHAN_NOTICE_S)]
 
 
 def test_a_worker_whose_number_was_not_given_yet_is_left_alone() -> None:
@@ -184,7 +184,7 @@ def test_a_worker_whose_number_was_not_given_yet_is_left_alone() -> None:
 def test_a_member_that_is_gone_is_left_out_at_once_and_on_record_before() -> None:
     decisions = decide(job_with(), observe(n1=[worker(1)], n2=[gone(2)]))
     kinds = [type(decision.command) for decision in decisions]
-    assert kinds.index(Unplace) < kinds.index(WriteView)
+    assert kinds.index(UnplaceWorker) < kinds.index(WriteView)
     (record,) = commands(decisions, WriteView)
     assert record == WriteView("train", View(4, {1: (0, 1, 2, 3)}))
 
@@ -198,7 +198,7 @@ def test_survivors_go_on_below_the_minimum() -> None:
     assert "fewer than the 2" in record.status.reason
 
 
-def joining(**changes: object) -> Job:
+def joining(**changes: object) -> JobRecord:
     placements = (*job_with().placements, Placement(3, "n1", since_s=NOW_S - 60.0))
     return job_with(placements=placements, next_worker=4, **changes)
 
@@ -228,7 +228,7 @@ def test_a_joiner_waits_for_a_checkpoint_under_way_but_not_for_ever() -> None:
     assert commands(decide(job, seen, now_s=NOW_S + VIEW_WAIT_S), WriteView) != []
 
 
-def fresh(*placed: Placement, **changes: object) -> Job:
+def fresh(*placed: Placement, **changes: object) -> JobRecord:
     return job_with(placements=placed, view=None, **changes)
 
 
@@ -262,7 +262,7 @@ def test_before_a_new_start_whoever_is_leaving_is_gone() -> None:
     assert commands(decide(job, seen), WriteView) == []
 
 
-def draining(**changes: object) -> Job:
+def draining(**changes: object) -> JobRecord:
     placements = (Placement(1, "n1"), Placement(2, "n2", draining=True))
     return job_with(placements=placements, **changes)
 
@@ -318,7 +318,7 @@ def test_a_worker_is_given_the_silence_of_its_job() -> None:
     assert order.silence_s == 90.0
 
 
-def with_settings(*settings: Setting, known: int, **changes: object) -> Job:
+def with_settings(*settings: Setting, known: int, **changes: object) -> JobRecord:
     """A job with one setting of its file, and these; its view has `known` of them all."""
     spec = replace(job_with().spec, settings={"lr": "0.1"})
     view = replace(job_with().view, settings=known)  # type: ignore[type-var]
@@ -371,26 +371,26 @@ def test_settings_are_given_until_they_are_known() -> None:
     ]
 
 
-def test_a_job_that_has_ended_is_left_alone_but_for_its_strays() -> None:
-    job = job_with(placements=(), status=Status(Phase.FAILED, "x", 1.0))
+def test_a_job_that_has_ended_is_left_alone_but_for_its_orphans() -> None:
+    job = job_with(placements=(), status=RecordedStatus(Phase.FAILED, "x", 1.0))
     plan = JobPlan(add=(Add("n1", "room"),))
     decisions = decide(job, observe(n1=[worker(1)], n2=[gone(2)]), plan)
     assert [type(decision.command) for decision in decisions] == [StopWorker, Forget]
 
 
-def test_room_of_a_stray_is_not_free_until_it_is_gone() -> None:
+def test_room_of_an_orphan_is_not_free_until_it_is_gone() -> None:
     job = job_with(placements=(Placement(1, "n1"),))
-    desired = Desired({"train": job}, draining_nodes=frozenset({"n1"}))
-    rooms = node_rooms(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
+    desired = DesiredState({"train": job}, draining_nodes=frozenset({"n1"}))
+    rooms = node_capacities(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
     assert rooms == (
-        NodeRoom("n1", CAPACITY, True, knows_disk=False),
-        NodeRoom("n2", Resources(cpu=3.0), knows_disk=False),
+        NodeCapacity("n1", CAPACITY, True, knows_disk=False),
+        NodeCapacity("n2", Resources(cpu=3.0), knows_disk=False),
     )
 
 
 def test_a_node_with_a_worker_of_a_removed_job_has_no_room_at_all() -> None:
-    rooms = node_rooms(Desired(), observe(n1=[worker(1)]))
-    assert rooms == (NodeRoom("n1", Resources(), knows_disk=False),)
+    rooms = node_capacities(DesiredState(), observe(n1=[worker(1)]))
+    assert rooms == (NodeCapacity("n1", Resources(), knows_disk=False),)
 
 
 @pytest.mark.parametrize("kind", [ExitKind.DONE, ExitKind.LEFT, ExitKind.STOPPED])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.control.reconcile import row
 from holdfast.control.decide.commands import Order
-from holdfast.control.decide.facts import Intent, Job, Phase
+from holdfast.control.decide.facts import Intent, JobRecord, Phase
 from holdfast.control.decide.spec import CheckpointPolicy, JobSpec, Resources
 from tests.unit.control.golden import FOLDER, replayed
 from tests.unit.control.storm import Storm
@@ -33,7 +33,7 @@ def test_the_transcript_is_what_is_decided_today(path: Path) -> None:
 def drawn_world(seed: int) -> World:
     """One to three jobs on one to three machines."""
     random = Random(seed)
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, JobRecord] = {}
     for number in range(random.choice([1, 1, 2, 3])):
         least = random.choice([1, 1, 2])
         policy = CheckpointPolicy(

@@ -10,27 +10,27 @@ from holdfast.control.decide.commands import (
     AbandonCheckpoint,
     BeginCheckpoint,
     CommitCheckpoint,
-    CondemnCheckpoint,
-    Drain,
+    DrainWorker,
     DropCheckpoint,
-    Place,
+    MarkCheckpointUnreadable,
+    PlaceWorker,
     Record,
     SetStatus,
-    Unplace,
+    UnplaceWorker,
     WriteView,
 )
 from holdfast.control.decide.facts import (
     Attempt,
     Checkpoint,
-    Desired,
+    DesiredState,
     Exit,
     ExitKind,
     Failure,
-    Job,
+    JobRecord,
     Part,
     Phase,
     Placement,
-    Status,
+    RecordedStatus,
     View,
 )
 from holdfast.control.decide.records import apply_record, apply_to
@@ -42,12 +42,12 @@ ATTEMPT = Attempt(1, 10, 1, 5.0)
 PARTS = {1: (Part("k", 1, "d"),)}
 
 
-def running() -> Job:
+def running() -> JobRecord:
     """One worker, one view, one committed checkpoint, one attempt under way."""
-    return Job(
+    return JobRecord(
         JobSpec("train", ("python",)),
         0.0,
-        Status(Phase.RUNNING, "on 1 worker", 1.0),
+        RecordedStatus(Phase.RUNNING, "on 1 worker", 1.0),
         next_worker=2,
         placements=(Placement(1, "n1"),),
         view=View(1, {1: (0,)}),
@@ -57,20 +57,20 @@ def running() -> Job:
     )
 
 
-def applied(job: Job, record: Record) -> Job:
+def applied(job: JobRecord, record: Record) -> JobRecord:
     return apply_record(job, record, now_s=9.0, term=4, manifest="m")
 
 
 RECORDS: list[Record] = [
-    SetStatus("train", Status(Phase.SHRINKING, "x", 9.0)),
-    Place("train", Placement(2, "n2")),
-    Drain("train", 1, "x"),
-    Unplace("train", 1, Exit(ExitKind.ERROR), Failure(1, "x", 9.0)),
+    SetStatus("train", RecordedStatus(Phase.SHRINKING, "x", 9.0)),
+    PlaceWorker("train", Placement(2, "n2")),
+    DrainWorker("train", 1, "x"),
+    UnplaceWorker("train", 1, Exit(ExitKind.ERROR), Failure(1, "x", 9.0)),
     WriteView("train", View(2, {1: (0,)})),
     CommitCheckpoint("train", ATTEMPT, PARTS),
     AbandonCheckpoint("train", ATTEMPT, missed=True),
     DropCheckpoint("train", 3),
-    CondemnCheckpoint("train", 5, "a hole"),
+    MarkCheckpointUnreadable("train", 5, "a hole"),
 ]
 
 
@@ -89,9 +89,9 @@ def test_begin_applied_twice_begins_once() -> None:
     assert applied(once, record) == once
 
 
-TOO_LATE: list[tuple[str, Job, Record]] = [
-    ("number used", running(), Place("train", Placement(1, "n2"))),
-    ("number skipped", running(), Place("train", Placement(3, "n2"))),
+TOO_LATE: list[tuple[str, JobRecord, Record]] = [
+    ("number used", running(), PlaceWorker("train", Placement(1, "n2"))),
+    ("number skipped", running(), PlaceWorker("train", Placement(3, "n2"))),
     ("view overtaken", running(), WriteView("train", View(1, {1: (0,)}, 5))),
     ("view skipped", running(), WriteView("train", View(3, {1: (0,)}))),
     ("another attempt", running(), BeginCheckpoint("train", Attempt(2, 20, 1, 9.0))),
@@ -111,30 +111,30 @@ TOO_LATE: list[tuple[str, Job, Record]] = [
         replace(running(), view=View(2, {1: (0,)})),
         CommitCheckpoint("train", ATTEMPT, PARTS),
     ),
-    ("a newer one is committed", running(), CondemnCheckpoint("train", 3)),
+    ("a newer one is committed", running(), MarkCheckpointUnreadable("train", 3)),
     (
         "it has ended",
-        replace(running(), status=Status(Phase.STOPPED, "x", 1.0), placements=()),
-        SetStatus("train", Status(Phase.RUNNING, "x", 9.0)),
+        replace(running(), status=RecordedStatus(Phase.STOPPED, "x", 1.0), placements=()),
+        SetStatus("train", RecordedStatus(Phase.RUNNING, "x", 9.0)),
     ),
     (
         "it has ended",
-        replace(running(), status=Status(Phase.STOPPED, "x", 1.0), placements=()),
-        Place("train", Placement(2, "n1")),
+        replace(running(), status=RecordedStatus(Phase.STOPPED, "x", 1.0), placements=()),
+        PlaceWorker("train", Placement(2, "n1")),
     ),
 ]
 
 
 @pytest.mark.parametrize(("why", "job", "record"), TOO_LATE)
 def test_a_record_that_expects_something_else_is_a_conflict(
-    why: str, job: Job, record: Record
+    why: str, job: JobRecord, record: Record
 ) -> None:
     with pytest.raises(Conflict):
         applied(job, record)
 
 
 FORBIDDEN: list[tuple[str, Record]] = [
-    ("final while room is taken", SetStatus("train", Status(Phase.FAILED, "x", 9.0))),
+    ("final while room is taken", SetStatus("train", RecordedStatus(Phase.FAILED, "x", 9.0))),
     ("the newest checkpoint is dropped", DropCheckpoint("train", 5)),
     ("a share is missing", CommitCheckpoint("train", ATTEMPT, {})),
     ("a share too many", CommitCheckpoint("train", ATTEMPT, {**PARTS, 2: ()})),
@@ -164,7 +164,7 @@ def test_a_commit_clears_what_asked_for_it_and_what_went_wrong_before() -> None:
 def test_a_worker_that_is_done_finishes_the_job_and_the_first_one_is_remembered() -> None:
     job = replace(running(), placements=(Placement(1, "n1"), Placement(2, "n1")), next_worker=3)
     for worker in (1, 2):
-        job = applied(job, Unplace("train", worker, Exit(ExitKind.DONE)))
+        job = applied(job, UnplaceWorker("train", worker, Exit(ExitKind.DONE)))
     assert job.finished_by == 1
     assert job.placements == ()
 
@@ -174,19 +174,19 @@ def test_the_list_of_failures_is_bounded() -> None:
     for number in range(1, FAILURES_KEPT + 10):
         job = replace(job, placements=(Placement(number, "n1"),))
         failure = Failure(number, "x", float(number))
-        job = applied(job, Unplace("train", number, Exit(ExitKind.ERROR), failure))
+        job = applied(job, UnplaceWorker("train", number, Exit(ExitKind.ERROR), failure))
     assert len(job.failures) == FAILURES_KEPT
     assert job.failures[-1].worker == FAILURES_KEPT + 9
 
 
 def test_a_record_of_a_removed_job_is_a_conflict() -> None:
     with pytest.raises(Conflict):
-        apply_to(Desired(), RECORDS[0], now_s=1.0)
+        apply_to(DesiredState(), RECORDS[0], now_s=1.0)
 
 
 def test_only_the_job_of_the_record_changes() -> None:
     other = replace(running(), spec=JobSpec("other", ("python",)))
-    desired = Desired(jobs={"train": running(), "other": other})
-    after = apply_to(desired, Drain("train", 1, "x"), now_s=1.0)
+    desired = DesiredState(jobs={"train": running(), "other": other})
+    after = apply_to(desired, DrainWorker("train", 1, "x"), now_s=1.0)
     assert after.jobs["other"] is other
     assert after.jobs["train"].placements[0].draining

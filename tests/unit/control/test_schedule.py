@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.control.decide.claims import AGING_S
-from holdfast.control.decide.facts import Intent, Phase, Placement, Status
-from holdfast.control.decide.schedule import Add, JobPlan, Leave, Plan, validate
+from holdfast.control.decide.facts import Intent, Phase, Placement, RecordedStatus
+from holdfast.control.decide.schedule import Add, JobPlan, Leave, SchedulePlan, validate
 from holdfast.control.decide.spec import Resources
 from holdfast.wire.errors import BugError
 from tests.unit.control.clusters import Cluster, running
@@ -182,7 +182,7 @@ def test_a_final_job_is_ignored_but_its_workers_take_room_until_they_are_gone() 
     cluster = _ten_slots()
     cluster.submit("done", (10, 10))
     cluster.settle()
-    cluster.change("done", status=Status(Phase.SUCCEEDED, "done", 0.0))
+    cluster.change("done", status=RecordedStatus(Phase.SUCCEEDED, "done", 0.0))
     cluster.submit("next", (1, 10))
     made = cluster.step()
     assert "done" not in made.jobs
@@ -350,7 +350,7 @@ def test_a_plan_that_breaks_a_rule_is_refused(complaint: str) -> None:
     cluster.submit("job", (2, 2))
     with pytest.raises(BugError, match=complaint):
         validate(
-            Plan({"job": BAD_PLANS[complaint]}),
+            SchedulePlan({"job": BAD_PLANS[complaint]}),
             tuple(cluster.jobs.values()),
             tuple(cluster.nodes.values()),
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from holdfast.control.decide.capacity import amounts_of, within
 from holdfast.control.decide.facts import Intent
-from holdfast.control.decide.rooms import room_of, within
-from holdfast.control.decide.schedule import JobPlan, Plan
+from holdfast.control.decide.schedule import JobPlan, SchedulePlan
 from holdfast.control.decide.spec import Resources
 from tests.unit.control.clusters import Cluster, load, running
 
@@ -45,7 +46,7 @@ def events(draw: st.DrawFn, number: int, needs: tuple[Resources, ...]) -> Event:
     pick = draw(st.integers(0, 7))
     if kind == "submit":
         least = draw(st.integers(1, 5))
-        job = {
+        job: dict[str, Any] = {
             "workers": (least, draw(st.integers(least, 9))),
             "priority": draw(st.integers(0, 3)),
             "queue": draw(st.sampled_from(QUEUES)),
@@ -144,7 +145,7 @@ def test_no_machine_is_promised_more_than_it_has_and_no_gang_is_partial(
         grown = {node for nodes in made.adds.values() for node in nodes}
         for node, taken in load(cluster.jobs.values()).items():
             if node in grown:
-                assert within(room_of(taken), room_of(cluster.nodes[node].capacity))
+                assert within(amounts_of(taken), amounts_of(cluster.nodes[node].capacity))
         for name, of in made.jobs.items():
             job = cluster.jobs[name]
             if of.add:
@@ -190,5 +191,5 @@ def _must_move(of: JobPlan) -> bool:
     return any("drained" in leave.reason or "must leave" in leave.reason for leave in of.drain)
 
 
-def _told(made: Plan) -> dict[str, object]:
+def _told(made: SchedulePlan) -> dict[str, object]:
     return {name: of for name, of in made.jobs.items() if of.add or of.drain}

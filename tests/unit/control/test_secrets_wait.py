@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.control.decide.commands import Drain, Place, SetStatus, StartWorker
+from holdfast.control.decide.commands import DrainWorker, PlaceWorker, SetStatus, StartWorker
 from holdfast.control.decide.facts import (
-    Desired,
-    Job,
+    DesiredState,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Phase,
     Placement,
-    Status,
+    RecordedStatus,
 )
 from holdfast.control.decide.spec import JobSpec, Mode, Resources
 from holdfast.control.shell.leading import decide
@@ -22,11 +22,11 @@ ONE = Resources(cpu=1.0)
 SPEC = JobSpec(
     "a", ("true",), resources=ONE, priority=9, secrets={"TOKEN": "hub"}, env={"STAGE": "test"}
 )
-SEEN = Observed({"n1": NodeFacts("n1", ONE, ())})
+SEEN = ObservedState({"n1": NodeFacts("n1", ONE, ())})
 
 
-def decided(*jobs: Job, secrets: frozenset[str] = frozenset()) -> list[object]:
-    desired = Desired({job.name: job for job in jobs}, secrets=secrets)
+def decided(*jobs: JobRecord, secrets: frozenset[str] = frozenset()) -> list[object]:
+    desired = DesiredState({job.name: job for job in jobs}, secrets=secrets)
     return [decision.command for decision in decide(desired, SEEN, 10.0)]
 
 
@@ -39,12 +39,12 @@ def test_a_job_waits_for_its_secret_and_says_how_it_is_set() -> None:
 def test_a_job_that_waits_for_a_secret_keeps_no_room_from_others() -> None:
     other = submitted(JobSpec("b", ("true",), resources=ONE))
     found = decided(submitted(SPEC), other)
-    assert [one.job for one in found if isinstance(one, Place)] == ["b"]
+    assert [one.job for one in found if isinstance(one, PlaceWorker)] == ["b"]
 
 
 def test_with_its_secret_a_job_is_placed_and_its_order_names_it() -> None:
     found = decided(submitted(SPEC), secrets=frozenset({"hub"}))
-    assert [one.job for one in found if isinstance(one, Place)] == ["a"]
+    assert [one.job for one in found if isinstance(one, PlaceWorker)] == ["a"]
     placed = replace(submitted(SPEC), placements=(Placement(1, "n1"),), next_worker=2)
     (start,) = (
         one for one in decided(placed, secrets=frozenset({"hub"})) if isinstance(one, StartWorker)
@@ -62,7 +62,7 @@ def test_an_update_to_a_secret_that_is_not_there_takes_no_replica_away() -> None
         revision=1,
         placements=(Placement(1, "n1"),),
         next_worker=2,
-        status=Status(Phase.RUNNING, "", 0.0),
+        status=RecordedStatus(Phase.RUNNING, "", 0.0),
     )
-    assert not [one for one in decided(job) if isinstance(one, Drain)]
-    assert [one for one in decided(job, secrets=frozenset({"hub"})) if isinstance(one, Drain)]
+    assert not [one for one in decided(job) if isinstance(one, DrainWorker)]
+    assert [one for one in decided(job, secrets=frozenset({"hub"})) if isinstance(one, DrainWorker)]

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast.control.decide.commands import GiveView, Order, StopWorker, WriteView
-from holdfast.control.decide.facts import ExitKind, Failure, Intent, Job, Phase, WorkerPhase
+from holdfast.control.decide.facts import ExitKind, Failure, Intent, JobRecord, Phase, WorkerPhase
 from holdfast.control.decide.invariants import check_job
-from holdfast.control.decide.serving import may_start, pause_s, row
+from holdfast.control.decide.serving import failure_streak, may_start, pause_s
 from holdfast.control.decide.spec import JobSpec, Mode, Resources, RestartPolicy
 from holdfast.control.jobfile.reading import dump, parse
 from holdfast.wire.errors import BugError
@@ -51,11 +51,11 @@ def served(world: World, count: int, ticks_max: int = 60) -> None:
     raise AssertionError("\n".join([f"{world.desired.jobs['serve.it'].status}", *world.story]))
 
 
-def job_of(world: World) -> Job:
+def job_of(world: World) -> JobRecord:
     return world.desired.jobs["serve.it"]
 
 
-def failed_at(*times_s: float) -> Job:
+def failed_at(*times_s: float) -> JobRecord:
     failures = tuple(Failure(n, "ValueError", at_s) for n, at_s in enumerate(times_s, 1))
     return replace(submitted(service()), failures=failures)
 
@@ -310,14 +310,14 @@ def test_a_service_of_low_priority_waits_for_a_training() -> None:
 
 def test_failures_within_the_pause_are_one_round_and_each_holds_back_one_start() -> None:
     job = failed_at(10.0, 10.2, 10.9)
-    assert row(job) == (1, 10.0, 3)
+    assert failure_streak(job) == (1, 10.0, 3)
     assert [may_start(job, wanted, 10.95) for wanted in (1, 3, 5)] == [0, 0, 2]
     assert may_start(job, 5, 11.0) == 5
 
 
 def test_a_row_is_broken_by_time_alone() -> None:
-    assert row(failed_at(10.0, 12.0, 20.0)).rounds == 3
-    assert row(failed_at(10.0, 12.0, 112.0)) == (1, 112.0, 1)
+    assert failure_streak(failed_at(10.0, 12.0, 20.0)).rounds == 3
+    assert failure_streak(failed_at(10.0, 12.0, 112.0)) == (1, 112.0, 1)
 
 
 def test_when_more_have_failed_than_is_remembered_nobody_starts() -> None:

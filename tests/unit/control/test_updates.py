@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.control.decide.commands import HaltUpdate, StartWorker
-from holdfast.control.decide.facts import ExitKind, Halt, Job, Phase, Wish, WorkerPhase
+from holdfast.control.decide.facts import DesiredSpec, ExitKind, Halt, JobRecord, Phase, WorkerPhase
 from holdfast.control.decide.spec import JobSpec, Mode, Resources
 from holdfast.control.decide.updating import UPDATE_FAILURES_MAX, changed
 from holdfast.wire.errors import Refused
@@ -39,7 +39,7 @@ def world_of(cpu: float) -> Slow:
     return world
 
 
-def job(world: World) -> Job:
+def job(world: World) -> JobRecord:
     return world.desired.jobs["web"]
 
 
@@ -50,7 +50,7 @@ def ready(world: World) -> int:
 def update(world: World, spec: JobSpec = NEW) -> None:
     """As `ControlPlane.update` does."""
     now = job(world)
-    wish = Wish(
+    wish = DesiredSpec(
         now.spec,
         0.0,
         "s",
@@ -227,10 +227,10 @@ def test_what_no_replica_is_started_by_changes_at_once() -> None:
 
 
 def test_what_room_is_counted_by_cannot_be_changed() -> None:
-    wish = Wish(OLD, 0.0, "s")
+    wish = DesiredSpec(OLD, 0.0, "s")
     for spec in (replace(OLD, resources=Resources(2.0)), replace(OLD, queue="other")):
         with pytest.raises(Refused, match="cannot be changed by an update"):
             changed(wish, spec, None, (), 0.0)
-    training = Wish(replace(OLD, mode=Mode.SYNC), 0.0, "s")
+    training = DesiredSpec(replace(OLD, mode=Mode.SYNC), 0.0, "s")
     with pytest.raises(Refused, match="is a training"):
         changed(training, NEW, None, (), 0.0)

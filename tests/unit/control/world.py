@@ -24,28 +24,28 @@ from holdfast.control.decide.commands import (
 )
 from holdfast.control.decide.facts import (
     Attempt,
-    Desired,
+    CheckpointRecovery,
+    DesiredState,
     Exit,
     ExitKind,
-    Job,
+    JobRecord,
     NodeFacts,
-    Observed,
+    ObservedState,
     Part,
     Phase,
-    Recovery,
-    Status,
+    RecordedStatus,
     View,
     WorkerFacts,
     WorkerPhase,
 )
 from holdfast.control.decide.incremental import Reconciler
 from holdfast.control.decide.invariants import (
+    check_capacity,
     check_change,
     check_decisions,
-    check_room,
     check_twice,
 )
-from holdfast.control.decide.reconcile import node_rooms, reconcile
+from holdfast.control.decide.reconcile import node_capacities, reconcile
 from holdfast.control.decide.records import apply_to
 from holdfast.control.decide.schedule import plan
 from holdfast.control.decide.spec import JobSpec, Resources
@@ -124,8 +124,8 @@ class Machine:
         )
 
 
-def submitted(spec: JobSpec, now_s: float = 0.0) -> Job:
-    return Job(spec, now_s, Status(Phase.QUEUED, "just submitted", now_s))
+def submitted(spec: JobSpec, now_s: float = 0.0) -> JobRecord:
+    return JobRecord(spec, now_s, RecordedStatus(Phase.QUEUED, "just submitted", now_s))
 
 
 class World:
@@ -134,18 +134,18 @@ class World:
 
     def __init__(
         self,
-        jobs: Mapping[str, Job],
+        jobs: Mapping[str, JobRecord],
         nodes: Mapping[str, Resources],
         steps: int = 30,
         *,
         plain: bool = False,
     ) -> None:
         self.plain = plain
-        self.desired = Desired(jobs=dict(jobs))
+        self.desired = DesiredState(jobs=dict(jobs))
         self.machines = {node: Machine(capacity) for node, capacity in nodes.items()}
         self.steps = steps
         self.now_s = 0.0
-        self.unheard: frozenset[str] = frozenset()
+        self.unreported: frozenset[str] = frozenset()
         self.corrupt: set[tuple[str, int]] = set()
         self.cut: set[tuple[str, int, int]] = set()  # job, worker, a peer that it cannot reach
         self.durable: set[tuple[str, int, int]] = set()  # job, attempt, worker
@@ -164,16 +164,16 @@ class World:
             else:
                 self.reports.pop(node, None)
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedState:
         there = {n: facts for n, facts in self.reports.items() if self.machines[n].there}
-        heard = {n: facts for n, facts in there.items() if n not in self.unheard}
-        return Observed(heard, frozenset(there) & self.unheard)
+        heard = {n: facts for n, facts in there.items() if n not in self.unreported}
+        return ObservedState(heard, frozenset(there) & self.unreported)
 
     def decide(self) -> list[Decision]:
         """What the control plane decides now; the same when it is asked twice."""
         observed = self.observed()
         jobs = list(self.desired.jobs.values())
-        rooms = node_rooms(self.desired, observed)
+        rooms = node_capacities(self.desired, observed)
         planned = plan(jobs, rooms, self.desired.queues, self.now_s)
         decisions = reconcile(self.desired, observed, self.now_s, planned)
         assert decisions == reconcile(self.desired, observed, self.now_s, planned)
@@ -196,7 +196,7 @@ class World:
                 assert share in self.durable, f"{share} is committed and not durable"
         self.desired = apply_to(self.desired, record, now_s=self.now_s, term=1, manifest=manifest)
         check_change(before, self.desired.jobs[record.job], [record])
-        check_room(self.desired, self.observed())
+        check_capacity(self.desired, self.observed())
         self.tell(f"{record.job}: {type(record).__name__}: {decision.reason}")
 
     def tell(self, event: str) -> None:
@@ -341,7 +341,7 @@ class World:
                 return
             for name, job in self.desired.jobs.items():
                 if job.waits_for_recovery:
-                    self.change(name, recovery=Recovery.SCRATCH)
+                    self.change(name, recovery=CheckpointRecovery.SCRATCH)
             self.tick()
         stuck = {name: job.status for name, job in self.desired.jobs.items()}
         raise AssertionError("\n".join([f"no end: {stuck}", *self.story[-60:]]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.security import make_digest_acl_credential
 
-from holdfast.coordination import access, listeners
+from holdfast.coordination import access, kazoo_client
 from holdfast.coordination.address import ZooKeeperAddress, parse, with_secret_file
 from holdfast.wire.errors import Corrupt, Refused, Usage
 
@@ -87,11 +87,11 @@ def test_a_replica_reads_its_own_service_and_writes_only_what_it_says_of_itself(
     top = "/holdfast/services/s"
     perms = {
         f"{top}": access.READ,
-        f"{top}/course": access.READ,
+        f"{top}/plan": access.READ,
         f"{top}/replicas": 15,
         f"{top}/replicas/1": 15,
         f"{top}/replicas-turns/1": 15,
-        f"{top}/asked": 0,
+        f"{top}/audit": 0,
         f"{top}/history/1": 0,
         "/holdfast/services": 0,
         "/holdfast/services/other": 0,
@@ -137,5 +137,5 @@ def test_the_system_says_whose_program_listens(host: str) -> None:
     asked = "::1" if ":" in host else "127.0.0.1"
     with socket.create_server((host, 0), family=family) as listener:
         port = listener.getsockname()[1]
-        assert listeners.owner_of((asked, port)) == Path("/proc/self").stat().st_uid
-    assert listeners.owner_of((asked, port)) is None
+        assert kazoo_client.owner_of((asked, port)) == Path("/proc/self").stat().st_uid
+    assert kazoo_client.owner_of((asked, port)) is None

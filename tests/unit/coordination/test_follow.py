@@ -6,6 +6,7 @@ import threading
 
 from holdfast.coordination.follow import Follow
 from holdfast.coordination.waits import Wake
+from holdfast.wire.errors import HoldfastError, SessionLost, Unavailable
 
 WAIT_S = 120.0
 
@@ -78,3 +79,19 @@ def test_a_change_right_after_the_read_is_slept_through() -> None:
         for _ in range(2):
             assert told.acquire(timeout=WAIT_S), f"only {seen} was told"
     assert seen == [1, 2]
+
+
+def test_a_callback_that_lost_its_session_half_way_never_hears_of_that_state_again() -> None:
+    """No further change may come for hours: what it did not finish stays undone."""
+    seen, through = list[int](), threading.Event()
+    failures: list[HoldfastError] = [SessionLost("it expired"), Unavailable("nobody answers")]
+
+    def tell(number: int) -> None:
+        seen.append(number)
+        if failures:
+            raise failures.pop()
+        through.set()
+
+    with Follow(Line(), "a number", lambda _wake: 7, tell):
+        assert through.wait(WAIT_S)
+    assert seen == [7, 7, 7]

@@ -26,7 +26,7 @@ SURFACE = {
     "Fact",
     "Facts",
     "Follow",
-    "Held",
+    "AcquiredLock",
     "Item",
     "Leader",
     "Leadership",
@@ -40,8 +40,8 @@ SURFACE = {
     "Semaphore",
     "Session",
     "SharedLock",
-    "Standing",
-    "State",
+    "ElectionLoop",
+    "SessionState",
     "Transaction",
     "Versioned",
     "connect",
@@ -112,7 +112,7 @@ def test_a_time_out_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_transaction_is_bounded_and_used_once() -> None:
-    transaction = Transaction(lambda ops: None)
+    transaction = Transaction(lambda ops: 1)
     with pytest.raises(errors.Usage):
         transaction.create("/x", b"x" * 1_000_000)
     with pytest.raises(errors.Usage):

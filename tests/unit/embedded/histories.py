@@ -16,12 +16,12 @@ from holdfast.coordination.embedded.records import (
     transaction_of,
 )
 from holdfast.coordination.embedded.store import Store
-from holdfast.coordination.embedded.transactions import Identity
+from holdfast.coordination.embedded.transactions import AuthIdentity
 from holdfast.coordination.embedded.tree import Tree
 
 SESSION = 0x1234_5678_9ABC
 START_MS = 1_700_000_000_000
-WHO = encode_identities((Identity("ip", "127.0.0.1"), Identity("digest", "ann:c2VjcmV0")))
+WHO = encode_identities((AuthIdentity("ip", "127.0.0.1"), AuthIdentity("digest", "ann:c2VjcmV0")))
 
 
 def create_body(path: str, data: bytes = b"", flags: int = p.FLAG_PERSISTENT) -> bytes:

@@ -7,12 +7,12 @@ import pytest
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN, fix_up, masked, permits
 from holdfast.coordination.embedded.java_order import identity_order
-from holdfast.coordination.embedded.refusal import OperationError
-from holdfast.coordination.embedded.transactions import ACL, Identity
+from holdfast.coordination.embedded.protocol import OperationError
+from holdfast.coordination.embedded.transactions import ACL, AuthIdentity
 
-LOCAL = Identity("ip", "127.0.0.1")
-ONE = Identity("digest", "u1:iMa4jTJUXtsOZxv2bTb8Lfyby5M=")
-TWO = Identity("digest", "u2:2l09ebH09zjo01SLYZ6Ipq2SrYo=")
+LOCAL = AuthIdentity("ip", "127.0.0.1")
+ONE = AuthIdentity("digest", "u1:iMa4jTJUXtsOZxv2bTb8Lfyby5M=")
+TWO = AuthIdentity("digest", "u2:2l09ebH09zjo01SLYZ6Ipq2SrYo=")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_any_of_the_permissions_and_any_of_the_identities_is_enough() -> None:
     assert permits(acl, p.PERM_READ | p.PERM_ADMIN, (LOCAL, ONE))
     assert not permits(acl, p.PERM_READ | p.PERM_ADMIN, (LOCAL, TWO))
     assert not permits(acl, p.PERM_DELETE, (ONE, TWO))
-    assert permits(acl, p.PERM_DELETE, (Identity("super", ""),))
+    assert permits(acl, p.PERM_DELETE, (AuthIdentity("super", ""),))
     assert permits(OPEN, p.PERM_ALL, ())
 
 

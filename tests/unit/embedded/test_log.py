@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.coordination.embedded.folder import DURABLE
 from holdfast.coordination.embedded.log import HEADER_BYTES, SegmentReader, read_header, read_mark
-from holdfast.coordination.embedded.recovery import Recovered, recover
+from holdfast.coordination.embedded.recovery import RecoveredStore, recover
 from holdfast.wire.errors import Corrupt
 from tests.unit.embedded.histories import changed, commit, digests, fill, flipped, opened
 
@@ -42,7 +42,7 @@ def forget_the_mark(folder: Path) -> None:
     (folder / DURABLE).unlink()
 
 
-def assert_is_at(found: Recovered, zxid: int) -> None:
+def assert_is_at(found: RecoveredStore, zxid: int) -> None:
     assert found.tree.last_zxid == zxid
     assert found.tree.digest() == DIGESTS[zxid]
 
@@ -215,7 +215,7 @@ def test_the_mark_is_exact_after_every_commit(tmp_path: Path) -> None:
             assert not warnings
             assert mark is not None
             assert mark.last_zxid == store.last_zxid
-            ends = dict(map(reversed, boundaries(segment(store.folder))))
+            ends = {zxid: length for length, zxid in boundaries(segment(store.folder))}
             assert mark.length == ends[store.last_zxid]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded import requests
-from holdfast.coordination.embedded.pipeline import Entry, Pipeline
+from holdfast.coordination.embedded.pipeline import Pipeline, PipelineEntry
 from holdfast.coordination.embedded.store import Store
-from holdfast.coordination.embedded.transactions import SetData, Transaction
-from holdfast.wire.clock import SystemClock
+from holdfast.coordination.embedded.transactions import SetData, WriteTransaction
+from holdfast.system.clock import SystemClock
 from holdfast.wire.errors import DiskFailed
 from tests.proofs import wire
 
@@ -22,9 +22,9 @@ class Line:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.committed: list[Entry] = []
+        self.committed: list[PipelineEntry] = []
         self.batches = 0
-        self.full: list[Entry] = []
+        self.full: list[PipelineEntry] = []
         self.broken: list[BaseException] = []
         self.pipeline = Pipeline(
             asyncio.get_running_loop(),
@@ -35,23 +35,25 @@ class Line:
             on_broken=self.broken.append,
         )
 
-    def _take(self, batch: list[Entry], time_ms: int) -> None:
+    def _take(self, batch: list[PipelineEntry], time_ms: int) -> None:
         self.batches += 1
         self.committed.extend(batch)
         for entry in batch:
             if entry.transaction is not None:
                 self.store.tree.apply(entry.transaction, entry.zxid, time_ms)
 
-    def write(self, data: bytes = b"x") -> Entry:
+    def write(self, data: bytes = b"x") -> PipelineEntry:
         body = wire.set_data_body("/zookeeper", data)
         operation = requests.decode_write(p.SET_DATA, body)
         assert isinstance(operation, SetData)
-        entry = Entry(None, 0, p.SET_DATA, body, transaction=Transaction(1, (), operation))
+        entry = PipelineEntry(
+            None, 0, p.SET_DATA, body, transaction=WriteTransaction(1, (), operation)
+        )
         self.pipeline.submit(entry)
         return entry
 
-    def read(self) -> Entry:
-        entry = Entry(None, 0, p.GET_DATA, b"")
+    def read(self) -> PipelineEntry:
+        entry = PipelineEntry(None, 0, p.GET_DATA, b"")
         self.pipeline.submit(entry)
         return entry
 

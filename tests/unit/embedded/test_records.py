@@ -8,37 +8,45 @@ from hypothesis import strategies as st
 
 from holdfast.coordination.embedded.records import (
     BadRecord,
-    Record,
+    LoggedRecord,
     decode_identities,
     decode_records,
     encode_identities,
     encode_record,
     zxid_and_time,
 )
-from holdfast.coordination.embedded.transactions import Identity
+from holdfast.coordination.embedded.transactions import AuthIdentity
 from tests.unit.embedded.histories import flipped, record_at
 
 signed64 = st.integers(-(2**63), 2**63 - 1)
 signed32 = st.integers(-(2**31), 2**31 - 1)
-identities = st.lists(st.builds(Identity, st.text(max_size=20), st.text(max_size=20))).map(tuple)
+identities = st.lists(st.builds(AuthIdentity, st.text(max_size=20), st.text(max_size=20))).map(
+    tuple
+)
 records = st.builds(
-    Record, signed64, signed64, signed64, signed32, st.binary(max_size=40), st.binary(max_size=200)
+    LoggedRecord,
+    signed64,
+    signed64,
+    signed64,
+    signed32,
+    st.binary(max_size=40),
+    st.binary(max_size=200),
 )
 
 
 @given(st.lists(records, max_size=5))
-def test_records_come_back_in_order_as_they_were(written: list[Record]) -> None:
+def test_records_come_back_in_order_as_they_were(written: list[LoggedRecord]) -> None:
     payload = b"".join(encode_record(*record) for record in written)
     assert list(decode_records(payload)) == written
 
 
 @given(identities)
-def test_identities_come_back_as_they_were(who: tuple[Identity, ...]) -> None:
+def test_identities_come_back_as_they_were(who: tuple[AuthIdentity, ...]) -> None:
     assert decode_identities(encode_identities(who)) == who
 
 
 @given(records)
-def test_zxid_and_time_are_read_without_decoding_the_rest(record: Record) -> None:
+def test_zxid_and_time_are_read_without_decoding_the_rest(record: LoggedRecord) -> None:
     assert zxid_and_time(encode_record(*record)) == (record.zxid, record.time_ms)
 
 

@@ -11,7 +11,7 @@ from holdfast.coordination.embedded import requests
 from holdfast.coordination.embedded.jute import Malformed
 from holdfast.coordination.embedded.transactions import (
     ACL,
-    Check,
+    CheckVersion,
     Create,
     Delete,
     Multi,
@@ -72,7 +72,7 @@ def test_a_multi_of_too_many_operations_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requests, "MULTI_OPERATIONS_MAX", 3)
     part = (p.CHECK, wire.versioned_body("/a"))
     assert requests.decode_write(p.MULTI, wire.multi_body([part] * 3)) == Multi(
-        (Check("/a", -1),) * 3
+        (CheckVersion("/a", -1),) * 3
     )
     with pytest.raises(Malformed):
         requests.decode_write(p.MULTI, wire.multi_body([part] * 4))

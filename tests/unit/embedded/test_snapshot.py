@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.coordination.embedded.folder import snapshot_path
-from holdfast.coordination.embedded.rows import Row, decode_block, encode_blocks
 from holdfast.coordination.embedded.snapshot import (
+    Row,
+    decode_block,
+    encode_blocks,
     publish_snapshot,
     read_snapshot,
     verify_snapshot,

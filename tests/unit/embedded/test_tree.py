@@ -8,7 +8,7 @@ from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.transactions import (
     ACL,
     Changed,
-    Check,
+    CheckVersion,
     CloseSession,
     Created,
     Delete,
@@ -19,7 +19,7 @@ from holdfast.coordination.embedded.transactions import (
     SetACL,
     SetData,
     Stat,
-    Transaction,
+    WriteTransaction,
 )
 from holdfast.coordination.embedded.tree import OperationError, Tree
 from holdfast.wire.errors import BugError
@@ -110,10 +110,10 @@ def test_a_delete_moves_the_parents_pzxid_and_cversion_and_a_set_does_not() -> N
         (SetACL("/open/..", (), -1), p.BAD_ARGUMENTS),
         (SetACL("/closed", OPEN, 7), p.NO_AUTH),
         (SetACL("/open", OPEN, 7), p.BAD_VERSION),
-        (Check("/open", 0), p.OK),
-        (Check("/open", 3), p.BAD_VERSION),
-        (Check("relative", 0), p.BAD_ARGUMENTS),
-        (Check("/secret", 0), p.NO_AUTH),
+        (CheckVersion("/open", 0), p.OK),
+        (CheckVersion("/open", 3), p.BAD_VERSION),
+        (CheckVersion("relative", 0), p.BAD_ARGUMENTS),
+        (CheckVersion("/secret", 0), p.NO_AUTH),
         (Reject(p.MARSHALLING_ERROR), p.MARSHALLING_ERROR),
     ],
 )
@@ -130,7 +130,12 @@ def test_the_refusal_that_wins_is_zookeepers(operation: object, code: int) -> No
 def test_a_write_of_a_session_that_is_not_open_is_refused_after_the_flags_are_looked_at() -> None:
     driver = Driver()
     driver.make("/a")
-    for operation in (create("bad path"), Delete("bad", -1), SetData("", b"", -1), Check("", 0)):
+    for operation in (
+        create("bad path"),
+        Delete("bad", -1),
+        SetData("", b"", -1),
+        CheckVersion("", 0),
+    ):
         assert driver.outcome(operation, 0xDEAD).error == p.SESSION_EXPIRED
     assert driver.outcome(SetACL("", OPEN, -1), 0xDEAD).error == p.SESSION_EXPIRED
     assert driver.outcome(create("/x", flags=9), 0xDEAD).error == p.BAD_ARGUMENTS
@@ -203,7 +208,7 @@ def test_a_version_wraps_as_a_java_number_does() -> None:
 def test_a_multi_happens_whole_and_each_part_sees_those_before_it() -> None:
     driver = Driver()
     outcome = driver.outcome(
-        Multi((create("/a"), create("/a/b"), SetData("/a", b"12", 0), Check("/a", 1)))
+        Multi((create("/a"), create("/a/b"), SetData("/a", b"12", 0), CheckVersion("/a", 1)))
     )
     zxid = driver.tree.last_zxid
     assert outcome.results[2] == Changed(
@@ -231,7 +236,7 @@ def test_a_failed_multi_leaves_no_trace_and_names_its_culprit() -> None:
         Delete("/q/old", -1),
         Delete("/box/item", -1),
         Delete("/box", -1),
-        Check("/q", 99),
+        CheckVersion("/q", 99),
         create("/never"),
     )
     assert codes == [0, 0, 0, 0, 0, p.BAD_VERSION, p.RUNTIME_INCONSISTENCY]
@@ -309,13 +314,13 @@ def test_a_container_that_is_filled_again_is_not_due_and_a_failed_multi_changes_
     driver.make("/box", p.FLAG_CONTAINER)
     driver.make("/box/item")
     driver.outcome(Delete("/box/item", -1))
-    driver.codes(Delete("/box", -1), Check("/missing", 0))
+    driver.codes(Delete("/box", -1), CheckVersion("/missing", 0))
     assert driver.tree.due_containers(0) == ["/box"]
-    driver.codes(create("/box/item"), Check("/missing", 0))
+    driver.codes(create("/box/item"), CheckVersion("/missing", 0))
     assert driver.tree.due_containers(0) == ["/box"]
     driver.make("/box/item")
     assert driver.tree.due_containers(0) == []
-    driver.codes(Delete("/box/item", -1), Check("/missing", 0))
+    driver.codes(Delete("/box/item", -1), CheckVersion("/missing", 0))
     assert driver.tree.due_containers(0) == []
     driver.tree.validate()
 
@@ -346,7 +351,7 @@ def test_creates_beyond_the_limit_of_nodes_are_refused_and_deletes_make_room() -
 
 def test_a_zxid_that_does_not_grow_is_a_bug() -> None:
     driver = Driver()
-    transaction = Transaction(driver.session, (), Delete("/x", -1))
+    transaction = WriteTransaction(driver.session, (), Delete("/x", -1))
     with pytest.raises(BugError):
         driver.tree.apply(transaction, driver.tree.last_zxid, 0)
 

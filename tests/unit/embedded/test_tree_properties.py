@@ -10,14 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.transactions import (
     ACL,
-    Check,
+    AuthIdentity,
+    CheckVersion,
     CloseSession,
     Create,
     Created,
     Delete,
     DeleteContainer,
-    Failed,
-    Identity,
+    FailedOperation,
     Multi,
     OpenSession,
     Operation,
@@ -25,7 +25,7 @@ from holdfast.coordination.embedded.transactions import (
     Reject,
     SetACL,
     SetData,
-    Transaction,
+    WriteTransaction,
 )
 from holdfast.coordination.embedded.tree import ROW_NODE, Tree
 from holdfast.wire.errors import BugError
@@ -66,7 +66,7 @@ def creates(draw: st.DrawFn) -> Create:
 
 deletes = st.builds(Delete, paths, versions)
 sets = st.builds(SetData, paths, data, versions)
-checks = st.builds(Check, paths, versions)
+checks = st.builds(CheckVersion, paths, versions)
 parts = st.one_of(creates(), deletes, sets, checks)
 multis = st.builds(Multi, st.lists(parts, max_size=5).map(tuple))
 operations: st.SearchStrategy[Operation] = st.one_of(
@@ -84,7 +84,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 
 
 def failed(outcome: Outcome) -> bool:
-    return bool(outcome.error) or any(isinstance(one, Failed) for one in outcome.results)
+    return bool(outcome.error) or any(isinstance(one, FailedOperation) for one in outcome.results)
 
 
 class TreeMachine(RuleBasedStateMachine):
@@ -100,10 +100,10 @@ class TreeMachine(RuleBasedStateMachine):
         for session in SESSIONS:
             self.apply(session, OpenSession(4_000))
 
-    def apply(self, session: int, operation: Operation, *more: Identity) -> None:
+    def apply(self, session: int, operation: Operation, *more: AuthIdentity) -> None:
         zxid = self.tree.last_zxid + 1
         self.now_ms += 7
-        transaction = Transaction(session, (LOCAL, *more), operation)
+        transaction = WriteTransaction(session, (LOCAL, *more), operation)
         before = list(self.tree.rows())
         outcome = self.tree.apply(transaction, zxid, self.now_ms)
         assert outcome == self.twin.apply(transaction, zxid, self.now_ms)
@@ -162,7 +162,7 @@ TestTreeMachine.settings = settings(
         ),
         st.builds(Delete, st.text(), INT32),
         st.builds(SetData, st.text(), data, INT32),
-        st.builds(Check, st.text(), INT32),
+        st.builds(CheckVersion, st.text(), INT32),
         st.builds(SetACL, st.text(), st.just(OPEN), INT32),
         st.builds(DeleteContainer, st.text()),
     )

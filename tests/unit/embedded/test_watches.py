@@ -9,24 +9,24 @@ import weakref
 import pytest
 
 from holdfast.coordination.embedded import protocol as p
-from holdfast.coordination.embedded.refusal import OperationError
-from holdfast.coordination.embedded.transactions import Event
+from holdfast.coordination.embedded.protocol import OperationError
+from holdfast.coordination.embedded.transactions import TreeEvent
 from holdfast.coordination.embedded.watches import CHILD, DATA, WatchTable
 
-CREATED = Event(p.EVENT_CREATED, "/a/b", ())
-CHANGED = Event(p.EVENT_DATA_CHANGED, "/a/b", ())
-DELETED = Event(p.EVENT_DELETED, "/a/b", ())
-CHILDREN = Event(p.EVENT_CHILDREN_CHANGED, "/a", ())
+CREATED = TreeEvent(p.EVENT_CREATED, "/a/b", ())
+CHANGED = TreeEvent(p.EVENT_DATA_CHANGED, "/a/b", ())
+DELETED = TreeEvent(p.EVENT_DELETED, "/a/b", ())
+CHILDREN = TreeEvent(p.EVENT_CHILDREN_CHANGED, "/a", ())
 
 
-def told(table: WatchTable[str], event: Event) -> list[str]:
+def told(table: WatchTable[str], event: TreeEvent) -> list[str]:
     fired = table.fire(event)
     assert all(entry[1:] == (event.type, event.path) for entry in fired)
     return sorted(watcher for watcher, _, _ in fired)
 
 
 @pytest.mark.parametrize("event", [CREATED, CHANGED, DELETED])
-def test_a_data_watch_fires_once_for_what_happens_to_its_node(event: Event) -> None:
+def test_a_data_watch_fires_once_for_what_happens_to_its_node(event: TreeEvent) -> None:
     table: WatchTable[str] = WatchTable()
     table.add("one", DATA, "/a/b")
     assert told(table, CHILDREN) == []
@@ -181,13 +181,13 @@ def test_counts_are_right_under_random_use() -> None:
             table.drop(who)
             assert table.count_of(who) == 0
         else:
-            fired = [one for one, _, _ in table.fire(Event(chance.randint(1, 4), path, ()))]
+            fired = [one for one, _, _ in table.fire(TreeEvent(chance.randint(1, 4), path, ()))]
             assert len(fired) == len(set(fired))
         assert table.count == sum(table.count_of(one) for one in range(6))
         assert table.watcher_count == sum(table.count_of(one) > 0 for one in range(6))
     for who in range(6):
         table.drop(who)
     table.add_persistent(9, "/a", recursive=False)
-    assert table.fire(Event(p.EVENT_CREATED, "/a/b", ())) == []
+    assert table.fire(TreeEvent(p.EVENT_CREATED, "/a/b", ())) == []
     table.drop(9)
     assert (table.count, table.path_count, table.watcher_count) == (0, 0, 0)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.transactions import (
     ACL,
-    Check,
+    AuthIdentity,
+    CheckVersion,
     CloseSession,
     Create,
     Created,
     Delete,
-    Identity,
     Multi,
     OpenSession,
     Operation,
     Outcome,
     SetData,
     Stat,
-    Transaction,
+    WriteTransaction,
 )
 from holdfast.coordination.embedded.tree import Tree
 
 OPEN = (ACL(p.PERM_ALL, "world", "anyone"),)
-LOCAL = Identity("ip", "127.0.0.1")
-EVA = Identity("digest", "eva:secret")
+LOCAL = AuthIdentity("ip", "127.0.0.1")
+EVA = AuthIdentity("digest", "eva:secret")
 
 
 def create(
@@ -48,13 +48,15 @@ class Driver:
         assert self.outcome(OpenSession(4_000), session).error == p.OK
         return session
 
-    def outcome(self, operation: Operation, session: int | None = None, *more: Identity) -> Outcome:
+    def outcome(
+        self, operation: Operation, session: int | None = None, *more: AuthIdentity
+    ) -> Outcome:
         zxid = self.tree.last_zxid + 1
         asker = self.session if session is None else session
-        transaction = Transaction(asker, (LOCAL, *more), operation)
+        transaction = WriteTransaction(asker, (LOCAL, *more), operation)
         return self.tree.apply(transaction, zxid, 10 * zxid)
 
-    def error(self, operation: Operation, *more: Identity) -> int:
+    def error(self, operation: Operation, *more: AuthIdentity) -> int:
         return self.outcome(operation, None, *more).error
 
     def make(self, path: str, flags: int = p.FLAG_PERSISTENT, session: int | None = None) -> str:
@@ -68,7 +70,7 @@ class Driver:
     def events(self, operation: Operation, session: int | None = None) -> list[tuple[int, str]]:
         return [(event.type, event.path) for event in self.outcome(operation, session).events]
 
-    def codes(self, *operations: Create | Delete | SetData | Check) -> list[int]:
+    def codes(self, *operations: Create | Delete | SetData | CheckVersion) -> list[int]:
         """The codes of a multi's operations, 0 for those that happened or might have."""
         results = self.outcome(Multi(operations)).results
         return [getattr(result, "error", p.OK) for result in results]

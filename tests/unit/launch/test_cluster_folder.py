@@ -15,7 +15,7 @@ from holdfast.cluster import CLUSTER_VARIABLE, create, default_folder, find, ope
 from holdfast.cluster.folder import readdressed
 from holdfast.launch import local
 from holdfast.storage.selection import selected
-from holdfast.wire.certificates import Authority
+from holdfast.system.certificates import Authority
 from holdfast.wire.errors import Corrupt, Missing, Occupied, Usage
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_file_is_told_and_not_guessed(tmp_path: Path, text: str) -> No
 def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
     create(tmp_path / "c")
     path = tmp_path / "c" / "cluster.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
     with pytest.raises(Corrupt) as corrupt:
         opened(tmp_path / "c")
     assert "format" in corrupt.value.why

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import absence as telling
+from holdfast.cli import output
 from holdfast.client import absence
 from holdfast.client.opening import Opened
 from holdfast.cluster import Cluster, Process, create
@@ -21,8 +22,8 @@ from holdfast.coordination import connect
 from holdfast.launch import health
 from holdfast.supervise import supervisor, wanted
 from holdfast.wire.errors import Unavailable
-from tests.contract.waiting import eventually
 from tests.servers import EmbeddedServer
+from tests.waiting import eventually
 
 COMMAND = ("python", "-m", "holdfast.control")
 DEAD = Process("coordinator", "coordinator-1", 1, 1, "of another boot", launched=True)
@@ -126,15 +127,17 @@ class World:
         self.absence: absence.Absence | None = None
         monkeypatch.setattr(absence, "absent", lambda _found, _kind: self.absence)
         self.said: list[str] = []
-        monkeypatch.setattr(telling.output, "err", lambda: self)
+        monkeypatch.setattr(output, "err", lambda: self)
 
     def print(self, text: object) -> None:
         self.said.append(str(text))
 
-    def waiting(self) -> absence.Waiting:
+    def waiting(self) -> absence.WaitReporter:
         found: Any = None  # nothing is asked of it
-        lines = telling.Lines(clock=lambda: self.now_s)
-        return absence.Waiting(found, absence.CONDUCTOR, progress=lines, clock=lambda: self.now_s)
+        lines = telling.ProgressLines(clock=lambda: self.now_s)
+        return absence.WaitReporter(
+            found, absence.ROLLOUT_CONTROLLER, progress=lines, clock=lambda: self.now_s
+        )
 
 
 def test_a_command_waits_without_a_word_or_goes_on_waiting_for_who_does_not_come(
@@ -143,26 +146,28 @@ def test_a_command_waits_without_a_word_or_goes_on_waiting_for_who_does_not_come
     world = World(monkeypatch)
     said = world.said
     waiting = world.waiting()
-    assert waiting.look("2 of 3 replicas are ready") == "2 of 3 replicas are ready"
+    assert waiting.report("2 of 3 replicas are ready") == "2 of 3 replicas are ready"
     assert said == [], "most is done within a moment"
     world.now_s += 2.0
-    waiting.look("2 of 3 replicas are ready")
+    waiting.report("2 of 3 replicas are ready")
     assert said == ["waiting: 2 of 3 replicas are ready"]
-    world.absence = absence.Absence(absence.CONDUCTOR, "nobody conducts: it is being started")
+    world.absence = absence.Absence(
+        absence.ROLLOUT_CONTROLLER, "no rollout controller: it is being started"
+    )
     world.now_s += 5.0
-    assert waiting.look("…") == "nobody conducts: it is being started"
-    assert said[-1] == "waiting: nobody conducts: it is being started"
+    assert waiting.report("…") == "no rollout controller: it is being started"
+    assert said[-1] == "waiting: no rollout controller: it is being started"
     world.now_s += 29.0
-    waiting.look("…")
+    waiting.report("…")
     world.absence = None  # he came
     world.now_s += 2.0
-    assert waiting.look("…") == "…"
-    world.absence = absence.Absence(absence.CONDUCTOR, "nobody conducts")
+    assert waiting.report("…") == "…"
+    world.absence = absence.Absence(absence.ROLLOUT_CONTROLLER, "no rollout controller")
     world.now_s += 2.0
-    waiting.look("…")
+    waiting.report("…")
     world.now_s += 31.0
-    with pytest.raises(Unavailable, match="nobody conducts"):
-        waiting.look("…")
+    with pytest.raises(Unavailable, match="no rollout controller"):
+        waiting.report("…")
 
 
 def test_a_command_does_not_wait_at_all_for_who_was_given_up(
@@ -170,10 +175,10 @@ def test_a_command_does_not_wait_at_all_for_who_was_given_up(
 ) -> None:
     world = World(monkeypatch)
     waiting = world.waiting()
-    world.absence = absence.Absence(absence.CONDUCTOR, "given up", hopeless=True)
+    world.absence = absence.Absence(absence.ROLLOUT_CONTROLLER, "given up", hopeless=True)
     world.now_s += 2.0
     with pytest.raises(Unavailable, match="given up") as stopped:
-        waiting.look("…")
+        waiting.report("…")
     assert "holdfast up" in stopped.value.fix
 
 

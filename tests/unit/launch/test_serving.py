@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cluster import create
 from holdfast.launch import serving
-from holdfast.launch.serving import GATEWAY_PORT, GATEWAY_PORTS_TRIED, Place
+from holdfast.launch.serving import GATEWAY_PORT, GATEWAY_PORTS_TRIED, GatewayAddress
 from holdfast.wire.errors import Occupied, Usage
 from tests.servers import free_port
 
@@ -22,7 +22,10 @@ def test_a_cluster_that_never_served_starts_nothing(tmp_path: Path) -> None:
 
 def test_gateways_are_remembered_with_their_addresses(tmp_path: Path) -> None:
     cluster = create(tmp_path / "cluster")
-    known = {"gateway-1": Place("127.0.0.1:8080"), "gateway-2": Place("127.0.0.1:8090", "north")}
+    known = {
+        "gateway-1": GatewayAddress("127.0.0.1:8080"),
+        "gateway-2": GatewayAddress("127.0.0.1:8090", "north"),
+    }
     serving._write(cluster, known)
     assert serving.places(cluster) == known
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.launch.serving import Place, sharing
+from holdfast.launch.serving import GatewayAddress, sharing
 from holdfast.wire.errors import Usage
 
-HERE = Place("127.0.0.1:8080", "eu")
-THERE = Place("127.0.0.1:8090")
+HERE = GatewayAddress("127.0.0.1:8080", "eu")
+THERE = GatewayAddress("127.0.0.1:8090")
 
 
 def test_one_gateway_becomes_three_at_its_address() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.coordination import connect
-from holdfast.models.drafts import Draft
-from holdfast.models.records import Kind, Signature, TensorSpec
+from holdfast.models.drafts import VersionDraft
+from holdfast.models.records import ModelKind, Signature, TensorSpec
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles, open_store
 
@@ -34,15 +34,15 @@ class Doomed(Registry):
         return version
 
 
-def draft_of(blobs: Blobs, code: Path) -> Draft:
+def draft_of(blobs: Blobs, code: Path) -> VersionDraft:
     """A draft for whose sake nobody has to import torch."""
     code.mkdir(exist_ok=True)
     (code / "double.py").write_text("def double(inputs):\n    return inputs['x'] * 2\n")
     signature = Signature((TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),))
     files = {"a.bin": b"some bytes", "b.bin": b"others"}
     bundle = bundles.push(blobs, code).digest
-    given = {"bundle": bundle, "entry": "double:double", "job": "train"}
-    return Draft("digits", Kind.FUNCTION, signature, files, step=8, **given)
+    given: dict[str, Any] = {"bundle": bundle, "entry": "double:double", "job": "train"}
+    return VersionDraft("digits", ModelKind.FUNCTION, signature, files, step=8, **given)
 
 
 def main(plane: str, store: str, code: str, when: str) -> None:

@@ -14,10 +14,10 @@ from onnx import TensorProto, helper
 from safetensors.torch import save
 
 from holdfast.models.describing import signature_of
-from holdfast.models.drafts import Draft
+from holdfast.models.drafts import VersionDraft
 from holdfast.models.examples import Example
 from holdfast.models.making import Recipe, described, example_file, example_files
-from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Version
+from holdfast.models.records import EXAMPLE, WEIGHTS, ModelKind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles, put_part
 
@@ -65,16 +65,16 @@ def weights_file(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 def torch_draft(
     blobs: Blobs, folder: Path, *, scale: int = 2, seed: int = 0, model: str = "digits", **more: Any
-) -> Draft:
+) -> VersionDraft:
     """A torch model whose `helper.SCALE` is `scale`."""
     place = code(folder, {"net.py": NET, "helper.py": f"SCALE = {scale}\n"})
     tensors = linear_weights(seed)
     x = some()
     y = (torch.from_numpy(x) @ tensors["layer.weight"].T + tensors["layer.bias"]) * scale
     example = Example({"x": x}, {"output": y.numpy()})
-    return Draft(
+    return VersionDraft(
         model=model,
-        kind=Kind.TORCH,
+        kind=ModelKind.TORCH,
         signature=signature_of([example]),
         files={WEIGHTS: weights_file(tensors), EXAMPLE: example_file(example)},
         bundle=bundles.push(blobs, place).digest,
@@ -92,14 +92,14 @@ def published(registry: Registry, blobs: Blobs, tmp_path: Path, count: int) -> l
 def draft_of(
     blobs: Blobs,
     folder: Path,
-    kind: Kind,
+    kind: ModelKind,
     entry: str,
     inputs: Mapping[str, Any] | list[Mapping[str, Any]],
     *,
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     files: Mapping[str, bytes] | None = None,
     arguments: Mapping[str, Any] | None = None,
-) -> Draft:
+) -> VersionDraft:
     """A draft that was loaded once, as `holdfast models publish` does it. `folder` has the code."""
     held = folder.with_name(f"{folder.name}-files")
     held.mkdir()
@@ -108,18 +108,18 @@ def draft_of(
     recipe = Recipe("it", kind, held, folder, entry, arguments or {})
     every = inputs if isinstance(inputs, list) else [inputs]
     signature, known = described(recipe, [dict(each) for each in every], dynamic or {})
-    return Draft(
+    return VersionDraft(
         model="it",
         kind=kind,
         signature=signature,
         files={**(files or {}), **example_files(known)},
-        bundle="" if kind is Kind.ONNX else bundles.push(blobs, folder).digest,
+        bundle="" if kind is ModelKind.ONNX else bundles.push(blobs, folder).digest,
         entry=entry,
         arguments=arguments or {},
     )
 
 
-def version_of(blobs: Blobs, draft: Draft, number: int = 1) -> Version:
+def version_of(blobs: Blobs, draft: VersionDraft, number: int = 1) -> Version:
     """The version that it would become, without a plane; its parts are in the store."""
     parts = {}
     for name, content in draft.files.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.decide.facts import Observed
+from holdfast.control.decide.facts import ObservedState
 from holdfast.control.shell.housekeeping import references
 from holdfast.coordination import Session, connect
 from holdfast.models.loading import check_example, fetch, load
@@ -16,8 +16,8 @@ from holdfast.models.registry import ALIAS_MOVES_KEPT, Registry
 from holdfast.storage import Blobs
 from holdfast.storage.garbage import Sweeper
 from holdfast.wire.errors import Conflict, Missing, Refused, Usage
-from tests.contract.waiting import eventually
 from tests.unit.models.stage import published, torch_draft
+from tests.waiting import eventually
 
 # --- aliases --------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ def test_the_stores_sweep_keeps_what_a_version_needs_and_takes_what_none_does(
     two = registry.publish(torch_draft(blobs, tmp_path / "code" / "code2", scale=3, seed=2))
 
     def sweep() -> None:
-        sweeper = Sweeper(blobs, lambda: references(session, Observed()), grace_s=0, wait_s=0)
+        sweeper = Sweeper(blobs, lambda: references(session, ObservedState()), grace_s=0, wait_s=0)
         for _ in range(2):
             sweeper.step()
 

@@ -13,11 +13,11 @@ from torch import nn
 
 from holdfast.models.describing import describe, dynamic_of, spoken
 from holdfast.models.loading import check_example, fetch, load
-from holdfast.models.records import Kind, Signature, TensorSpec
-from holdfast.serve.protocol.fitting import Fitting
-from holdfast.serve.replica.joining import shape_of
+from holdfast.models.records import ModelKind, Signature, TensorSpec
+from holdfast.serve.protocol.rest import Fitting
+from holdfast.serve.replica.batching import shape_of
 from holdfast.storage import Blobs
-from holdfast.train import portrait
+from holdfast.train import publishing
 from holdfast.wire.errors import BadModel, Usage
 from tests.unit.models.stage import code, draft_of, version_of
 
@@ -140,8 +140,8 @@ def test_each_example_of_a_version_is_compared_when_it_is_loaded(
             return {{"y": x * (3 if WRONG and x.shape[1] == 2 else 2)}}
     """
     folder = code(tmp_path / "f", {"f.py": text.format(wrong=False)})
-    given = [{"x": np.ones((2, size), np.float32)} for size in (4, 2)]
-    draft = draft_of(blobs, folder, Kind.FUNCTION, "f:f", given)
+    given: list[Mapping[str, Any]] = [{"x": np.ones((2, size), np.float32)} for size in (4, 2)]
+    draft = draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", given)
     assert "example-2.safetensors" in draft.files
     version = version_of(blobs, draft)
     where = fetch(version, blobs, tmp_path / "cache")
@@ -159,9 +159,9 @@ def test_a_module_that_is_trained_may_vary_in_any_dimension() -> None:
             return (ids * mask).cumsum(1)
 
     short, long = ((torch.ones(2, n), torch.ones(2, n)) for n in (3, 5))
-    signature, known = portrait.taken(Sums(), [short, long])
+    signature, known = publishing.describe_module(Sums(), [short, long])
     assert [spec.shape for spec in signature.inputs] == [(-1, -1), (-1, -1)]
     assert (signature.outputs[0].shape, len(known)) == ((-1, -1), 2)
-    said, _ = portrait.taken(Sums(), short, {"ids": {1: "t"}, "mask": {1: "t"}})
+    said, _ = publishing.describe_module(Sums(), short, {"ids": {1: "t"}, "mask": {1: "t"}})
     assert said.inputs[1].dims == ("", "t")
     assert said.outputs[0].shape == (-1, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -16,15 +17,14 @@ import pytest
 import torch
 
 from holdfast.models import publishing
-from holdfast.models.apart import Apart
+from holdfast.models.apart import SeparateModel
 from holdfast.models.exporting import export
 from holdfast.models.files_kind import files_kind
 from holdfast.models.loading import check_example, fetch, load
-from holdfast.models.publishing import Given
-from holdfast.models.records import CODE_KINDS, Kind, Version
+from holdfast.models.publishing import VersionFiles
+from holdfast.models.records import CODE_KINDS, ModelKind, Version
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs
-from holdfast.wire import extras
 from holdfast.wire.errors import BadModel, HoldfastError, MissingExtra, ModelFailed, Refused, Usage
 from tests.unit.models import files_stage
 from tests.unit.models.files_stage import require_package, some_rows
@@ -38,20 +38,20 @@ Made = Callable[[Path], Path]
 def published(
     registry: Registry, blobs: Blobs, made: Made, tmp_path: Path, **more: Any
 ) -> tuple[Version, Path]:
-    version = publishing.publish(registry, blobs, Given("it", source=made(tmp_path), **more))
+    version = publishing.publish(registry, blobs, VersionFiles("it", source=made(tmp_path), **more))
     return version, fetch(version, blobs, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
     ("made", "kind", "examples", "shapes"),
     [
-        (files_stage.torchscript, Kind.TORCHSCRIPT, [PAIR], [(-1, 4), (-1, 1)]),
-        (files_stage.exported, Kind.EXPORTED, [], [(-1, -1), (-1, 1)]),
-        (files_stage.skops, Kind.SKLEARN, [], [(-1, 4)]),
-        (files_stage.xgboost, Kind.XGBOOST, [], [(-1, 4)]),
-        (files_stage.lightgbm, Kind.LIGHTGBM, [], [(-1, 4)]),
-        (files_stage.bert, Kind.HUGGINGFACE, [], [(-1,)]),
-        (files_stage.vit, Kind.HUGGINGFACE, [], [(-1, -1, -1, 3)]),
+        (files_stage.torchscript, ModelKind.TORCHSCRIPT, [PAIR], [(-1, 4), (-1, 1)]),
+        (files_stage.exported, ModelKind.EXPORTED, [], [(-1, -1), (-1, 1)]),
+        (files_stage.skops, ModelKind.SKLEARN, [], [(-1, 4)]),
+        (files_stage.xgboost, ModelKind.XGBOOST, [], [(-1, 4)]),
+        (files_stage.lightgbm, ModelKind.LIGHTGBM, [], [(-1, 4)]),
+        (files_stage.bert, ModelKind.HUGGINGFACE, [], [(-1,)]),
+        (files_stage.vit, ModelKind.HUGGINGFACE, [], [(-1, -1, -1, 3)]),
     ],
     ids=["torchscript", "exported", "sklearn", "xgboost", "lightgbm", "bert", "vit"],
 )
@@ -60,7 +60,7 @@ def test_a_model_of_files_is_published_loaded_and_exported(
     blobs: Blobs,
     tmp_path: Path,
     made: Made,
-    kind: Kind,
+    kind: ModelKind,
     examples: list[Any],
     shapes: list[tuple[int, ...]],
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_model_of_files_is_published_loaded_and_exported(
     check_example(servable, version, folder)
     servable.close()
     again = publishing.publish(
-        registry, blobs, Given("it", source=next_to(tmp_path, version), examples=examples)
+        registry, blobs, VersionFiles("it", source=next_to(tmp_path, version), examples=examples)
     )
     assert again.number == version.number
     export(version, blobs, tmp_path / "out")
@@ -139,7 +139,7 @@ def test_a_damaged_file_is_refused_with_a_sentence(
         require_package(package)
     (tmp_path / name).write_bytes(data)
     with pytest.raises(BadModel, match=words) as refused:
-        publishing.publish(registry, blobs, Given("it", source=tmp_path / name))
+        publishing.publish(registry, blobs, VersionFiles("it", source=tmp_path / name))
     assert refused.value.fix
     assert registry.model("it") is None
 
@@ -149,7 +149,7 @@ def test_a_file_of_torch_save_is_told_from_torchscript(
 ) -> None:
     torch.save(files_stage.Net(), tmp_path / "net.pt")
     with pytest.raises(BadModel) as refused:
-        publishing.publish(registry, blobs, Given("it", source=tmp_path / "net.pt"))
+        publishing.publish(registry, blobs, VersionFiles("it", source=tmp_path / "net.pt"))
     assert "that is a pickle" in refused.value.why
 
 
@@ -177,7 +177,7 @@ def test_a_pickle_inside_an_exported_program_is_found_and_not_run(
             sample = name.endswith("sample_inputs/model.pt")
             new.writestr(name, trap.read_bytes() if sample else old.read(name))
     with pytest.raises(Refused, match="runs a pickle"):
-        publishing.publish(registry, blobs, Given("it", source=bad))
+        publishing.publish(registry, blobs, VersionFiles("it", source=bad))
     assert not sprung.exists()
 
 
@@ -187,7 +187,7 @@ def test_a_pickle_is_refused_unless_somebody_says_that_it_may_run(
     sprung = tmp_path / "sprung"
     (tmp_path / "trap.pkl").write_bytes(pickle.dumps(Trap(sprung)))
     with pytest.raises(Refused) as refused:
-        publishing.publish(registry, blobs, Given("it", source=tmp_path / "trap.pkl"))
+        publishing.publish(registry, blobs, VersionFiles("it", source=tmp_path / "trap.pkl"))
     assert "--allow-pickle" in refused.value.fix
     assert not sprung.exists()
 
@@ -205,7 +205,7 @@ def test_a_pickle_that_may_run_computes_in_a_process_of_its_own(
     assert version.arguments == {"allow_pickle": True}
     assert [spec.text for spec in version.signature.outputs] == [True, None]
     servable = load(version, folder)
-    assert isinstance(servable, Apart)
+    assert isinstance(servable, SeparateModel)
     check_example(servable, version, folder)
     expected = files_stage.classifier().predict(some_rows()).tolist()
     assert servable.predict({"x": some_rows()})["predict"].tolist() == expected
@@ -225,7 +225,7 @@ def test_a_process_that_ends_fails_one_request_with_a_sentence_and_is_started_ag
 ) -> None:
     version, folder = pickled
     servable = load(version, folder)
-    assert isinstance(servable, Apart)
+    assert isinstance(servable, SeparateModel)
     try:
         first = servable.pid
         assert first is not None
@@ -249,7 +249,7 @@ def test_a_pickle_that_ends_its_process_while_it_is_loaded_is_a_bad_model(
             return (os._exit, (7,))
 
     (tmp_path / "ends.pkl").write_bytes(pickle.dumps(Ends()))
-    given = Given(
+    given = VersionFiles(
         "it", source=tmp_path / "ends.pkl", allow_pickle=True, examples=[{"x": some_rows(2)}]
     )
     with pytest.raises(BadModel, match="ends its process") as refused:
@@ -265,7 +265,7 @@ def test_a_type_that_nobody_trusts_is_named(
     path = tmp_path / "odd.skops"
     skops.dump(preprocessing.FunctionTransformer(os.path.basename), path)
     with pytest.raises(Refused, match="nobody has said to trust") as refused:
-        publishing.publish(registry, blobs, Given("it", source=path))
+        publishing.publish(registry, blobs, VersionFiles("it", source=path))
     assert "trusted" in refused.value.fix
 
 
@@ -295,7 +295,7 @@ def test_an_image_may_come_as_pixels_or_as_a_file(
     require_package("PIL.Image").fromarray(pixels[0]).save(held, "png")
     example = np.empty(1, object)
     example[0] = held.getvalue()
-    given = Given("files", source=tmp_path / "vit", examples=[{"image": example}])
+    given = VersionFiles("files", source=tmp_path / "vit", examples=[{"image": example}])
     other = publishing.publish(registry, blobs, given)
     servable = load(other, fetch(other, blobs, tmp_path / "cache"))
     by_file = servable.predict({"image": example})
@@ -321,23 +321,29 @@ def test_a_folder_that_cannot_be_served_is_refused_with_a_sentence(
     for name, text in files.items():
         (folder / name).write_text(text)
     with pytest.raises(HoldfastError, match=words) as refused:
-        publishing.publish(registry, blobs, Given("it", source=folder))
+        publishing.publish(registry, blobs, VersionFiles("it", source=folder))
     assert refused.value.fix
 
 
 @pytest.mark.parametrize(
     ("made", "flavor", "key", "kind"),
     [
-        (files_stage.xgboost, "xgboost", "data", Kind.XGBOOST),
-        (files_stage.lightgbm, "lightgbm", "data", Kind.LIGHTGBM),
-        (files_stage.skops, "sklearn", "pickled_model", Kind.SKLEARN),
+        (files_stage.xgboost, "xgboost", "data", ModelKind.XGBOOST),
+        (files_stage.lightgbm, "lightgbm", "data", ModelKind.LIGHTGBM),
+        (files_stage.skops, "sklearn", "pickled_model", ModelKind.SKLEARN),
     ],
 )
 def test_a_folder_of_mlflow_becomes_a_model_of_a_kind_that_we_know(
-    registry: Registry, blobs: Blobs, tmp_path: Path, made: Made, flavor: str, key: str, kind: Kind
+    registry: Registry,
+    blobs: Blobs,
+    tmp_path: Path,
+    made: Made,
+    flavor: str,
+    key: str,
+    kind: ModelKind,
 ) -> None:
     folder = files_stage.mlflow_folder(tmp_path, flavor, key, made(tmp_path))
-    version = publishing.publish(registry, blobs, Given("it", source=folder))
+    version = publishing.publish(registry, blobs, VersionFiles("it", source=folder))
     assert version.kind is kind
     assert not version.arguments
 
@@ -356,8 +362,8 @@ def test_a_python_function_of_mlflow_is_a_pickle_and_runs_apart_where_that_was_s
     pyfunc.save_model(str(folder), python_model=Doubles(), pip_requirements=[])
     x = {"x": some_rows(3)}
     with pytest.raises(Refused, match="runs a pickle"):
-        publishing.publish(registry, blobs, Given("it", source=folder, examples=[x]))
-    given = Given("it", source=folder, examples=[x], allow_pickle=True)
+        publishing.publish(registry, blobs, VersionFiles("it", source=folder, examples=[x]))
+    given = VersionFiles("it", source=folder, examples=[x], allow_pickle=True)
     version = publishing.publish(registry, blobs, given)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
     np.testing.assert_allclose(servable.predict(x)["output"], x["x"] * 2)
@@ -371,8 +377,8 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
 
     names = ("xgboost", "lightgbm", "sklearn")
-    found = {name: files_kind(Kind(name)) for name in names}
-    monkeypatch.setattr(extras.importlib, "import_module", gone)
+    found = {name: files_kind(ModelKind(name)) for name in names}
+    monkeypatch.setattr(importlib, "import_module", gone)
     folder = tmp_path / "it"
     folder.mkdir()
     (folder / "model.skops").touch()
@@ -383,7 +389,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
 
 
 def test_every_kind_of_files_is_a_module_with_the_same_functions() -> None:
-    for kind in set(Kind) - CODE_KINDS:
+    for kind in set(ModelKind) - CODE_KINDS:
         found = files_kind(kind)
         assert found.FILE
         for name in ("gather", "load", "known", "lines"):
@@ -393,6 +399,6 @@ def test_every_kind_of_files_is_a_module_with_the_same_functions() -> None:
 def test_what_is_not_known_by_its_name_must_be_said(tmp_path: Path) -> None:
     (tmp_path / "odd.xyz").write_bytes(b"")
     with pytest.raises(Usage, match="not known what kind"):
-        publishing.check(Given("it", source=tmp_path / "odd.xyz"))
+        publishing.check(VersionFiles("it", source=tmp_path / "odd.xyz"))
     with pytest.raises(Usage, match="needs its file or folder"):
-        publishing.check(Given("it", kind=Kind.XGBOOST))
+        publishing.check(VersionFiles("it", kind=ModelKind.XGBOOST))

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.onnx_kind import onnx_signature
-from holdfast.models.records import ONNX, Kind
+from holdfast.models.records import ONNX, ModelKind
 from holdfast.storage import Blobs
 from holdfast.wire.errors import BadModel
 from tests.unit.models.stage import (
@@ -52,7 +52,7 @@ def test_a_class_with_load_and_predict_is_served_with_its_own_files(
     draft = draft_of(
         blobs,
         folder,
-        Kind.PYTHON,
+        ModelKind.PYTHON,
         "words:Words",
         inputs,
         files=files,
@@ -81,7 +81,7 @@ def test_load_may_be_a_class_method_that_makes_the_object(blobs: Blobs, tmp_path
         },
     )
     draft = draft_of(
-        blobs, folder, Kind.PYTHON, "made:Made", {"x": some()}, arguments={"factor": 3}
+        blobs, folder, ModelKind.PYTHON, "made:Made", {"x": some()}, arguments={"factor": 3}
     )
     version = version_of(blobs, draft)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
@@ -93,7 +93,7 @@ def test_a_function_is_a_model(blobs: Blobs, tmp_path: Path) -> None:
         tmp_path / "f", {"f.py": "def f(inputs, by=2):\n    return {'y': inputs['x'] * by}\n"}
     )
     draft = draft_of(
-        blobs, folder, Kind.FUNCTION, "f:f", {"x": np.array([[1], [2]])}, arguments={"by": 5}
+        blobs, folder, ModelKind.FUNCTION, "f:f", {"x": np.array([[1], [2]])}, arguments={"by": 5}
     )
     version = version_of(blobs, draft)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
@@ -102,7 +102,9 @@ def test_a_function_is_a_model(blobs: Blobs, tmp_path: Path) -> None:
 
 def test_an_onnx_file_needs_no_code(blobs: Blobs, tmp_path: Path) -> None:
     inputs = {"x": some()}
-    draft = draft_of(blobs, tmp_path / "none", Kind.ONNX, "", inputs, files={ONNX: onnx_file(2.5)})
+    draft = draft_of(
+        blobs, tmp_path / "none", ModelKind.ONNX, "", inputs, files={ONNX: onnx_file(2.5)}
+    )
     version = version_of(blobs, draft)
     folder = fetch(version, blobs, tmp_path / "cache")
     servable = load(version, folder)
@@ -115,7 +117,9 @@ def test_an_onnx_file_needs_no_code(blobs: Blobs, tmp_path: Path) -> None:
 
 def test_an_onnx_file_takes_texts_as_they_come_from_the_wire(blobs: Blobs, tmp_path: Path) -> None:
     inputs = {"text": np.array([b"fish", "Bär".encode()], np.object_)}
-    draft = draft_of(blobs, tmp_path / "none", Kind.ONNX, "", inputs, files={ONNX: onnx_echo()})
+    draft = draft_of(
+        blobs, tmp_path / "none", ModelKind.ONNX, "", inputs, files={ONNX: onnx_echo()}
+    )
     version = version_of(blobs, draft)
     folder = fetch(version, blobs, tmp_path / "cache")
     servable = load(version, folder)
@@ -125,7 +129,7 @@ def test_an_onnx_file_takes_texts_as_they_come_from_the_wire(blobs: Blobs, tmp_p
 
 def test_a_damaged_onnx_file_is_a_bad_model(blobs: Blobs, tmp_path: Path) -> None:
     draft = draft_of(
-        blobs, tmp_path / "none", Kind.ONNX, "", {"x": some()}, files={ONNX: onnx_file()}
+        blobs, tmp_path / "none", ModelKind.ONNX, "", {"x": some()}, files={ONNX: onnx_file()}
     )
     version = version_of(blobs, replace(draft, files={ONNX: b"not onnx"}))
     with pytest.raises(BadModel, match="cannot be loaded"):

@@ -18,7 +18,7 @@ import torch
 from holdfast.models import examples, loading
 from holdfast.models.importing import PREFIX
 from holdfast.models.loading import check_example, discard, fetch, load, place
-from holdfast.models.records import EXAMPLE, WEIGHTS, Kind, Signature, TensorSpec, Version
+from holdfast.models.records import EXAMPLE, WEIGHTS, ModelKind, Signature, TensorSpec, Version
 from holdfast.storage import Blobs, bundles, put_part
 from holdfast.wire.errors import BadModel, Corrupt, Missing, Usage
 from holdfast.wire.limits import QUIET_PIECE_BYTES
@@ -68,7 +68,7 @@ def test_files_are_moved_in_small_pieces(
 ) -> None:
     data = os.urandom(3 * 1024 * 1024 + 5)
     version = Version(
-        "m", 1, Kind.ONNX, Signature((), ()), {"f": put_part(blobs, data)}, "sha256:1", 0.0
+        "m", 1, ModelKind.ONNX, Signature((), ()), {"f": put_part(blobs, data)}, "sha256:1", 0.0
     )
     streamed: list[int] = []
     verified: list[int] = []
@@ -173,7 +173,9 @@ def test_weights_are_mapped_and_not_copied(blobs: Blobs, tmp_path: Path) -> None
     )
     made = torch.nn.Linear(4096, 4096)
     files = {WEIGHTS: weights_file(made.state_dict())}
-    draft = draft_of(blobs, folder, Kind.TORCH, "net:make", {"input": some(1, 4096)}, files=files)
+    draft = draft_of(
+        blobs, folder, ModelKind.TORCH, "net:make", {"input": some(1, 4096)}, files=files
+    )
     version = version_of(blobs, draft)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
     assert WEIGHTS in Path("/proc/self/maps").read_text()
@@ -202,7 +204,7 @@ def test_a_plain_module_is_built_once_and_without_memory(blobs: Blobs, tmp_path:
     tensors = {**linear_weights(), **{f"norm.{name}": value for name, value in norm.items()}}
     files = {WEIGHTS: weights_file(tensors)}
     os.environ["BUILT"] = ""
-    draft_of(blobs, folder, Kind.TORCH, "net:Net", {"x": some()}, files=files)
+    draft_of(blobs, folder, ModelKind.TORCH, "net:Net", {"x": some()}, files=files)
     assert os.environ.pop("BUILT") == "meta"
 
 
@@ -232,7 +234,7 @@ def test_a_module_with_tensors_besides_its_weights_is_built_with_them(
     )
     files = {WEIGHTS: weights_file(linear_weights())}
     x = some()
-    draft = draft_of(blobs, folder, Kind.TORCH, "net:Net", {"x": x}, files=files)
+    draft = draft_of(blobs, folder, ModelKind.TORCH, "net:Net", {"x": x}, files=files)
     version = version_of(blobs, draft)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
     tensors = linear_weights()
@@ -257,7 +259,7 @@ def test_inputs_go_by_name_where_forward_knows_them_else_in_order(
     files = {WEIGHTS: weights_file({})}
     one, two = np.full((2, 1), 5, np.float32), np.full((2, 1), 3, np.float32)
     by_name = draft_of(
-        blobs, folder, Kind.TORCH, "net:Pair", {"right": two, "left": one}, files=files
+        blobs, folder, ModelKind.TORCH, "net:Pair", {"right": two, "left": one}, files=files
     )
     version = version_of(blobs, by_name)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
@@ -283,7 +285,7 @@ def test_what_came_from_the_wire_is_not_written_into(blobs: Blobs, tmp_path: Pat
         },
     )
     files = {WEIGHTS: weights_file({})}
-    draft = draft_of(blobs, folder, Kind.TORCH, "net:Net", {"x": some()}, files=files)
+    draft = draft_of(blobs, folder, ModelKind.TORCH, "net:Net", {"x": some()}, files=files)
     version = version_of(blobs, draft)
     servable = load(version, fetch(version, blobs, tmp_path / "cache"))
     wire = np.frombuffer(some().tobytes(), np.float32).reshape(3, 4)
@@ -357,7 +359,7 @@ def test_a_version_that_fails_on_its_example_shows_the_models_own_words(
         tmp_path / "f",
         {"f.py": "def f(inputs):\n    assert inputs['x'].sum() < 0, 'too much'\n    return 1\n"},
     )
-    draft = draft_of(blobs, folder, Kind.FUNCTION, "f:f", {"x": np.array([-1.0])})
+    draft = draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", {"x": np.array([-1.0])})
     example = examples.Example({"x": np.array([1.0])}, {"output": np.array(1)})
     files = {EXAMPLE: examples.to_bytes(example)}
     version = version_of(blobs, replace(draft, files=files))

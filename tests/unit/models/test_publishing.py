@@ -20,7 +20,7 @@ from holdfast.models.loading import check_example, fetch, load
 from holdfast.models.records import Version
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs, bundles
-from holdfast.wire import talk
+from holdfast.wire import worker_messages
 from holdfast.wire.errors import Usage
 from tests.unit.models.stage import code
 
@@ -57,7 +57,7 @@ class Project:
         self.blobs = blobs
         self.folder = folder
 
-    def run(self, work: Callable[[train.Run], Any], **tracked: object) -> Any:
+    def run(self, work: Callable[[train.Run], Any], **tracked: Any) -> Any:
         def main(run: train.Run) -> Any:
             run.track(**tracked)
             return work(run)
@@ -89,9 +89,9 @@ def project(
 ) -> Iterator[Project]:
     place = code(tmp_path / "project", {"net.py": NET, "parts.py": PARTS})
     bundle = bundles.push(blobs, place)
-    monkeypatch.setenv(talk.COORDINATION_VARIABLE, address)
-    monkeypatch.setenv(talk.STORE_VARIABLE, str(tmp_path / "store"))
-    monkeypatch.setenv(talk.BUNDLE_VARIABLE, bundle.digest)
+    monkeypatch.setenv(worker_messages.COORDINATION_VARIABLE, address)
+    monkeypatch.setenv(worker_messages.STORE_VARIABLE, str(tmp_path / "store"))
+    monkeypatch.setenv(worker_messages.BUNDLE_VARIABLE, bundle.digest)
     monkeypatch.chdir(place)
     monkeypatch.syspath_prepend(str(place))
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -126,7 +126,7 @@ def test_publishing_changes_neither_the_mode_nor_the_random_numbers(project: Pro
 
     def work(run: train.Run) -> tuple[Any, Any]:
         def state() -> tuple[Any, ...]:
-            arrays = np.random.get_state()[1]
+            arrays = np.random.get_state(legacy=False)["state"]["key"]
             return torch.get_rng_state().tolist(), random.getstate(), np.asarray(arrays).tolist()
 
         before = state()
@@ -183,7 +183,7 @@ def test_what_lives_inside_a_function_is_refused_with_what_to_do(
     class Local(nn.Linear):
         pass
 
-    more = {} if how == "its class" else {"build": lambda: nn.Linear(4, 4)}
+    more: dict[str, Any] = {} if how == "its class" else {"build": lambda: nn.Linear(4, 4)}
     with pytest.raises(Usage, match="cannot be found again by its name") as refused:
         project.publishes(Local(4, 4), example=torch.ones(1, 4), **more)
     assert "build=" in refused.value.fix
@@ -201,7 +201,7 @@ def test_weights_of_another_model_than_the_code_builds_are_refused(project: Proj
 def test_a_job_without_code_cannot_publish_a_version(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(talk.BUNDLE_VARIABLE, "")
+    monkeypatch.setenv(worker_messages.BUNDLE_VARIABLE, "")
     with pytest.raises(Usage, match="cannot become a version") as refused:
         project.publishes(nn.Linear(1, 1), example=torch.ones(1, 1))
     assert "no bundle" in refused.value.why

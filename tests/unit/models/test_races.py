@@ -53,5 +53,5 @@ def test_of_two_published_at_the_same_moment_one_has_the_number_of_the_other(
         with after_first(registry, "alias_at", lambda: other.set_alias("digits", "canary", 1)):
             registry.set_alias("digits", "prod", 1)
         model = other.model("digits")
-        assert model.changes == 3
+        assert model is not None and model.changes == 3
         assert set(other.aliases("digits")) == {"canary", "prod"}

@@ -7,22 +7,23 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast.coordination import Session, connect
-from holdfast.models.drafts import Draft
+from holdfast.models.drafts import VersionDraft
 from holdfast.models.loading import check_example, fetch, load
-from holdfast.models.records import EXAMPLE, WEIGHTS, Kind
+from holdfast.models.records import EXAMPLE, WEIGHTS, ModelKind
 from holdfast.models.registry import Registry
 from holdfast.storage import Blobs
 from holdfast.wire.errors import Missing, Usage
 from tests.contract.planes import EmbeddedPlane, Plane
 from tests.unit.cli.running import ROOT, environment
 from tests.unit.models.stage import torch_draft
+from tests.waiting import eventually
 
 # A limit, not an expectation: the machine may be busy.
 PROCESS_S = 240.0
@@ -145,7 +146,7 @@ def test_publishing_rides_through_deaths_of_the_planes_server(blobs: Blobs, tmp_
     over = threading.Event()
     turns = itertools.cycle(range(1, 4))
 
-    def publish(mine: list[Draft]) -> None:
+    def publish(mine: list[VersionDraft]) -> None:
         try:
             with connect(plane.address(timeout_s=20)) as session:
                 registry = Registry(session, blobs, "a publisher")
@@ -158,15 +159,16 @@ def test_publishing_rides_through_deaths_of_the_planes_server(blobs: Blobs, tmp_
             failed.append(error)
             raise
 
+    def moves(count: int) -> bool:
+        return bool(failed) or len(moved) >= count
+
     with connect(plane.address(timeout_s=20)) as session:
         threads = [threading.Thread(target=publish, args=(drafts[at::2],)) for at in range(2)]
         threads += [threading.Thread(target=publish, args=(drafts[at::3],)) for at in range(3)]
         for thread in threads:
             thread.start()
         for _ in range(2):
-            before = len(moved)
-            while not failed and len(moved) < before + 20:
-                time.sleep(0.01)
+            eventually(partial(moves, len(moved) + 20), "the alias moves")
             plane.disturb("kill the server")
         over.set()
         for thread in threads:
@@ -191,7 +193,7 @@ def test_publishing_rides_through_deaths_of_the_planes_server(blobs: Blobs, tmp_
         ({"model": "x" * 64}, "not the name of a model"),
         ({"entry": ""}, "needs code and an entry"),
         ({"files": {}}, f"needs the file {WEIGHTS}"),
-        ({"kind": Kind.ONNX}, "needs the file model.onnx"),
+        ({"kind": ModelKind.ONNX}, "needs the file model.onnx"),
         ({"arguments": {"x": object()}}, "cannot be written down"),
         ({"metrics": {"loss": float("nan")}}, "cannot be written down"),
         ({"files": {WEIGHTS: b"", **{str(n): b"" for n in range(64)}}}, "are too many"),

@@ -14,13 +14,11 @@ import pytest
 
 from holdfast.models import drafts
 from holdfast.models.loading import check_example, fetch, load
-from holdfast.models.records import EXAMPLE, Kind, Signature, TensorSpec, Version
-from holdfast.serve.cache.keys import key_of
-from holdfast.serve.protocol.fitting import Fitting
+from holdfast.models.records import EXAMPLE, ModelKind, Signature, TensorSpec, Version
 from holdfast.serve.protocol.messages import request_of
-from holdfast.serve.protocol.rest import Codec
-from holdfast.serve.protocol.tensors import packed_bytes
-from holdfast.serve.replica import plain
+from holdfast.serve.protocol.rest import Codec, Fitting
+from holdfast.serve.protocol.tensors import key_of, packed_bytes
+from holdfast.serve.replica import bodies
 from holdfast.storage import Blobs
 from holdfast.wire import documents
 from holdfast.wire.errors import BadModel, Usage
@@ -55,7 +53,7 @@ def test_a_model_sees_one_type_when_it_is_published_and_when_it_is_served(
     blobs: Blobs, tmp_path: Path, example: np.ndarray[Any, Any], kind: type
 ) -> None:
     folder = code(tmp_path / "f", {"f.py": TYPES})
-    draft = draft_of(blobs, folder, Kind.FUNCTION, "f:f", {"t": example})
+    draft = draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", {"t": example})
     assert [spec.text for spec in draft.signature.inputs] == [kind is str]
     assert [spec.text for spec in draft.signature.outputs] == [kind is str, True]
     version = version_of(blobs, draft)
@@ -90,13 +88,13 @@ def requests_of(signature: Signature, example: np.ndarray[Any, Any]) -> list[Any
         words = [each.decode() for each in held]
         body = {"inputs": [{**head, "data": words}]}
         found.append(codec.decode(json.dumps(body).encode()))
-        found.append(plain.decode(codec, json.dumps({"t": words}).encode())[0])
+        found.append(bodies.decode(codec, json.dumps({"t": words}).encode())[0])
     return found
 
 
 def test_equal_texts_are_equal_requests_whichever_way_they_came() -> None:
     signature = Signature((TensorSpec("t", "BYTES", (-1,), text=True),), ())
-    record = Version("it", 1, Kind.FUNCTION, signature, {}, "sha256:0", 0.0)
+    record = Version("it", 1, ModelKind.FUNCTION, signature, {}, "sha256:0", 0.0)
     keys = {key_of(record, request) for request in requests_of(signature, made("Bär", ""))}
     assert len(keys) == 1
 
@@ -125,12 +123,12 @@ def test_half_a_character_in_json_is_refused(text: bool | None) -> None:
     with pytest.raises(Usage):
         codec.decode(body)
     with pytest.raises((Usage, msgspec.DecodeError)):
-        plain.decode(codec, b'{"t": ["\\ud800"]}')
+        bodies.decode(codec, b'{"t": ["\\ud800"]}')
 
 
 def test_a_record_that_does_not_say_goes_on_as_before(blobs: Blobs, tmp_path: Path) -> None:
     folder = code(tmp_path / "f", {"f.py": TYPES})
-    draft = draft_of(blobs, folder, Kind.FUNCTION, "f:f", {"t": made(b"fish", b"bird")})
+    draft = draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", {"t": made(b"fish", b"bird")})
     version = version_of(blobs, draft)
     plain_record = json.loads(documents.to_bytes(version))
     for spec in (*plain_record["signature"]["inputs"], *plain_record["signature"]["outputs"]):
@@ -145,7 +143,7 @@ def test_a_record_that_does_not_say_goes_on_as_before(blobs: Blobs, tmp_path: Pa
 
 def test_what_was_published_before_tensors_said_more_is_known_again(blobs: Blobs) -> None:
     signature = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1,)),))
-    draft = drafts.Draft("m", Kind.FUNCTION, signature, {}, "sha256:1", "f:f")
+    draft = drafts.VersionDraft("m", ModelKind.FUNCTION, signature, {}, "sha256:1", "f:f")
     spelled = {
         "model": "m",
         "kind": "function",
@@ -169,7 +167,7 @@ def test_texts_and_bytes_in_one_tensor_are_refused(blobs: Blobs, tmp_path: Path)
     folder = code(tmp_path / "f", {"f.py": TYPES})
     for mixed in (made("a", b"b"), made("a", 1), made(None, None)):
         with pytest.raises(Usage, match="input 't' has elements of"):
-            draft_of(blobs, folder, Kind.FUNCTION, "f:f", {"t": mixed})
+            draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", {"t": mixed})
         (tmp_path / "f-files").rmdir()
 
 
@@ -178,7 +176,7 @@ def test_an_output_of_texts_that_is_no_text_fails_the_request_with_a_sentence(
 ) -> None:
     text = "def f(inputs):\n    return {'t': inputs['t']}\n"
     folder = code(tmp_path / "f", {"f.py": text})
-    draft = draft_of(blobs, folder, Kind.FUNCTION, "f:f", {"t": made(b"a", b"b")})
+    draft = draft_of(blobs, folder, ModelKind.FUNCTION, "f:f", {"t": made(b"a", b"b")})
     (spec,) = draft.signature.outputs
     told = replace(draft.signature, outputs=(replace(spec, text=True),))
     files = {name: held for name, held in draft.files.items() if name != EXAMPLE}

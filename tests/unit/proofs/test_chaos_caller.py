@@ -13,10 +13,10 @@ from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.contract.waiting import eventually
 from tests.proofs.chaos import judging
 from tests.proofs.chaos.histories import Call, Tail
 from tests.servers import free_port
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 

@@ -21,19 +21,19 @@ from holdfast.cluster import create
 from holdfast.cluster.registry import identified, write_record
 from holdfast.coordination import Membership, connect
 from holdfast.storage import open_store
+from holdfast.system.process_identity import start_ticks
 from holdfast.wire.errors import RetryError
-from holdfast.wire.process_identity import start_ticks
 from tests.conftest import require_service
-from tests.contract.waiting import eventually
 from tests.proofs.chaos import disks, network
 from tests.proofs.chaos.cast import ALONE, DIRECTOR, STORE
 from tests.proofs.chaos.disks import BALLAST, Disks
 from tests.proofs.chaos.hand import Hand
 from tests.proofs.chaos.loopback import Loopback
 from tests.proofs.chaos.network import end
+from tests.proofs.chaos.processes import HostProcesses
 from tests.proofs.chaos.script import Act, Chaos
-from tests.proofs.chaos.town import Town
 from tests.servers.s3 import rclone_missing
+from tests.waiting import eventually
 
 NO_DISKS = disks.missing()
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -41,10 +41,10 @@ CAST = replace(ALONE, store=STORE)
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def processes(tmp_path: Path) -> Iterator[HostProcesses]:
     """Nothing runs there but what a test starts."""
     net, small = Loopback(CAST.hosts), Disks()
-    made = Town(tmp_path, net, small, CAST, rate=1.0)
+    made = HostProcesses(tmp_path, net, small, CAST, rate=1.0)
     try:
         yield made
     finally:
@@ -55,16 +55,16 @@ def town(tmp_path: Path) -> Iterator[Town]:
 
 
 @pytest.fixture
-def hand(town: Town) -> Hand:
-    return Hand(town, lambda _act: False)
+def hand(processes: HostProcesses) -> Hand:
+    return Hand(processes, lambda _act: False)
 
 
 @pytest.fixture
-def envoys(town: Town) -> Iterator[list[subprocess.Popen[bytes]]]:
+def envoys(processes: HostProcesses) -> Iterator[list[subprocess.Popen[bytes]]]:
     """What gateways have written down as their Envoys: real processes, and patient ones."""
     made = []
     for host in CAST.gateways:
-        cluster = create(town.folder / "hosts" / host)
+        cluster = create(processes.folder / "hosts" / host)
         child = subprocess.Popen(SLEEP)
         made.append(child)
         process = identified("envoy", f"{host}.envoy", child.pid)
@@ -86,7 +86,7 @@ def stopped(pid: int) -> bool:
 
 
 def test_an_envoy_that_is_killed_is_gone_and_the_strike_is_written_down(
-    town: Town, hand: Hand, envoys: list[subprocess.Popen[bytes]]
+    processes: HostProcesses, hand: Hand, envoys: list[subprocess.Popen[bytes]]
 ) -> None:
     chaos, began_s = Chaos(), time.time()
     chaos.kill(envoy=2)
@@ -94,7 +94,7 @@ def test_an_envoy_that_is_killed_is_gone_and_the_strike_is_written_down(
     # It has ended already: a request that is answered later was answered by another one.
     assert envoys[1].poll() == -signal.SIGKILL
     assert envoys[0].poll() is None
-    (strike,) = town.strikes
+    (strike,) = processes.strikes
     assert strike.gateway == "g2"
     assert began_s <= strike.from_s <= strike.to_s <= time.time()
     assert hand.tally["kills of envoy"] == 1
@@ -102,7 +102,7 @@ def test_an_envoy_that_is_killed_is_gone_and_the_strike_is_written_down(
 
 
 def test_an_envoy_that_is_paused_stands_still_until_its_time_is_over(
-    town: Town, hand: Hand, envoys: list[subprocess.Popen[bytes]]
+    processes: HostProcesses, hand: Hand, envoys: list[subprocess.Popen[bytes]]
 ) -> None:
     chaos = Chaos()
     chaos.pause(envoy=1).for_(600)
@@ -110,7 +110,7 @@ def test_an_envoy_that_is_paused_stands_still_until_its_time_is_over(
     eventually(lambda: stopped(envoys[0].pid), "it stands still")
     hand.turn()
     assert stopped(envoys[0].pid)
-    (strike,) = town.strikes
+    (strike,) = processes.strikes
     assert strike.to_s > time.time(), "it is not over"
     hand.peace()
     eventually(lambda: not stopped(envoys[0].pid), "it goes on")
@@ -118,26 +118,28 @@ def test_an_envoy_that_is_paused_stands_still_until_its_time_is_over(
 
 
 def test_a_cut_between_the_client_and_a_gateway_is_a_strike_and_others_are_not(
-    town: Town, hand: Hand
+    processes: HostProcesses, hand: Hand
 ) -> None:
-    town.network.plane("client", [("g1", 1)])  # a relay that can be cut
-    town.network.plane("g2", [("plane", 1)])
+    processes.network.plane("client", [("g1", 1)])  # a relay that can be cut
+    processes.network.plane("g2", [("plane", 1)])
     chaos = Chaos()
     chaos.cut("client", "g1")
     chaos.cut("g2", "plane")
     for each in chaos:
         assert hand.do(each)
-    assert [strike.gateway for strike in town.strikes] == ["g1"]
+    assert [strike.gateway for strike in processes.strikes] == ["g1"]
     hand.peace()
-    assert town.strikes[0].to_s <= time.time()
+    assert processes.strikes[0].to_s <= time.time()
 
 
-def test_a_store_that_is_killed_comes_back_with_what_it_had(town: Town, hand: Hand) -> None:
+def test_a_store_that_is_killed_comes_back_with_what_it_had(
+    processes: HostProcesses, hand: Hand
+) -> None:
     require_service(rclone_missing())
-    town.start_store()
-    blobs = open_store(town.store)
+    processes.start_store()
+    blobs = open_store(processes.store)
     blobs.put("kept", b"what was stored")
-    (kept,) = town.kept["store"]
+    (kept,) = processes.kept["store"]
     first = kept.found
     assert first is not None
     chaos = Chaos()
@@ -150,10 +152,12 @@ def test_a_store_that_is_killed_comes_back_with_what_it_had(town: Town, hand: Ha
     assert blobs.get("kept") == b"what was stored"
 
 
-def test_a_store_that_is_paused_answers_when_it_goes_on(town: Town, hand: Hand) -> None:
+def test_a_store_that_is_paused_answers_when_it_goes_on(
+    processes: HostProcesses, hand: Hand
+) -> None:
     require_service(rclone_missing())
-    town.start_store()
-    (kept,) = town.kept["store"]
+    processes.start_store()
+    (kept,) = processes.kept["store"]
     found = kept.found
     assert found is not None
     chaos = Chaos()
@@ -161,7 +165,7 @@ def test_a_store_that_is_paused_answers_when_it_goes_on(town: Town, hand: Hand) 
     assert hand.do(act(chaos)) == ["store for 600 s"]
     eventually(lambda: stopped(found.pid), "it stands still")
     hand.peace()
-    open_store(town.store).put("later", b"")
+    open_store(processes.store).put("later", b"")
     assert kept.found == found
 
 
@@ -256,15 +260,15 @@ time.sleep(600)
             own.close()
 
     def test_the_servers_disk_is_filled_and_its_writes_go_on_when_it_is_freed(
-        town: Town, hand: Hand
+        processes: HostProcesses, hand: Hand
     ) -> None:
-        town.lay_disks()
-        town.start_servers()
+        processes.lay_disks()
+        processes.start_servers()
         chaos = Chaos()
         chaos.fill("plane").for_(600)
         chaos.kill(server=1)
         fill, kill = chaos
-        with connect(town.plane(DIRECTOR)) as session:
+        with connect(processes.plane(DIRECTOR)) as session:
             member, numbers = Membership(session, "/members").join("a"), count()
             assert hand.do(fill) == ["for 600 s"]
 

@@ -12,9 +12,9 @@ from tests.proofs.chaos import judging
 from tests.proofs.chaos.histories import (
     AppliedSeen,
     Call,
-    CourseSeen,
     Lost,
     Plane,
+    PlanSeen,
     Probe,
     Strike,
     Write,
@@ -103,7 +103,7 @@ BACK = Call(18.0, 18.1, version=1, replica="1", gateway="g1")
 
 def judged(*more: Call, strikes: Sequence[Strike] = (), lost: Sequence[Lost] = ()) -> list[Call]:
     calls = [*G1, *G2, *more]
-    return judging.every_request_is_answered(calls, BOTH, strikes, lost, COURSES)
+    return judging.every_request_is_answered(calls, BOTH, strikes, lost, PLANS)
 
 
 def test_a_gateway_that_was_struck_may_refuse_until_it_has_answered_again() -> None:
@@ -150,7 +150,7 @@ def test_replicas_are_judged_as_the_gateway_that_failed_sees_them() -> None:
 
 
 def test_a_gateway_that_the_plane_had_lost_may_ask_for_a_version_that_is_gone() -> None:
-    failed = replace(FAILED, gateway="g1")  # course 2 was seen at 13 s
+    failed = replace(FAILED, gateway="g1")  # plan 2 was seen at 13 s
     assert judged(failed, lost=[Lost("g1", 12.0, 14.0)]) == [failed]
     for lost in (Lost("g2", 12.0, 14.0), Lost("g1", 2.0, 3.0), Lost("g1", 19.0, 20.0)):
         with pytest.raises(Violation, match="replica 1 was well"):
@@ -168,42 +168,40 @@ def test_a_request_has_failed_when_neither_gateway_has_answered_it() -> None:
     assert [call.number for call in judging.unanswered([REFUSED, again])] == [77]
 
 
-COURSES = [CourseSeen(1.0, 1, (1,)), CourseSeen(13.0, 2, (1, 2)), CourseSeen(17.0, 3, (2,))]
+PLANS = [PlanSeen(1.0, 1, (1,)), PlanSeen(13.0, 2, (1, 2)), PlanSeen(17.0, 3, (2,))]
 APPLIED = [AppliedSeen(1.5, 1), AppliedSeen(13.5, 2), AppliedSeen(17.5, 3)]
 
 
-def test_answers_of_the_course_that_was_taken_are_right() -> None:
-    judging.answers_are_of_a_version_that_is_served(CALLS, COURSES, APPLIED)
+def test_answers_of_the_plan_that_was_taken_are_right() -> None:
+    judging.answers_are_of_a_version_that_is_served(CALLS, PLANS, APPLIED)
 
 
-def test_an_old_version_is_right_as_long_as_the_gateway_has_not_taken_the_new_course() -> None:
+def test_an_old_version_is_right_as_long_as_the_gateway_has_not_taken_the_new_plan() -> None:
     calls = [Call(19.0, 19.1, version=1, replica="1")]
-    judging.answers_are_of_a_version_that_is_served(calls, COURSES, APPLIED[:2])
-    with pytest.raises(Violation, match="course 3 was taken"):
-        judging.answers_are_of_a_version_that_is_served(calls, COURSES, APPLIED)
+    judging.answers_are_of_a_version_that_is_served(calls, PLANS, APPLIED[:2])
+    with pytest.raises(Violation, match="plan 3 was taken"):
+        judging.answers_are_of_a_version_that_is_served(calls, PLANS, APPLIED)
 
 
-def test_each_gateway_follows_its_own_course() -> None:
+def test_each_gateway_follows_its_own_plan() -> None:
     """The other one may be behind."""
     ahead = [replace(one, gateway="g1") for one in APPLIED]
     old = Call(19.0, 19.1, version=1, replica="1", gateway="g2")
-    judging.answers_are_of_a_version_that_is_served([old], COURSES, ahead)
-    with pytest.raises(Violation, match="course 3 was taken"):
-        judging.answers_are_of_a_version_that_is_served(
-            [replace(old, gateway="g1")], COURSES, ahead
-        )
+    judging.answers_are_of_a_version_that_is_served([old], PLANS, ahead)
+    with pytest.raises(Violation, match="plan 3 was taken"):
+        judging.answers_are_of_a_version_that_is_served([replace(old, gateway="g1")], PLANS, ahead)
 
 
 def test_a_version_that_answers_before_it_was_decided_is_seen() -> None:
     calls = [Call(5.0, 5.1, version=2, replica="1")]
     with pytest.raises(Violation, match="version 2 answered"):
-        judging.answers_are_of_a_version_that_is_served(calls, COURSES, APPLIED)
+        judging.answers_are_of_a_version_that_is_served(calls, PLANS, APPLIED)
 
 
 def test_a_version_that_nobody_ever_decided_is_seen() -> None:
     calls = [Call(19.0, 19.1, version=9, replica="1")]
     with pytest.raises(Violation, match="version 9 answered"):
-        judging.answers_are_of_a_version_that_is_served(calls, COURSES, [])
+        judging.answers_are_of_a_version_that_is_served(calls, PLANS, [])
 
 
 WRITES = [

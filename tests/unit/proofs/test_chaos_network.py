@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.waiting import eventually
 from tests.proofs.chaos import network
 from tests.proofs.chaos.loopback import Loopback
 from tests.proofs.chaos.network import Namespaces, missing
 from tests.servers import free_port
+from tests.waiting import eventually
 
 HOSTS = ("director", "a", "b")
 NO_NAMESPACES = missing()

@@ -199,7 +199,7 @@ def test_a_gateway_that_is_killed_with_its_envoy_goes_first() -> None:
 def test_mostly_one_gateway_is_left_to_the_client() -> None:
     alone = struck = 0
     for seed in range(30):
-        last_s = {}
+        last_s: dict[int, float] = {}
         for act in drawn(seed, ALONE):
             if act.kind == "envoy" and act.verb == "kill" and isinstance(act.who, int):
                 other_s = last_s.get(3 - act.who, -100.0)

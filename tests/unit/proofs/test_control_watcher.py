@@ -11,11 +11,11 @@ from kazoo.exceptions import NoAuthError
 
 from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import access, connect
-from tests.contract.waiting import eventually
 from tests.proofs.control.counting import Counting
 from tests.proofs.control.watcher import Watcher
 from tests.proofs.patience import PATIENCE_S
 from tests.servers import EmbeddedServer
+from tests.waiting import eventually
 
 JOB = Counting("counting", lanes=2, workers=(1, 1), steps=1, step_ms=1, seed=1)
 

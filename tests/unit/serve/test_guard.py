@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.serve.guard import SERVICE_SECRET_GRACE_S, Guard, new_secret
-from holdfast.serve.records import Service
+from holdfast.serve.records import ServiceSpec
 
 
 class Clock:
@@ -46,4 +46,4 @@ def test_while_a_secret_changes_both_count_and_nothing_else() -> None:
 def test_secrets_differ_and_do_not_print() -> None:
     one = new_secret()
     assert one != new_secret() and len(one) == 64
-    assert one not in repr(Service("s", "m", "1", secret=one))
+    assert one not in repr(ServiceSpec("s", "m", "1", secret=one))

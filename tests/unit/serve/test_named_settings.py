@@ -19,22 +19,23 @@ import typer
 
 from holdfast.cli.main import app
 from holdfast.client import serve_settings
-from holdfast.serve import checked, output_guards, settings, trouble
-from holdfast.serve.conduct import Fleet, Observed
-from holdfast.serve.moves import Look
+from holdfast.serve import checked, settings
 from holdfast.serve.protocol.errors import too_large
 from holdfast.serve.records import (
     BreakerPolicy,
     Compared,
     Guards,
     Limits,
+    OutputStats,
+    PredictionPolicy,
     RolloutPolicy,
-    Service,
-    Watched,
+    ServiceSpec,
 )
-from holdfast.serve.replica.batching import Batcher, Pace
+from holdfast.serve.replica.batching import Batcher, BatchPace
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.http import App
+from holdfast.serve.rollout import verdict
+from holdfast.serve.rollout.facts import Fleet, RolloutContext, ServiceObservation
 from holdfast.wire.errors import HoldfastError
 from tests.unit.serve.rollout.facts import (
     NAME,
@@ -48,7 +49,7 @@ from tests.unit.serve.rollout.facts import (
 )
 
 ROOT = Path(__file__).parents[3]
-SERVICE = Service(NAME, NAME, "prod")
+SERVICE = ServiceSpec(NAME, NAME, "prod")
 
 
 def raised(call: Callable[[], object]) -> str:
@@ -59,7 +60,12 @@ def raised(call: Callable[[], object]) -> str:
 
 def batcher(**limits: Any) -> Batcher:
     made = Batcher(
-        "m@1", lambda inputs: {}, Limits(**limits), batches=False, pace=Pace.SHORT, service=NAME
+        "m@1",
+        lambda inputs: {},
+        Limits(**limits),
+        batches=False,
+        pace=BatchPace.SHORT,
+        service=NAME,
     )
     made._jobs = 600
     return made
@@ -71,27 +77,29 @@ def too_many_bodies() -> None:
     front._room_for(None, SERVICE.limits.body_bytes_max)
 
 
-def trouble_in(course: Any, **by_version: Any) -> str:
+def trouble_in(plan: Any, **by_version: Any) -> str:
     old, new = by_version.get("v1", counts(500)), by_version.get("v2", counts(500))
-    observed = Observed(course, three(1, 2), window=window(course, v1=old, v2=new))
-    look = Look(desired(2), observed, NOW_S, course, Fleet(observed.replicas))
-    return trouble.trouble_with(look, 2)
+    observed = ServiceObservation(plan, three(1, 2), window=window(plan, v1=old, v2=new))
+    context = RolloutContext(desired(2), observed, NOW_S, plan, Fleet(observed.replicas))
+    return verdict.trouble_with(context, 2)
 
 
 def late() -> str:
-    course = loading(since_s=NOW_S - 600.0)
-    observed = Observed(course, three(1, loading=(2,)))
+    plan = loading(since_s=NOW_S - 600.0)
+    observed = ServiceObservation(plan, three(1, loading=(2,)))
     wish = desired(2, policy=RolloutPolicy())
-    return trouble.trouble_with(Look(wish, observed, NOW_S, course, Fleet(observed.replicas)), 2)
+    return verdict.trouble_with(
+        RolloutContext(wish, observed, NOW_S, plan, Fleet(observed.replicas)), 2
+    )
 
 
-def guard(new: Watched, **guards: Any) -> str:
+def guard(new: OutputStats, **guards: Any) -> str:
     guarded = replace(SERVICE, guards=Guards(**guards))
-    return output_guards.broken(guarded, Watched(100), new, patient=True)
+    return verdict.broken_guard(guarded, OutputStats(100), new, patient=True)
 
 
 # Each: how it comes about, and what its command changes; by the option that it names.
-NAMED: dict[str, tuple[Callable[[], str], Callable[[Service], object]]] = {
+NAMED: dict[str, tuple[Callable[[], str], Callable[[ServiceSpec], object]]] = {
     settings.QUEUE: (
         lambda: raised(batcher(queue_max=600).check_room),
         lambda service: service.limits.queue_max,
@@ -119,22 +127,23 @@ NAMED: dict[str, tuple[Callable[[], str], Callable[[Service], object]]] = {
     ),
     settings.READY: (late, lambda service: service.policy.ready_s),
     settings.NONFINITE: (
-        lambda: guard(Watched(100, {"y": 9})),
+        lambda: guard(OutputStats(100, {"y": 9})),
         lambda service: service.guards.nonfinite_max,
     ),
     settings.OUTSIDE: (
-        lambda: guard(Watched(100, outside={"y": 9}), ranges={"y": (0.0, 1.0)}),
+        lambda: guard(OutputStats(100, outside={"y": 9}), ranges={"y": (0.0, 1.0)}),
         lambda service: service.guards.outside_max,
     ),
     settings.SHIFT: (
         lambda: guard(
-            Watched(100, compared={"y": Compared(50, 50, 0.0, 50.0, 200.0, 900.0)}), shift_max=0.1
+            OutputStats(100, compared={"y": Compared(50, 50, 0.0, 50.0, 200.0, 900.0)}),
+            shift_max=0.1,
         ),
         lambda service: service.guards.shift_max,
     ),
     settings.DISAGREE: (
         lambda: guard(
-            Watched(100, compared={"y": Compared(50, rows=50, disagreed=40)}), disagree_max=0.1
+            OutputStats(100, compared={"y": Compared(50, rows=50, disagreed=40)}), disagree_max=0.1
         ),
         lambda service: service.guards.disagree_max,
     ),
@@ -198,7 +207,7 @@ def test_every_option_that_settings_name_is_tried_here() -> None:
         replace(SERVICE, replicas_min=0),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_with_options_that_do(wrong: Service) -> None:
+def test_settings_that_make_no_sense_are_refused_with_options_that_do(wrong: ServiceSpec) -> None:
     with pytest.raises(HoldfastError) as error:
         checked.check(wrong)
     _, wishes = given_by(f"holdfast serve {NAME} {error.value.fix}")
@@ -226,7 +235,7 @@ def test_no_error_of_a_replica_names_a_bound_that_nobody_can_set() -> None:
 
 
 def test_what_a_person_gives_is_shown_again() -> None:
-    from holdfast.cli.serve import settings as service_settings
+    from holdfast.cli.serve import services as service_settings
 
     words = (
         "holdfast serve digits --canary 1,10 --hold 30s --ready 10m --requests-min 50"
@@ -235,6 +244,9 @@ def test_what_a_person_gives_is_shown_again() -> None:
         " --guard-disagree 10% --shadow 2% --timeout 3s --queue-max 9 --wait-max 500ms"
         " --body-max 1MiB --bodies-max 2GiB --breaker-failures 7 --breaker-open 3s"
         " --breaker-open-max 30s --connect-timeout 2s --in-flight-max 100 --retries 20%"
+        " --log-predictions --predictions-topic --predictions-sample 10%"
+        " --predictions-redact name --predictions-redact face --predictions-key user"
+        " --predictions-blob 1KiB --predictions-keep 2d"
     )
     reference, wishes = given_by(words)
     after = serve_settings.changed(SERVICE, wishes)
@@ -243,8 +255,10 @@ def test_what_a_person_gives_is_shown_again() -> None:
     assert after.guards == Guards(None, ranges, 0.05, 0.5, 0.1, 0.02)
     assert after.limits == Limits(9, 64, 2**20, 3.0, 0.0, 0.5, 2**31)
     assert after.breaker == BreakerPolicy(7, 3.0, 30.0, 2.0, 100, 20.0)
+    policy = PredictionPolicy(True, 0.1, ("name", "face"), ("user",), 1024, 172_800.0)
+    assert after.predictions == policy
     checked.check(after)
-    told = dict(service_settings.rows(after))
+    told = dict(service_settings.setting_rows(after))
     assert told["rollouts"] == "1 %, 10 %; each for 30 s; loaded within 600 s"
     assert told["taken back"].startswith("2 % more errors; a p99 3 times as long and 20 ms more")
     assert "y outside of 0 to 1 in 5 % more of the answers" in told["guards"]
@@ -253,6 +267,10 @@ def test_what_a_person_gives_is_shown_again() -> None:
     )
     assert told["breakers"] == (
         "open after 7 broken requests, for 3 to 30 s; up to 20 % of requests are tried again"
+    )
+    assert told["predictions"] == (
+        "to a file; 10 % to predictions.digits, kept for 2d; larger than 1KiB: to blobs;"
+        " without name, face; about user"
     )
     off = serve_settings.changed(after, given_by("holdfast serve digits --guard-range off")[1])
     assert off.guards.ranges == {} and off.guards.shift_max == 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,18 @@ from holdfast.serve.predictions import (
     digest_of,
     line_of,
 )
-from holdfast.serve.protocol.values import Answer, Request
+from holdfast.serve.protocol.tensors import InferAnswer, InferRequest
 from holdfast.wire.limits import PREDICTIONS_FILES_KEPT
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 
-def prediction(number: int = 1, size: int = 2) -> tuple[Request, Answer]:
+def prediction(number: int = 1, size: int = 2) -> tuple[InferRequest, InferAnswer]:
     inputs: dict[str, Any] = {
         "x": np.full((1, size), number, np.float32),
         "w": np.array([b"text", b"\xff"], object),
     }
-    request = Request("m", 3, str(number), inputs, arm="canary", region="north")
-    return request, Answer("m", 3, str(number), {"y": np.array([number])})
+    request = InferRequest("m", 3, str(number), inputs, variant="canary", region="north")
+    return request, InferAnswer("m", 3, str(number), {"y": np.array([number])})
 
 
 def lines(path: Path) -> list[Any]:
@@ -42,7 +43,7 @@ def test_a_line_says_who_asked_for_what_and_what_was_answered(tmp_path: Path) ->
     log.close()
     (line,) = lines(tmp_path / "logs" / FILE)
     assert (line["id"], line["model"], line["version"]) == ("7", "m", 3)
-    assert (line["arm"], line["region"], line["ms"], line["cached"]) == (
+    assert (line["variant"], line["region"], line["ms"], line["cached"]) == (
         "canary",
         "north",
         1.25,
@@ -78,7 +79,7 @@ def test_a_trickle_of_requests_does_not_keep_lines_from_the_file(tmp_path: Path)
     while not log.written:
         log.note(*prediction(noted), 1.0)
         noted += 1
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: a trickle
         assert noted < 1_000, "nothing is written while requests come"
     log.close()
     assert log.written == noted
@@ -86,9 +87,13 @@ def test_a_trickle_of_requests_does_not_keep_lines_from_the_file(tmp_path: Path)
 
 def test_a_full_file_is_set_aside_and_only_so_many_are_kept(tmp_path: Path) -> None:
     log = PredictionLog(tmp_path, file_bytes_max=2_000, flush_s=0.0)
+
+    def written(count: int) -> bool:
+        return log.written == count
+
     for number in range(60):
         log.note(*prediction(number), 1.0)
-        eventually(lambda number=number: log.written == number + 1, "it is written")
+        eventually(partial(written, number + 1), "it is written")
     log.close()
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [FILE, *(f"{FILE}.{n}" for n in range(1, PREDICTIONS_FILES_KEPT + 1))]
@@ -132,3 +137,16 @@ def test_a_folder_that_cannot_be_written_loses_lines_and_nothing_else(tmp_path: 
     log.note(*prediction(2), 1.0)
     log.close()
     assert [line["id"] for line in lines(log.path)] == ["2"]
+
+
+def test_a_redacted_input_is_neither_in_the_line_nor_in_its_digest() -> None:
+    lines = [json.loads(line_of(1.0, *prediction(number), 1.0, redact=("x",))) for number in (1, 2)]
+    assert lines[0]["inputs"]["x"] == {"shape": [1, 2], "redacted": True}
+    assert lines[0]["inputs"]["w"]["data"][0] == "text"
+    assert lines[0]["digest"] == lines[1]["digest"]
+
+
+def test_a_request_without_an_id_of_its_own_has_the_gateways() -> None:
+    request, answer = prediction()
+    answer.id, request.trace = "", "from-the-gateway"
+    assert json.loads(line_of(1.0, request, answer, 1.0))["id"] == "from-the-gateway"

@@ -144,7 +144,7 @@ def seen(who):
     return f"{[one - usual for one in of(os.getpid()) + of(who)]} {group.read_text()}"
 
 usual = os.getpriority(os.PRIO_PROCESS, 0)
-apart = priority.Apart()
+apart = priority.OwnSession()
 print("alone" if os.getsid(0) == os.getpgrp() == os.getpid() else "not alone")
 for what in sys.argv[4]:
     with apart.patiently(what, most_s):

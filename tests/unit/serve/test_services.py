@@ -15,7 +15,7 @@ from holdfast.control.store.plane import ControlPlane
 from holdfast.coordination import Facts, Membership, Session, connect
 from holdfast.models.records import (
     Alias,
-    Kind,
+    ModelKind,
     Signature,
     TensorSpec,
     Version,
@@ -26,14 +26,14 @@ from holdfast.serve import checked
 from holdfast.serve.records import (
     SERVICES,
     WEIGHT_TOTAL,
-    Arm,
-    Course,
     Replica,
+    RolloutPlan,
     RolloutPolicy,
-    Service,
-    Stage,
-    course_path,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
     job_name,
+    plan_path,
     replicas_path,
     service_path,
 )
@@ -41,11 +41,11 @@ from holdfast.serve.services import Services, key_digest
 from holdfast.wire.documents import document, to_bytes
 from holdfast.wire.errors import Conflict, Missing, Refused, Usage
 from holdfast.wire.limits import SERVICE_REPLICAS_MAX
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from tests.contract.planes import EmbeddedPlane
 
 SIGNATURE = Signature((TensorSpec("x", "FP32", (-1, 2)),), (TensorSpec("y", "FP32", (-1, 2)),))
-STEADY = Course(3, Stage.STEADY, (2, 1), (Arm("stable", 2, WEIGHT_TOTAL),), 2, 1)
+STEADY = RolloutPlan(3, RolloutStage.STEADY, (2, 1), (Variant("stable", 2, WEIGHT_TOTAL),), 2, 1)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,9 @@ def publish(session: Session) -> None:
     facts = Facts(session)
     for number in (1, 2, 3):
         retired = "it was worse" if number == 3 else ""
-        made = Version("digits", number, Kind.FUNCTION, SIGNATURE, {}, "p", 0.0, retired=retired)
+        made = Version(
+            "digits", number, ModelKind.FUNCTION, SIGNATURE, {}, "p", 0.0, retired=retired
+        )
         path = version_path("digits", number)
         facts.transaction(lambda: False).create(path, to_bytes(made)).commit()
     path = alias_path("digits", "prod")
@@ -93,13 +95,13 @@ def services(session: Session) -> Services:
     return Services(session, "anna")
 
 
-def digits(**more: object) -> Service:
-    made = Service("it", "digits", "prod", replicas_min=2, replicas_max=4)
+def digits(**more: object) -> ServiceSpec:
+    made = ServiceSpec("it", "digits", "prod", replicas_min=2, replicas_max=4)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def decide(session: Session, course: Course) -> None:
-    Facts(session).transaction(lambda: False).create(course_path("it"), to_bytes(course)).commit()
+def decide(session: Session, plan: RolloutPlan) -> None:
+    Facts(session).transaction(lambda: False).create(plan_path("it"), to_bytes(plan)).commit()
 
 
 # --- creating ---------------------------------------------------------------------------------
@@ -110,14 +112,15 @@ def test_a_new_service_is_there_with_the_job_of_its_replicas(
 ) -> None:
     made = services.create(digits())
     assert services.service("it") == made
-    assert (made.asked, list(services.services())) == (1, ["it"])
+    assert (made.revision, list(services.services())) == (1, ["it"])
     job = ControlPlane(session).job(job_name("it"))
     assert job.spec.mode is Mode.SERVE
     assert job.spec.command == ("python", "-m", "holdfast.serve.replica", "it")
     assert (job.workers_wanted, job.spec.workers_min) == (2, 1)
     assert job.spec.workers_max == SERVICE_REPLICAS_MAX
-    assert services.course("it") is None
-    assert services.replicas("it") == services.gateways() == {}
+    assert services.plan("it") is None
+    assert services.replicas("it") == {}
+    assert services.gateways() == {}
     assert [each.reason for each in services.history("it")] == ["anna asked: serve digits@prod"]
 
 
@@ -176,6 +179,8 @@ def test_a_model_that_was_never_published_is_not_served(services: Services) -> N
         {"policy": RolloutPolicy(steps=(WEIGHT_TOTAL,))},
         {"policy": RolloutPolicy(hold_s=-1.0)},
         {"cache_entries": -1},
+        {"route_by": "no header"},
+        {"route_by": "x-holdfast-version"},
         {"name": "no/slash"},
     ],
 )
@@ -195,7 +200,7 @@ def test_each_change_is_counted_and_told(services: Services) -> None:
     services.update("it", lambda one: replace(one, cache_entries=10), "a cache")
     services.scale("it", 3)
     after = services.scale("it", None)
-    assert (after.asked, after.cache_entries, after.replicas_wanted) == (4, 10, None)
+    assert (after.revision, after.cache_entries, after.replicas_wanted) == (4, 10, None)
     assert [each.reason.removeprefix("anna asked: ") for each in services.history("it")] == [
         "serve digits@prod",
         "a cache",
@@ -220,16 +225,21 @@ def test_two_users_at_once_lose_no_change(address: str, services: Services) -> N
     for user in users:
         user.join()
     after = services.service("it")
-    assert (after.cache_entries, after.asked) == (30, 31)
+    assert (after.cache_entries, after.revision) == (30, 31)
     assert len(services.history("it")) == 31
 
 
 def test_what_its_job_is_made_of_never_changes(services: Services) -> None:
     services.create(digits())
-    for what, value in (("model", "other"), ("resources", Resources(cpu=2.0)), ("priority", 7)):
-        with pytest.raises(Refused, match=f"the {what} of service it cannot change"):
-            services.update("it", lambda one: replace(one, **{what: value}), "no")  # noqa: B023
-    assert services.service("it").asked == 1
+    changes: list[dict[str, Any]] = [
+        {"model": "other"},
+        {"resources": Resources(cpu=2.0)},
+        {"priority": 7},
+    ]
+    for change in changes:
+        with pytest.raises(Refused, match=f"the {next(iter(change))} of service it cannot change"):
+            services.update("it", lambda one: replace(one, **change), "no")  # noqa: B023
+    assert services.service("it").revision == 1
 
 
 def test_a_rollout_moves_the_target_and_takes_a_rollback_and_a_split_back(
@@ -270,8 +280,8 @@ def test_the_same_target_again_is_asked_again_so_that_what_failed_is_tried(
 ) -> None:
     made = services.create(digits())
     after = services.rollout("it")
-    assert after.asked == made.asked + 1
-    assert after.wishes == made.wishes + 1
+    assert after.revision == made.revision + 1
+    assert after.version_revision == made.version_revision + 1
 
 
 def test_a_rollback_goes_to_the_version_before(services: Services, session: Session) -> None:
@@ -284,8 +294,8 @@ def test_a_rollback_in_the_middle_of_a_rollout_goes_to_the_stable_version(
     services: Services, session: Session
 ) -> None:
     services.create(digits())
-    arms = (Arm("stable", 1, 9_500), Arm("next", 2, 500))
-    decide(session, Course(5, Stage.SHIFTING, (1, 2), arms, 1, None, 2))
+    variants = (Variant("stable", 1, 9_500), Variant("next", 2, 500))
+    decide(session, RolloutPlan(5, RolloutStage.SHIFTING, (1, 2), variants, 1, None, 2))
     assert services.rollback("it").pinned == 1
 
 
@@ -370,4 +380,4 @@ def test_what_a_late_replica_has_left_does_not_keep_the_name(
     )
     assert services.services() == {}
     member.leave()
-    assert services.create(digits()).asked == 1
+    assert services.create(digits()).revision == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.coordination.embedded import protocol as p
 from holdfast.coordination.embedded.acl import OPEN
-from holdfast.coordination.embedded.transactions import Check, Create, Multi, SetData
+from holdfast.coordination.embedded.transactions import CheckVersion, Create, Multi, SetData
 from simulation.faults import COUNTS_MAX, RATES_MAX, Faults
 from simulation.flow import Flow, Steps
 from simulation.kernel import Being, Kernel
@@ -24,9 +24,10 @@ class Stage:
     def __init__(self, **rates: float) -> None:
         self.kernel = Kernel(1)
         self.faults = Faults(1, 10.0)
-        self.faults.rates = dict.fromkeys(RATES_MAX, 0.0) | {
+        self.rates = dict.fromkeys(RATES_MAX, 0.0) | {
             name.replace("_", " "): rate for name, rate in rates.items()
         }
+        self.faults.rates = self.rates
         self.network = Network(self.kernel, self.faults)
         self.plane = Plane(self.kernel, self.network, self.faults)
         self.being = Being(self.kernel, "a")
@@ -116,7 +117,7 @@ def test_a_client_is_told_of_no_end_of_a_session_whose_beginning_it_never_heard_
     stage.plane.expire(session)
     stage.pass_s(3.0)
     assert (stage.got, stage.ends) == ([None], 0)
-    stage.faults.rates["reply lost"] = 0.0
+    stage.rates["reply lost"] = 0.0
     stage.ask(lambda: stage.plane.open(stage.client))
     stage.pass_s(0.1)
     stage.plane.expire(stage.client.session)
@@ -182,7 +183,7 @@ def test_a_lost_request_changes_nothing_and_a_lost_reply_does() -> None:
         plane, client = stage.plane, stage.client
         stage.ask(lambda plane=plane, client=client: plane.open(client))
         stage.pass_s(1.0)
-        stage.faults.rates |= {name.replace("_", " "): rate for name, rate in rates.items()}
+        stage.rates |= {name.replace("_", " "): rate for name, rate in rates.items()}
         stage.ask(lambda plane=plane, client=client: plane.ask(client, CREATE))
         stage.pass_s(1.0)
         assert stage.got == [True, None]
@@ -192,10 +193,10 @@ def test_a_lost_request_changes_nothing_and_a_lost_reply_does() -> None:
 def test_requests_of_one_client_arrive_in_the_order_in_which_they_were_sent() -> None:
     stage = Stage(delay=0.5)
     plane, client = stage.plane, stage.client
-    stage.faults.rates["delay"] = 0.0
+    stage.rates["delay"] = 0.0
     stage.ask(lambda: plane.open(client))
     stage.pass_s(1.0)
-    stage.faults.rates["delay"] = 0.5
+    stage.rates["delay"] = 0.5
     for number in range(20):
         write = SetData("/holdfast/nodes", b"%d" % number, number)
         stage.ask(lambda write=write: plane.ask(client, write))
@@ -205,7 +206,7 @@ def test_requests_of_one_client_arrive_in_the_order_in_which_they_were_sent() ->
 
 def test_a_multi_says_which_of_its_operations_was_refused() -> None:
     stage = Stage()
-    fine, wrong = Check("/holdfast", -1), Check("/holdfast", 7)
+    fine, wrong = CheckVersion("/holdfast", -1), CheckVersion("/holdfast", 7)
     assert refused_at(stage.plane.do(Multi((fine, fine)))) is None
     assert refused_at(stage.plane.do(Multi((fine, wrong, fine)))) == 1
     assert refused_at(stage.plane.do(wrong)) == 0

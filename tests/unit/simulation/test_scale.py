@@ -56,7 +56,8 @@ def test_a_part_breaks_at_the_first_size_beyond_its_limit(limit: int) -> None:
 
 
 def test_a_part_that_does_not_break_is_last_and_says_so() -> None:
-    early, late = (Part(str(n), "", lambda size, n=n: Load(size, n)) for n in (10, 100))
+    early = Part("10", "", lambda size: Load(size, 10))
+    late = Part("100", "", lambda size: Load(size, 100))
     never = Part("never", "", lambda _size: Load(0.0, 1.0))
     found = breaks([never, late, early], 1_000)
     assert [(one.part.name, one.size) for one in found] == [
@@ -75,7 +76,7 @@ def where(parts: list[Part]) -> dict[str, int | None]:
 
 def test_limits_of_the_product_are_found_where_they_are() -> None:
     found = where(training.parts(MEASURED))
-    assert found["worker: callers at its door"] == CALLERS_MAX + 2
+    assert found["worker: callers at its listener"] == CALLERS_MAX + 2
     assert found["leader: streams of agents"] == 10 * STREAMS_MAX + 1
     record = found["plane: the record of a view"]
     assert record is not None
@@ -85,7 +86,11 @@ def test_limits_of_the_product_are_found_where_they_are() -> None:
 
 def test_what_depends_on_the_size_of_a_job_does_not_break_with_many_small_jobs() -> None:
     large, small = where(training.parts(MEASURED)), where(training.parts(MEASURED, 10))
-    for name in ("plane: the record of a view", "worker: a meeting", "worker: callers at its door"):
+    for name in (
+        "plane: the record of a view",
+        "worker: a meeting",
+        "worker: callers at its listener",
+    ):
         assert large[name] is not None
         assert small[name] is None
     assert large["leader: reports and decisions"] == small["leader: reports and decisions"]

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.wire.errors import Usage
-from simulation import runner
+from simulation import runner, search
 from simulation.__main__ import main
 from simulation.breakages import MUTANTS
-from simulation.corpus import Kept, corpus_of
+from simulation.corpus import CONTROL_CORPUS, Kept, corpus_of
+from simulation.mutants import find_again
 from simulation.mutants import main as mutants_main
 from simulation.runner import run_many
-from simulation.search import hunt, shrink, told
+from simulation.search import shrink, told
 from simulation.verdict import Kind, Verdict
 from simulation.world import CONTROL
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,8 +74,11 @@ def test_a_failing_seed_is_made_small_by_switching_faults_off() -> None:
     assert "a rule" in text and "a line" in text
 
 
-def test_a_failing_world_is_made_small_and_still_breaks_the_same_rule() -> None:
-    found = hunt(CONTROL, mutant("commit over a view"))
+def test_a_failing_world_is_made_small_and_still_breaks_the_same_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "SHRINK_S_MAX", 3.0)  # who looks for a bug has more time
+    found = find_again(CONTROL, mutant("commit over a view"), CONTROL_CORPUS)
     assert found.verdict is not None
     with mutant("commit over a view").on():
         small, off = shrink(CONTROL, found.verdict)
@@ -95,8 +99,9 @@ def test_a_replay_tells_the_story_and_ends_with_zero_when_nothing_is_wrong(
 
 
 def test_a_search_that_finds_something_says_how_to_replay_it_and_ends_with_one(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(search, "SHRINK_S_MAX", 1.0)
     with mutant("early commit").on():
         assert main(["--seeds", "6"]) == 1
         assert main(["--seeds", "6", "--json"]) == 1

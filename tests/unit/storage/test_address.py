@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import storage
 from holdfast.storage import Retrying, open_store
 from holdfast.storage.address import FolderAddress, MemoryAddress, S3Address, parse
-from holdfast.storage.deadline import Deadline
+from holdfast.storage.deadline import TransferDeadline
 from holdfast.storage.keys import content_key, digest_of, digest_of_key
 from holdfast.wire.errors import Refused, TimedOut, Unavailable, Usage
 
@@ -117,9 +118,10 @@ def _retrying(clock: HandClock, **options: object) -> Retrying:
 def test_pauses_double_up_to_a_bound_and_are_the_same_for_the_same_chance() -> None:
     runs = []
     for _ in range(2):
-        clock, calls = HandClock(), []
+        clock = HandClock()
+        calls: list[float] = []
         retrying = _retrying(clock, chance=random.Random(3))
-        found = retrying.call("x", lambda _, calls=calls, clock=clock: _failing(7, calls, clock))
+        found = retrying.call("x", lambda _: _failing(7, calls, clock))  # noqa: B023
         assert found == "answer"
         runs.append([later - sooner for sooner, later in itertools.pairwise(calls)])
     assert runs[0] == runs[1]
@@ -128,11 +130,13 @@ def test_pauses_double_up_to_a_bound_and_are_the_same_for_the_same_chance() -> N
 
 
 def test_tries_and_time_are_bounded_and_the_error_tells_the_story() -> None:
-    for options, tries in (({"tries_max": 3}, 3), ({"timeout_s": 0.3}, 3)):
-        clock, calls = HandClock(), []
+    bounds: list[dict[str, Any]] = [{"tries_max": 3}, {"timeout_s": 0.3}]
+    for options in bounds:
+        clock, tries = HandClock(), 3
+        calls: list[float] = []
         retrying = _retrying(clock, chance=random.Random(3), **options)
         with pytest.raises(Unavailable) as caught:
-            retrying.call("x", lambda _, calls=calls, clock=clock: _failing(99, calls, clock))
+            retrying.call("x", lambda _: _failing(99, calls, clock))  # noqa: B023
         assert len(calls) == tries
         assert caught.value.story == tuple(f"try {n}: failure {n}" for n in range(1, tries + 1))
 
@@ -140,7 +144,7 @@ def test_tries_and_time_are_bounded_and_the_error_tells_the_story() -> None:
 def test_what_is_refused_is_not_tried_again() -> None:
     calls = []
 
-    def refused(_: Deadline) -> None:
+    def refused(_: TransferDeadline) -> None:
         calls.append(1)
         raise Refused("no")
 
@@ -151,7 +155,7 @@ def test_what_is_refused_is_not_tried_again() -> None:
 
 def test_a_call_has_its_time_and_more_for_the_bytes_that_it_has_moved() -> None:
     clock = HandClock()
-    deadline = Deadline(clock, 60.0)
+    deadline = TransferDeadline(clock, 60.0)
     clock.at_s += 59
     deadline.check("x")
     clock.at_s += 2
@@ -184,7 +188,7 @@ def test_the_public_surface_is_this_and_no_more() -> None:
         "exists",
         "get",
         "list",
-        "look",
+        "stat",
         "now_s",
         "put",
         "put_if_absent",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage import Blobs, open_store
-from holdfast.wire.disk import tighten
+from holdfast.system.disk import tighten
 from holdfast.wire.errors import Corrupt, Missing
 
 SECRET = b"root:x:0:0"

@@ -142,7 +142,7 @@ class World:
         self.plain = Blobs(self.backend)
 
     def blobs(self, actor: Actor) -> Blobs:
-        return Blobs(TurnsBackend(actor, self.backend), Retrying(clock=self.clock))  # type: ignore[arg-type]
+        return Blobs(TurnsBackend(actor, self.backend), Retrying(clock=self.clock))
 
     def references(self) -> References:
         return References(frozenset(self.committed), frozenset(self.in_flight))
@@ -180,8 +180,8 @@ class World:
     def check(self) -> None:
         for manifest in self.committed.values():
             for _, part in manifest.parts():
-                assert self.backend.look(part.key), f"{part.key} is needed and gone"
-            assert self.backend.look(manifest_key(manifest))
+                assert self.backend.stat(part.key), f"{part.key} is needed and gone"
+            assert self.backend.stat(manifest_key(manifest))
 
 
 def run_world(seed: int, rounds: int = 700) -> World:

@@ -14,7 +14,7 @@ from holdfast.control.decide.facts import Attempt
 from holdfast.control.store.manifests import manifests_in
 from holdfast.storage import Blobs, Part, Retrying, put_part
 from holdfast.storage.claims import Claims
-from holdfast.storage.deadline import Deadline
+from holdfast.storage.deadline import TransferDeadline
 from holdfast.storage.garbage import References, Sweeper
 from holdfast.storage.manifests import Manifest, read_manifest, verify, write_manifest
 from holdfast.storage.memory import MemoryBackend
@@ -34,8 +34,8 @@ class TwoSteps(MemoryBackend):
         self.looked = threading.Event()
         self.go_on = threading.Event()
 
-    def delete_unless_newer(self, key: str, than_s: float, deadline: Deadline) -> bool:
-        found = self.look(key)
+    def delete_unless_newer(self, key: str, than_s: float, deadline: TransferDeadline) -> bool:
+        found = self.stat(key)
         if found is not None and found.modified_s > than_s:
             return False
         self.looked.set()

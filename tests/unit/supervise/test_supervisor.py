@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from holdfast.cluster import create, register
 from holdfast.supervise import records, spawn, supervisor, wanted
 from holdfast.supervise.records import Process
 from holdfast.wire.errors import Cancelled
-from tests.contract.waiting import eventually
+from tests.waiting import eventually
 
 # What every process that is kept does, and nothing else.
 KEPT = """
@@ -67,7 +68,7 @@ class Kept:
 
         return eventually(here, f"these live, and a supervisor: {names}")
 
-    def said(self, name: str) -> dict[str, object]:
+    def said(self, name: str) -> dict[str, Any]:
         keeper = self.living(supervisor.KIND).get(supervisor.NAME)
         return dict(keeper.facts.get("kept", {}).get(f"part {name}", {})) if keeper else {}
 
@@ -91,7 +92,7 @@ class Kept:
             left = records.processes(self.folder)
             for one in sorted(left, key=lambda each: each.kind != supervisor.KIND):
                 one.send(signal.SIGKILL)
-                one.wait(10.0)
+                one.wait(60.0)
             if not left and not self.marked():
                 return
 
@@ -128,7 +129,7 @@ def test_a_process_that_is_killed_comes_back_as_it_was_started(kept: Kept) -> No
     kill(before["a"])
     now = changed(kept, before, "a")
     assert now["b"].pid == before["b"].pid
-    facts = eventually(lambda: kept.living().get("a") and kept.living()["a"].facts, "its facts")
+    facts = eventually(lambda: one.facts if (one := kept.living().get("a")) else None, "its facts")
     assert facts["given"] == "by me", "it has not the environment that it was started with"
     eventually(lambda: kept.said("a").get("deaths") == 1, "the death is told")
     assert kept.said("a")["why"] == "was killed"

@@ -16,7 +16,7 @@ from holdfast.wire.orders import (
     View,
 )
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text("abcxyz-09", min_size=1, max_size=12)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.control.store import codec
-from holdfast.wire import talk, values
+from holdfast.wire import values, worker_messages
 from holdfast.wire.errors import BugError, Refused
 from holdfast.wire.orders import Forget, GiveView, Order, View
 from holdfast.wire.reports import Exit, ExitKind, NodeFacts, Part, WorkerFacts, WorkerPhase
-from holdfast.wire.room import Resources
+from holdfast.wire.resources import Resources
 from holdfast.wire.values import EXIT_DETAIL_SHORT_CHARACTERS
 from tests.unit.wire import samples
 
@@ -85,7 +85,7 @@ def test_a_view_has_the_same_bytes_in_its_node_in_an_order_and_on_a_line() -> No
     view = View(3, {1: (0, 1, 5), 12: (2, 3, 4)}, 7, "m", {1: "a:1", 12: "b:2"}, 2)
     order = values.order_bytes(GiveView("n", "j", 1, view))
     assert codec.view_to(view) in order
-    assert values.order_of(*talk.parse(order + b"\n")) == GiveView("n", "j", 1, view)
+    assert values.order_of(*worker_messages.parse(order + b"\n")) == GiveView("n", "j", 1, view)
 
 
 def test_the_same_view_is_that_of_the_order_before_and_of_no_other_job() -> None:
@@ -161,7 +161,7 @@ def test_a_metric_that_is_no_number_is_reported_as_it_is(loss: float) -> None:
     assert str(found.workers[0].metrics) == str(worker.metrics)
     say = values.Say(True, 1, 2, [], [], False, False, {"loss": loss})
     raw = values.line("say", say)
-    assert str(values.said(values.Say, raw, talk.parse(raw)[1])) == str(say)
+    assert str(values.said(values.Say, raw, worker_messages.parse(raw)[1])) == str(say)
 
 
 def _gone(worker: int, detail: str) -> WorkerFacts:

@@ -14,13 +14,14 @@ import http.client
 import json
 import queue
 import select
+import socket
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.wire import process
+from holdfast.system import process
 from tests.proofs.chaos.clients.records import Record
 from tests.proofs.chaos.histories import UNANSWERED
 from tests.proofs.serving.models import BODY
@@ -40,6 +41,7 @@ class Link(http.client.HTTPConnection):
     """A connection that is kept, and opened anew if the other side has closed it meanwhile."""
 
     opened_s = 0.0
+    sock: socket.socket | None
 
     def ready(self) -> None:
         if self.sock is not None and select.select([self.sock], [], [], 0.0)[0]:
@@ -48,6 +50,7 @@ class Link(http.client.HTTPConnection):
             self.timeout = CONNECT_S
             self.connect()
             self.opened_s = time.time()
+            assert self.sock is not None
             self.sock.settimeout(PATIENCE_S)
 
 

@@ -19,7 +19,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from holdfast.coordination import access
-from holdfast.wire import process
+from holdfast.system import process
 from tests.proofs.chaos.clients.records import Record
 
 ROOT: Final = "/writes"

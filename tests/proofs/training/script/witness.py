@@ -31,7 +31,7 @@ def main(run: train.Run, options: argparse.Namespace) -> None:
     run.track(model=model, optimizer=optimizer)
     run.track(scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40))
     run.clip(0.5)
-    # Long enough for something to happen meanwhile; it is no part of the result.
+    # pause: long enough for something to happen meanwhile; it is no part of the result.
     run.every(1, lambda _run: time.sleep(options.step_ms / 1000))
     for batch in run.batches(data, lane_batch=LANE_BATCH, epochs=options.epochs):
         run.step(functional.cross_entropy(model(batch.x), batch.y))

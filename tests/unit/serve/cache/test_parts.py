@@ -5,27 +5,26 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.models.records import Kind, Signature, Version
-from holdfast.serve.cache.breaker import Breaker
-from holdfast.serve.cache.keys import key_of
-from holdfast.serve.cache.memory import Memory, size_of
-from holdfast.serve.cache.packing import pack, unpack
-from holdfast.serve.protocol.tensors import DTYPES
-from holdfast.serve.protocol.values import Array, Request
+from holdfast.models.records import ModelKind, Signature, Version
+from holdfast.serve.cache.results import LocalCache, pack, size_of, unpack
+from holdfast.serve.cache.shared import RedisBreaker
+from holdfast.serve.cache.updates import ModelUpdate
+from holdfast.serve.protocol.tensors import DTYPES, Array, InferRequest, key_of
 from holdfast.wire.errors import Corrupt, Usage
 from tests.unit.serve.protocol.tensors_made import arrays, same
 
-VERSION = Version("m", 1, Kind.FUNCTION, Signature((), ()), {}, "publication", 0.0)
+VERSION = Version("m", 1, ModelKind.FUNCTION, Signature((), ()), {}, "publication", 0.0)
 KEY = bytes(range(20))
 
 
-def request(inputs: dict[str, Array], outputs: tuple[str, ...] = (), id: str = "") -> Request:
-    return Request("m", 1, id, inputs, outputs)
+def request(inputs: dict[str, Array], outputs: tuple[str, ...] = (), id: str = "") -> InferRequest:
+    return InferRequest("m", 1, id, inputs, outputs)
 
 
 # --- keys ----------------------------------------------------------------------------------------
@@ -66,7 +65,7 @@ def row(value: float, size: int = 4) -> dict[str, Array]:
 
 
 def test_the_one_not_asked_for_the_longest_goes_first() -> None:
-    memory = Memory(2, 10**9)
+    memory = LocalCache(2, 10**9)
     memory.put(b"1", row(1))
     memory.put(b"2", row(2))
     memory.get(b"1")
@@ -77,7 +76,7 @@ def test_the_one_not_asked_for_the_longest_goes_first() -> None:
 
 
 def test_memory_stays_within_its_bytes_and_refuses_what_can_never_fit() -> None:
-    memory = Memory(1_000, 4 * size_of(row(0)))
+    memory = LocalCache(1_000, 4 * size_of(row(0)))
     for number in range(50):
         memory.put(str(number).encode(), row(number))
         assert memory.bytes <= memory.bytes_max
@@ -92,7 +91,7 @@ def test_memory_stays_within_its_bytes_and_refuses_what_can_never_fit() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=40))
 def test_its_bytes_are_those_of_what_it_holds(steps: list[tuple[int, int]]) -> None:
-    memory = Memory(4, 3_000)
+    memory = LocalCache(4, 3_000)
     for key, size in steps:
         memory.put(bytes([key]), {"y": np.zeros(size, np.float32)})
     held = [memory.get(bytes([key])) for key in range(6)]
@@ -101,7 +100,7 @@ def test_its_bytes_are_those_of_what_it_holds(steps: list[tuple[int, int]]) -> N
 
 
 def test_what_it_holds_is_its_own_and_nobody_changes_it() -> None:
-    memory = Memory(2, 10**9)
+    memory = LocalCache(2, 10**9)
     batch = np.zeros((1_000, 4), np.float32)
     memory.put(b"1", {"y": batch[:1]})
     batch += 1
@@ -148,7 +147,7 @@ def test_an_array_of_no_datatype_is_not_packed() -> None:
 
 
 def test_the_breaker_opens_after_failures_in_a_row_and_tries_ever_less_often() -> None:
-    breaker = Breaker(3, 1.0, 4.0)
+    breaker = RedisBreaker(3, 1.0, 4.0)
     assert not breaker.closed
     breaker.succeeded()
     for _ in range(5):
@@ -166,3 +165,34 @@ def test_the_breaker_opens_after_failures_in_a_row_and_tries_ever_less_often() -
     assert pauses == [2.0, 4.0, 4.0, 4.0]
     breaker.succeeded()
     assert breaker.closed and breaker.pause_s == 1.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=40), st.integers(1, 3))
+def test_dropping_a_version_frees_all_of_it_and_nothing_else(
+    puts: list[tuple[int, int]], gone: int
+) -> None:
+    memory = LocalCache(6, 10**9)
+    for key, version in puts:
+        memory.put(bytes([key, version]), row(key), version)
+    kept = {key for key in {bytes(one) for one in puts} if memory.get(key) is not None}
+    count = memory.drop(gone)
+    assert count == sum(key[1] == gone for key in kept)
+    left = {key for key in kept if memory.get(key) is not None}
+    assert left == {key for key in kept if key[1] != gone}
+    assert (len(memory), memory.bytes) == (len(left), len(left) * size_of(row(0)))
+    assert memory.drop(gone) == 0
+
+
+def test_an_update_of_a_model_drops_what_is_not_asked_for_and_nothing_that_is_loaded() -> None:
+    def unasked_for(**told: object) -> tuple[int, ...]:
+        update = msgspec.json.decode(
+            msgspec.json.encode({"model": "m", "id": "1", **told}), type=ModelUpdate
+        )
+        return update.unasked_for({2, 3})
+
+    assert unasked_for(change="retired", version=2) == (2,)
+    assert unasked_for(change="alias.moved", alias="prod", **{"from": 1, "to": 2}) == (1,)
+    assert unasked_for(change="alias.moved", alias="prod", **{"from": 2, "to": 3}) == ()
+    assert unasked_for(change="alias.removed", alias="prod", **{"from": 1}) == (1,)
+    assert unasked_for(change="alias.moved", alias="prod", to=2) == ()
+    assert unasked_for(change="published", version=4) == ()

@@ -7,17 +7,16 @@ import asyncio
 import numpy as np
 import pytest
 
-from holdfast.serve.cache.memory import Outputs
-from holdfast.serve.cache.results import Results
-from holdfast.serve.records import Service
+from holdfast.serve.cache.results import Outputs, ResultCache
+from holdfast.serve.records import ServiceSpec
 from holdfast.wire.errors import Full
 
-SERVICE = Service("svc", "m", "prod", cache_entries=10)
+SERVICE = ServiceSpec("svc", "m", "prod", cache_entries=10)
 
 
-def made(*, entries: int = 10, redis: str = "") -> Results:
-    results = Results()
-    results.configure(Service("svc", "m", "prod", cache_entries=entries, redis=redis))
+def made(*, entries: int = 10, redis: str = "") -> ResultCache:
+    results = ResultCache()
+    results.configure(ServiceSpec("svc", "m", "prod", cache_entries=entries, redis=redis))
     return results
 
 
@@ -116,7 +115,7 @@ def test_a_service_that_wants_no_cache_has_none_and_may_change_its_mind() -> Non
         results.configure(SERVICE)
         assert results.wanted
         await results.through(b"k", model)
-        results.configure(Service("svc", "m", "prod"))
+        results.configure(ServiceSpec("svc", "m", "prod"))
         assert not results.wanted and results.counts().entries == 0
 
     asyncio.run(body())

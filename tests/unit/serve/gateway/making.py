@@ -8,20 +8,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.serve.gateway.state import Front, Known, Seen, State
+from holdfast.serve.gateway.state import Front, GatewayState, KnownReplica, KnownService
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
-    Arm,
-    Course,
     Load,
     Loaded,
     Replica,
-    Service,
-    Stage,
+    RolloutPlan,
+    RolloutStage,
+    ServiceSpec,
+    Variant,
 )
 
 FRONT = Front("127.0.0.1", 8080, "eu", ("us", "asia"), release="0.1.0")
-ARM_NAMES = ("stable", "canary", "third")
+VARIANT_NAMES = ("stable", "canary", "third")
 
 
 def replica(
@@ -48,28 +48,28 @@ def replica(
     )
 
 
-def seen(*args: Any, lost_s: float | None = None, **more: Any) -> Seen:
-    return Seen(replica(*args, **more), lost_s)
+def seen(*args: Any, lost_s: float | None = None, **more: Any) -> KnownReplica:
+    return KnownReplica(replica(*args, **more), lost_s)
 
 
-def course(*arms: tuple[int, int], number: int = 1, hold: tuple[int, ...] = ()) -> Course:
-    return Course(
+def plan(*variants: tuple[int, int], number: int = 1, hold: tuple[int, ...] = ()) -> RolloutPlan:
+    return RolloutPlan(
         number,
-        Stage.STEADY,
-        hold or tuple(version for version, _ in arms),
-        tuple(Arm(ARM_NAMES[place], *arm) for place, arm in enumerate(arms)),
-        stable=arms[0][0] if arms else None,
+        RolloutStage.STEADY,
+        hold or tuple(version for version, _ in variants),
+        tuple(Variant(VARIANT_NAMES[place], *variant) for place, variant in enumerate(variants)),
+        stable=variants[0][0] if variants else None,
     )
 
 
-def known(decided: Course | None, *replicas: Seen, **more: Any) -> Known:
+def known(decided: RolloutPlan | None, *replicas: KnownReplica, **more: Any) -> KnownService:
     name = more.pop("name", "digits")
-    service = Service(name, more.pop("model", "mnist"), "prod", **more)
-    return Known(service, decided, tuple(replicas))
+    service = ServiceSpec(name, more.pop("model", "mnist"), "prod", **more)
+    return KnownService(service, decided, tuple(replicas))
 
 
-def state(*services: Known, **more: Any) -> State:
-    return State(more.pop("front", FRONT), tuple(services), **more)
+def state(*services: KnownService, **more: Any) -> GatewayState:
+    return GatewayState(more.pop("front", FRONT), tuple(services), **more)
 
 
 VERSIONS = st.integers(1, 3)
@@ -88,8 +88,8 @@ REPLICAS = st.lists(
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> Course:
-    """One to three arms, whose weights sum up as the conductor's do."""
+def plans(draw: st.DrawFn) -> RolloutPlan:
+    """One to three variants, whose weights sum up as the controller's do."""
     versions = draw(st.lists(VERSIONS, min_size=1, max_size=3, unique=True))
     cuts = sorted(
         draw(
@@ -102,7 +102,7 @@ def courses(draw: st.DrawFn) -> Course:
     )
     edges = [0, *cuts, WEIGHT_TOTAL]
     weights = [after - before for before, after in itertools.pairwise(edges)]
-    return course(*zip(versions, weights, strict=True), hold=(1, 2, 3))
+    return plan(*zip(versions, weights, strict=True), hold=(1, 2, 3))
 
 
-SERVICES = st.builds(lambda decided, there: known(decided, *there), courses(), REPLICAS)
+SERVICES = st.builds(lambda decided, there: known(decided, *there), plans(), REPLICAS)

@@ -6,10 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.serve.gateway.gateway import Gateway
-from holdfast.serve.gateway.keeping import Found
-from holdfast.serve.gateway.state import Front
-from tests.unit.serve.gateway.making import course, known, seen
+from holdfast.serve.gateway.gateway import GatewayLoop
+from holdfast.serve.gateway.state import Front, PlaneService
+from tests.unit.serve.gateway.making import known, plan, seen
 
 
 class Envoy:
@@ -44,13 +43,13 @@ class Watching:
 def test_it_is_started_when_the_services_are_known_and_with_them(tmp_path: Path) -> None:
     envoy = Envoy()
     front = Front("127.0.0.1", 1)
-    gateway = Gateway("gateway-1", front, tmp_path, envoy, Applying(envoy))  # type: ignore[arg-type]
+    gateway = GatewayLoop("gateway-1", front, tmp_path, envoy, Applying(envoy))  # type: ignore[arg-type]
     gateway.begin()
     watching: Any = Watching()
     gateway._turn(watching)
     assert not envoy.alive, "requests would be told that there is no such service"
-    one = known(course((1, 10_000)), seen(1))
-    watching.found = {one.name: Found(one.service, one.course, {})}
+    one = known(plan((1, 10_000)), seen(1))
+    watching.found = {one.name: PlaneService(one.service, one.plan, {})}
     with suppress(AttributeError):  # what follows the start is asked of a real Envoy
         gateway._turn(watching)
     assert envoy.started_with[0] > 0

@@ -10,30 +10,27 @@ from typing import Any, cast
 import pytest
 
 from holdfast.serve.gateway import gateway
-from holdfast.serve.gateway.admin import Admin
-from holdfast.serve.gateway.applying import _STATISTICS, Applying
-from holdfast.serve.gateway.breakers import Host
+from holdfast.serve.gateway.admin import Admin, EnvoyHost
+from holdfast.serve.gateway.applying import _STATISTICS, Applying, Files
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.envoy import Envoy
-from holdfast.serve.gateway.files import Files
-from holdfast.serve.gateway.gateway import Gateway
-from holdfast.serve.gateway.keeping import Found
+from holdfast.serve.gateway.gateway import GatewayLoop
 from holdfast.serve.gateway.resources import VERSION, resources
-from holdfast.serve.gateway.state import pressing
-from holdfast.serve.gateway.watching import Watching
-from holdfast.serve.records import Course, Replica, Service
-from tests.unit.serve.gateway.making import FRONT, course, known, replica, seen, state
+from holdfast.serve.gateway.state import PlaneService, pressing
+from holdfast.serve.gateway.watching import PlaneWatcher
+from holdfast.serve.records import Replica, RolloutPlan, ServiceSpec
+from tests.unit.serve.gateway.making import FRONT, known, plan, replica, seen, state
 
-ONE = course((1, 10_000))
-NEXT = course((2, 10_000), number=2, hold=(2, 1))
+ONE = plan((1, 10_000))
+NEXT = plan((2, 10_000), number=2, hold=(2, 1))
 
 
-def test_what_a_replica_says_of_versions_that_no_arm_names_does_not_press() -> None:
+def test_what_a_replica_says_of_versions_that_no_variant_names_does_not_press() -> None:
     before = state(known(ONE, seen(1), seen(2)))
     for quiet in (
         known(ONE, seen(1, loading=(2,)), seen(2)),
         known(ONE, seen(1, (1, 2)), seen(2)),
-        known(ONE, seen(1, course=7), seen(2)),
+        known(ONE, seen(1, plan=7), seen(2)),
     ):
         assert pressing(state(quiet)) == pressing(before)
     for urgent in (
@@ -53,16 +50,16 @@ class Plane:
     present = True
 
     def __init__(self) -> None:
-        self.found: Mapping[str, Found] | None = None
+        self.found: Mapping[str, PlaneService] | None = None
         self.shown: list[Any] = []
 
     def show(self, facts: Any) -> None:
         self.shown.append(facts)
 
-    def hold(self, given: Course, *replicas: Replica) -> None:
-        service = Service("digits", "digits", "prod")
+    def hold(self, given: RolloutPlan, *replicas: Replica) -> None:
+        service = ServiceSpec("digits", "digits", "prod")
         there = {str(one.worker): one for one in replicas}
-        self.found = {"digits": Found(service, given, there)}
+        self.found = {"digits": PlaneService(service, given, there)}
 
 
 class Takes:
@@ -83,21 +80,21 @@ class Takes:
     def admin(self) -> Takes:
         return self
 
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[EnvoyHost]:
         return []
 
 
-def test_two_replicas_and_the_course_after_them_are_one_change_for_envoy(
+def test_two_replicas_and_the_plan_after_them_are_one_change_for_envoy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envoy, plane = Takes(), Plane()
-    ours = Gateway("front", FRONT, tmp_path, cast("Envoy", envoy), cast("Applying", envoy))
+    ours = GatewayLoop("front", FRONT, tmp_path, cast("Envoy", envoy), cast("Applying", envoy))
     monkeypatch.setattr(gateway, "GATEWAY_GATHER_S", 3_600.0)
 
-    def told(given: Course, *replicas: Replica) -> int:
+    def told(given: RolloutPlan, *replicas: Replica) -> int:
         before = envoy.told
         plane.hold(given, *replicas)
-        ours._turn(cast("Watching", plane))
+        ours._turn(cast("PlaneWatcher", plane))
         return envoy.told - before
 
     assert told(ONE, replica(1), replica(2)) == 1
@@ -143,7 +140,7 @@ def test_envoy_is_not_asked_for_what_it_is_known_to_have(tmp_path: Path) -> None
     applying.apply(resources(state(known(NEXT, seen(1, (1, 2))))))
     assert door.asked == ["warming", "taken"], "its clusters are those of before"
     door.asked.clear()
-    third = course((3, 10_000), number=3)
+    third = plan((3, 10_000), number=3)
     applying.apply(resources(state(known(third, seen(1, (1, 2, 3))))))
     assert door.asked == ["taken", "warming", "taken"], "clusters, who is in them, routes"
     door.asked.clear()

@@ -5,32 +5,38 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.gateway.keeping import LOST_LAST_S, Found, anything_lost, kept
-from holdfast.serve.gateway.state import Known, Seen
+from holdfast.serve.gateway.state import (
+    LOST_LAST_S,
+    KnownReplica,
+    KnownService,
+    PlaneService,
+    anything_lost,
+    kept,
+)
 from holdfast.serve.records import Replica
 from holdfast.wire.limits import LOST_REPLICA_S
-from tests.unit.serve.gateway.making import REPLICAS, course, known, replica, seen
+from tests.unit.serve.gateway.making import REPLICAS, known, plan, replica, seen
 
 NOW_S = 1_000.0
-STEADY = course((1, 10_000))
+STEADY = plan((1, 10_000))
 
 
 def address(worker: int) -> tuple[str, int]:
     return "10.0.0.1", 9000 + worker
 
 
-def found(*replicas: Replica) -> dict[str, Found]:
+def found(*replicas: Replica) -> dict[str, PlaneService]:
     there = {str(one.worker): one for one in replicas}
-    return {"digits": Found(known(STEADY).service, STEADY, there)}
+    return {"digits": PlaneService(known(STEADY).service, STEADY, there)}
 
 
-def workers(services: tuple[Known, ...]) -> list[int]:
+def workers(services: tuple[KnownService, ...]) -> list[int]:
     return [one.replica.worker for known in services for one in known.replicas]
 
 
 def test_what_is_there_is_known() -> None:
     (one,) = kept((), found(replica(1), replica(2)), NOW_S, None)
-    assert (one.course, one.lost_s) == (STEADY, None)
+    assert (one.plan, one.lost_s) == (STEADY, None)
     assert [each.lost_s for each in one.replicas] == [None, None]
 
 
@@ -86,7 +92,7 @@ def test_the_last_ones_stay_a_while_even_if_no_check_passes() -> None:
 def test_a_service_that_vanished_is_served_while_its_replicas_are_well() -> None:
     before = (known(STEADY, seen(1)),)
     (after,) = kept(before, {}, NOW_S, [address(1)])
-    assert (after.lost_s, after.course) == (NOW_S, STEADY)
+    assert (after.lost_s, after.plan) == (NOW_S, STEADY)
     (back,) = kept((after,), found(replica(1)), NOW_S + 1, [address(1)])
     assert back == known(STEADY, seen(1))
     assert kept((after,), {}, NOW_S + LOST_REPLICA_S, []) == ()
@@ -97,16 +103,16 @@ def test_a_service_that_was_ended_goes_with_its_last_replica() -> None:
     assert kept(before, {}, NOW_S, None) == ()
 
 
-def test_a_course_that_cannot_be_found_is_the_last_one() -> None:
+def test_a_plan_that_cannot_be_found_is_the_last_one() -> None:
     before = (known(STEADY, seen(1)),)
-    gone = {"digits": Found(known(None).service, None, {"1": replica(1)})}
+    gone = {"digits": PlaneService(known(None).service, None, {"1": replica(1)})}
     (after,) = kept(before, gone, NOW_S, None)
-    assert after.course == STEADY
+    assert after.plan == STEADY
 
 
 @given(REPLICAS, st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 59))
 def test_registrations_never_empty_a_service_with_a_healthy_replica(
-    before: list[Seen], there: set[int], well: set[int], later_s: int
+    before: list[KnownReplica], there: set[int], well: set[int], later_s: int
 ) -> None:
     """Whoever vanishes: if one that is not draining is healthy, there is an endpoint left."""
     known_before = (known(STEADY, *before),)

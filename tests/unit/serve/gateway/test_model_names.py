@@ -10,10 +10,10 @@ import holdfast.serve.gateway
 from holdfast.serve.gateway import keys, model_names
 from holdfast.serve.gateway.resources import resources
 from holdfast.serve.gateway.routes import GRPC_PREFIX
-from tests.unit.serve.gateway.making import course, known, seen, state
+from tests.unit.serve.gateway.making import known, plan, seen, state
 
 WASM = Path(holdfast.serve.gateway.__path__[0]) / "wasm"
-STEADY = course((1, 10_000))
+STEADY = plan((1, 10_000))
 
 
 def routes(*services: Any) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from holdfast.serve.gateway.resources import parts, resources, routed
 from holdfast.serve.gateway.routes import names
-from holdfast.serve.gateway.state import Front, Known, Seen, Tls
-from holdfast.serve.records import Limits
+from holdfast.serve.gateway.state import Front, GatewayTls, KnownReplica, KnownService
+from holdfast.serve.records import Limits, PredictionPolicy
 from tests.unit.serve.gateway.golden import FOLDER, spelled, states
-from tests.unit.serve.gateway.making import FRONT, SERVICES, course, known, seen, state
+from tests.unit.serve.gateway.making import FRONT, SERVICES, known, plan, seen, state
 
-STEADY = course((1, 10_000))
+STEADY = plan((1, 10_000))
 
 
 def route_config(files: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,9 @@ def test_envoy_is_given_what_the_golden_file_says(name: str) -> None:
 
 @settings(max_examples=40)
 @given(SERVICES)
-def test_the_same_state_gives_the_same_files_and_every_route_has_its_cluster(one: Known) -> None:
+def test_the_same_state_gives_the_same_files_and_every_route_has_its_cluster(
+    one: KnownService,
+) -> None:
     files = resources(state(one))
     assert files == resources(state(one))
     defined = {each["name"] for each in files["cds/clusters.json"]["resources"]}
@@ -49,13 +51,13 @@ def test_the_same_state_gives_the_same_files_and_every_route_has_its_cluster(one
 @settings(max_examples=40)
 @given(st.lists(SERVICES, max_size=3), SERVICES)
 def test_parts_that_are_kept_are_those_that_would_be_made(
-    many: list[Known], changed: Known
+    many: list[KnownService], changed: KnownService
 ) -> None:
     services = [
-        known(one.course, *one.replicas, name=f"service-{place}") for place, one in enumerate(many)
+        known(one.plan, *one.replicas, name=f"service-{place}") for place, one in enumerate(many)
     ]
     before = parts(state(*services))
-    services[-1:] = [known(changed.course, *changed.replicas, name=f"service-{len(many)}")]
+    services[-1:] = [known(changed.plan, *changed.replicas, name=f"service-{len(many)}")]
     after = state(*services)
     assert resources(after, parts(after, before)) == resources(after)
 
@@ -95,7 +97,7 @@ def test_a_service_named_as_anothers_model_is_meant_by_that_name() -> None:
 
 
 def test_a_version_in_the_path_comes_before_the_service_and_all_before_the_404() -> None:
-    found = paths(resources(state(known(course((1, 10_000), hold=(1, 12)), seen(1, (1, 12))))))
+    found = paths(resources(state(known(plan((1, 10_000), hold=(1, 12)), seen(1, (1, 12))))))
     assert found.index("/v2/models/digits/versions/12") < found.index("/v2/models/digits")
     assert found[-1] == "/"
 
@@ -125,7 +127,7 @@ def test_only_knowledge_that_is_old_is_marked() -> None:
     assert told(6) == ["6"]
 
 
-def test_a_service_without_a_course_is_known_and_says_so() -> None:
+def test_a_service_without_a_plan_is_known_and_says_so() -> None:
     config = route_config(resources(state(known(None))))
     answers = {
         route["direct_response"]["status"]
@@ -136,7 +138,7 @@ def test_a_service_without_a_course_is_known_and_says_so() -> None:
 
 
 def test_a_certificate_is_a_file_of_its_own() -> None:
-    secure = type(FRONT)(FRONT.host, FRONT.port, tls=Tls("chain.pem", "key.pem"))
+    secure = type(FRONT)(FRONT.host, FRONT.port, tls=GatewayTls("chain.pem", "key.pem"))
     files = resources(state(front=secure))
     (secret,) = files["sds/certificate.json"]["resources"]
     assert secret["tls_certificate"]["private_key"] == {"filename": "key.pem"}
@@ -160,7 +162,7 @@ def test_what_nobody_reads_costs_no_request() -> None:
 
 
 def test_answers_of_other_regions_are_marked_only_where_there_are_any() -> None:
-    def marked(front: Front, *replicas: Seen) -> bool:
+    def marked(front: Front, *replicas: KnownReplica) -> bool:
         config = route_config(resources(state(known(STEADY, *replicas), front=front)))
         return "x-holdfast-spill" in str(config["response_headers_to_add"])
 
@@ -168,3 +170,19 @@ def test_answers_of_other_regions_are_marked_only_where_there_are_any() -> None:
     assert not marked(alone, seen(1), seen(2, region=""))
     assert marked(alone, seen(1), seen(2, region="moon"))
     assert marked(FRONT, seen(1))
+
+
+def test_every_try_of_a_request_whose_predictions_are_told_has_one_id() -> None:
+    """A gateway that logs gives every request an id; one that does not, those that need one."""
+    for logs, topic, wanted in ((True, True, 0), (False, False, 0), (False, True, 1)):
+        served = known(STEADY, seen(1), predictions=PredictionPolicy(topic=topic))
+        front = replace(FRONT, access_log=logs)
+        routes = route_config(resources(state(served, front=front)))["virtual_hosts"][0]
+        added = [
+            one
+            for route in routes["routes"]
+            for one in route.get("request_headers_to_add", [])
+            if one["header"]["key"] == "x-request-id"
+        ]
+        assert bool(added) == bool(wanted)
+        assert {one["append_action"] for one in added} <= {"ADD_IF_ABSENT"}

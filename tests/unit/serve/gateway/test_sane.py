@@ -8,22 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.serve.gateway.sane import literal, sane
-from holdfast.serve.records import BreakerPolicy, Limits, Service
+from holdfast.serve.gateway.state import literal, sane
+from holdfast.serve.records import BreakerPolicy, Limits, ServiceSpec
 
 
 def test_a_service_that_makes_sense_stays_as_it_is() -> None:
-    service = Service("digits.v2", "mnist", "prod", keys=("ab" * 32,), sticky_header="X-User_Id")
+    service = ServiceSpec(
+        "digits.v2", "mnist", "prod", keys=("ab" * 32,), sticky_header="X-User_Id"
+    )
     assert sane(service) == service
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "a?b", "a#", "%2e", "a" * 300, "-a", "a."])
 def test_a_name_that_no_path_can_have_is_no_service(name: str) -> None:
-    assert sane(Service(name, "mnist", "prod")) is None
+    assert sane(ServiceSpec(name, "mnist", "prod")) is None
 
 
 def test_a_lock_whose_keys_cannot_be_digests_stays_locked() -> None:
-    found = sane(Service("digits", "mnist", "prod", keys=("sesame", "AB" * 32)))
+    found = sane(ServiceSpec("digits", "mnist", "prod", keys=("sesame", "AB" * 32)))
     assert found is not None
     assert found.keys
 
@@ -33,12 +35,15 @@ def test_limits_are_numbers_that_envoy_can_hold(
     timeout_s: float, body: int, rate: float, header: str
 ) -> None:
     limits = Limits(timeout_s=timeout_s, body_bytes_max=body, rate_per_s=rate)
-    found = sane(Service("digits", "mnist", "prod", limits=limits, sticky_header=header))
+    found = sane(
+        ServiceSpec("digits", "mnist", "prod", limits=limits, sticky_header=header, route_by=header)
+    )
     assert found is not None
     assert 0 < found.limits.timeout_s <= 86_400
     assert 1 <= found.limits.body_bytes_max < 2**32
     assert 0 <= found.limits.rate_per_s < 2**32
     assert math.isfinite(found.limits.rate_per_s)
+    assert found.sticky_header == found.route_by
     assert found.sticky_header in ("", header)
     assert not set(found.sticky_header) & set(" :,;\r\n%")
 
@@ -48,7 +53,7 @@ def test_breakers_are_numbers_that_envoy_can_hold(
     count: int, open_s: float, most_s: float, percent: float
 ) -> None:
     given = BreakerPolicy(count, open_s, most_s, open_s, count, percent)
-    found = sane(Service("digits", "mnist", "prod", breaker=given))
+    found = sane(ServiceSpec("digits", "mnist", "prod", breaker=given))
     assert found is not None
     breaker = found.breaker
     assert 1 <= breaker.failures < 2**32 and 1 <= breaker.requests_max < 2**32

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.serve.gateway import envoy, memory
+from holdfast.serve.gateway import envoy, gateway
 from holdfast.serve.gateway.admin import Admin
-from holdfast.serve.gateway.applying import Applying
-from holdfast.serve.gateway.files import Files
+from holdfast.serve.gateway.applying import Applying, Files
+from holdfast.serve.gateway.gateway import LastKnown
 from holdfast.serve.gateway.main import parsed
-from holdfast.serve.gateway.memory import Memory
 from holdfast.serve.gateway.resources import resources
-from holdfast.serve.gateway.state import Front, Tls
+from holdfast.serve.gateway.state import Front, GatewayTls
 from holdfast.wire.errors import Full, MissingExtra, Occupied, Usage
 from tests.faults.room import files_no_larger_than
-from tests.unit.serve.gateway.making import course, known, seen, state
+from tests.unit.serve.gateway.making import known, plan, seen, state
 
 WORDS = ("--cluster", "c", "--name", "front", "--listen")
 
@@ -46,7 +45,9 @@ def test_tls_needs_both_files_and_both_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(Usage, match=r"key\.pem"):
         parsed((*words, "--tls-key", str(key)))
     key.touch()
-    assert parsed((*words, "--tls-key", str(key))).front.tls == Tls(str(certificate), str(key))
+    assert parsed((*words, "--tls-key", str(key))).front.tls == GatewayTls(
+        str(certificate), str(key)
+    )
 
 
 def test_a_port_that_somebody_has_is_not_shared_with_him() -> None:
@@ -105,9 +106,9 @@ def test_without_room_the_files_of_before_stay_all_of_them(tmp_path: Path) -> No
 
 def test_without_room_an_envoy_starts_with_what_an_earlier_one_had(tmp_path: Path) -> None:
     admin = Admin(tmp_path)
-    old = resources(state(known(course((1, 10_000)), seen(1))))
+    old = resources(state(known(plan((1, 10_000)), seen(1))))
     Applying(Files(tmp_path), admin).prepare(old)
-    new = resources(state(known(course((1, 10_000)), seen(1), seen(2))))
+    new = resources(state(known(plan((1, 10_000)), seen(1), seen(2))))
     later = Files(tmp_path)
     with files_no_larger_than(100):
         Applying(later, admin).prepare(new)
@@ -119,17 +120,17 @@ def test_without_room_an_envoy_starts_with_what_an_earlier_one_had(tmp_path: Pat
 
 
 def test_what_was_known_stays_remembered_when_there_is_no_room_for_more(tmp_path: Path) -> None:
-    memory.remember(tmp_path, Memory(1.0))
-    services = (known(course((1, 10_000)), *(seen(worker) for worker in range(20))),)
+    gateway.remember(tmp_path, LastKnown(1.0))
+    services = (known(plan((1, 10_000)), *(seen(worker) for worker in range(20))),)
     with files_no_larger_than(200), pytest.raises(Full):
-        memory.remember(tmp_path, Memory(2.0, services))
-    assert memory.recall(tmp_path) == Memory(1.0)
+        gateway.remember(tmp_path, LastKnown(2.0, services))
+    assert gateway.recall(tmp_path) == LastKnown(1.0)
 
 
 def test_what_was_known_is_remembered_whole(tmp_path: Path) -> None:
-    assert memory.recall(tmp_path) is None
-    services = (known(course((1, 9_000), (2, 1_000)), seen(1, (1, 2)), seen(2, lost_s=5.0)),)
-    memory.remember(tmp_path, Memory(12.5, services))
-    assert memory.recall(tmp_path) == Memory(12.5, services)
+    assert gateway.recall(tmp_path) is None
+    services = (known(plan((1, 9_000), (2, 1_000)), seen(1, (1, 2)), seen(2, lost_s=5.0)),)
+    gateway.remember(tmp_path, LastKnown(12.5, services))
+    assert gateway.recall(tmp_path) == LastKnown(12.5, services)
     (tmp_path / "knowledge.json").write_text('{"format": 99}')
-    assert memory.recall(tmp_path) is None
+    assert gateway.recall(tmp_path) is None

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from holdfast.models.records import Signature, TensorSpec
-from holdfast.serve.protocol.tensors import DTYPES, to_raw
-from holdfast.serve.protocol.values import Array
+from holdfast.serve.protocol.tensors import DTYPES, Array, to_raw
 
 NUMBERS = Signature(
     (TensorSpec("x", "FP32", (-1, 4)),),
@@ -31,7 +30,7 @@ def elements(datatype: str, *, json_form: bool) -> st.SearchStrategy[Any]:
         return st.booleans()
     dtype = DTYPES[datatype]
     if dtype.kind == "f":
-        width = 16 if datatype in ("FP16", "BF16") else dtype.itemsize * 8
+        width: Any = 16 if datatype in ("FP16", "BF16") else dtype.itemsize * 8
         return st.floats(width=width, allow_nan=not json_form, allow_infinity=not json_form)
     bounds = np.iinfo(dtype)
     return st.integers(int(bounds.min), int(bounds.max))

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.models.records import Kind, Signature, TensorSpec, Version
-from holdfast.serve.protocol.fitting import Fitting
+from holdfast.models.records import ModelKind, Signature, TensorSpec, Version
 from holdfast.serve.protocol.grpc_server import SERVICE, serve_grpc
 from holdfast.serve.protocol.messages import FIELDS, message_of, request_of
-from holdfast.serve.protocol.tensors import DTYPES, from_raw, to_raw
-from holdfast.serve.protocol.values import Answer
-from holdfast.serve.records import Limits, Service
-from holdfast.serve.replica.batching import Pace
+from holdfast.serve.protocol.rest import Fitting
+from holdfast.serve.protocol.tensors import DTYPES, InferAnswer, from_raw, to_raw
+from holdfast.serve.records import Limits, ServiceSpec
+from holdfast.serve.replica.batching import BatchPace
 from holdfast.serve.replica.engine import Engine
 from holdfast.wire.errors import ModelFailed, Occupied, Usage
 from holdfast.wire.proto import inference_pb2 as pb
@@ -39,7 +38,7 @@ def twice(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record(number: int, signature: Signature = DOUBLE) -> Version:
-    return Version("m", number, Kind.FUNCTION, signature, {}, f"publication-{number}", 0.0)
+    return Version("m", number, ModelKind.FUNCTION, signature, {}, f"publication-{number}", 0.0)
 
 
 class Client:
@@ -51,7 +50,9 @@ class Client:
     async def call(
         self, method: str, message: Any, answer: Any, **metadata: str
     ) -> tuple[Any, dict[str, str]]:
-        ask = self.channel.unary_unary(f"/{SERVICE}/{method}")
+        ask: Any = self.channel.unary_unary(
+            f"/{SERVICE}/{method}", request_serializer=bytes, response_deserializer=bytes
+        )
         pairs = tuple((name.replace("_", "-"), text) for name, text in metadata.items())
         raw = message if isinstance(message, bytes) else message.SerializeToString()
         going = ask(raw, metadata=pairs, timeout=60)
@@ -69,10 +70,10 @@ class Client:
 
 @asynccontextmanager
 async def served(*, limits: Limits | None = None) -> AsyncIterator[tuple[Engine, Client]]:
-    service = Service("svc", "m", "prod", limits=limits or Limits())
+    service = ServiceSpec("svc", "m", "prod", limits=limits or Limits())
     engine = Engine(service, worker=7, region="north")
     for number in (1, 2):
-        engine.install(record(number), twice, batches=True, pace=Pace.INSTANT)
+        engine.install(record(number), twice, batches=True, pace=BatchPace.INSTANT)
     engine.stable = 1
     port = free_port()
     server = await serve_grpc(engine, "127.0.0.1", port)
@@ -101,13 +102,13 @@ def asked(row: list[float], **fields: Any) -> pb.ModelInferRequest:
 
 def test_typed_and_raw_inputs_are_answered_in_kind() -> None:
     async def body(_: Engine, client: Client) -> None:
-        answer, _ = await client.infer(asked([1, 2], id="a"))
+        answer, _marks = await client.infer(asked([1, 2], id="a"))
         assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "a")
         assert list(answer.outputs[0].contents.fp32_contents) == [2, 4]
         raw = asked([])
         raw.inputs[0].shape[:] = [2, 2]
         raw.raw_input_contents.append(np.arange(4, dtype=np.float32).tobytes())
-        answer, _ = await client.infer(raw)
+        answer, _marks = await client.infer(raw)
         assert np.frombuffer(answer.raw_output_contents[0], np.float32).tolist() == [0, 2, 4, 6]
         assert list(answer.outputs[0].shape) == [2, 2]
 
@@ -117,15 +118,16 @@ def test_typed_and_raw_inputs_are_answered_in_kind() -> None:
 def test_the_version_is_chosen_by_metadata_or_by_name_and_the_answer_says_who_gave_it() -> None:
     async def body(_: Engine, client: Client) -> None:
         _, marks = await client.infer(
-            asked([1, 2]), x_holdfast_version="2", x_holdfast_arm="canary"
+            asked([1, 2]), x_holdfast_version="2", x_holdfast_variant="canary"
         )
-        assert marks["x-holdfast-version"] == "2" and marks["x-holdfast-arm"] == "canary"
+        assert marks["x-holdfast-version"] == "2" and marks["x-holdfast-variant"] == "canary"
         assert marks["x-holdfast-replica"] == "7" and marks["x-holdfast-region"] == "north"
         answer, marks = await client.infer(asked([1, 2], model_version="2"))
-        assert answer.model_version == "2" and marks["x-holdfast-arm"] == "direct"
+        assert answer.model_version == "2" and marks["x-holdfast-variant"] == "direct"
         away = await client.refusal("ModelInfer", asked([1, 2]), x_holdfast_version="9")
         assert away.code() is grpc.StatusCode.UNAVAILABLE
-        assert dict(away.trailing_metadata())["x-holdfast-not-here"] == "1"
+        trailing: Any = away.trailing_metadata()
+        assert dict(trailing)["x-holdfast-not-here"] == "1"
         _, marks = await client.infer(asked([1, 2]), x_holdfast_version="9", x_holdfast_instead="2")
         assert marks["x-holdfast-version"] == "2"
         unknown = await client.refusal("ModelInfer", asked([1, 2], model_version="9"))
@@ -191,7 +193,9 @@ def test_a_message_beyond_the_services_limit_is_refused_also_when_the_limit_chan
 
 def test_a_stream_answers_in_order_and_goes_on_after_an_error() -> None:
     async def body(_: Engine, client: Client) -> None:
-        ask = client.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
+        ask: Any = client.channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer", request_serializer=bytes, response_deserializer=bytes
+        )
         rows: list[list[float]] = [[1, 0], [13, 0], [3, 0]]
         going = ask((asked(row, id=str(row[0])).SerializeToString() for row in rows), timeout=60)
         answers = [pb.ModelStreamInferResponse.FromString(raw) async for raw in going]
@@ -232,7 +236,7 @@ def test_every_datatype_comes_through_raw_and_typed(datatype: str, data: st.Data
             getattr(tensor.contents, FIELDS[datatype]).extend(array.reshape(-1).tolist())
         request = request_of(message, fitting)
         assert np.array_equal(request.inputs["x"], array, equal_nan=array.dtype.kind == "f")
-        written = message_of(Answer("m", 1, "", {"y": request.inputs["x"]}), request, fitting)
+        written = message_of(InferAnswer("m", 1, "", {"y": request.inputs["x"]}), request, fitting)
         output = written.outputs[0]
         assert tuple(output.shape) == array.shape and output.datatype == datatype
         if raw:

@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models.records import Signature, TensorSpec
-from holdfast.serve.protocol.fitting import Fitting
 from holdfast.serve.protocol.messages import request_of
-from holdfast.serve.protocol.rest import BINARY, HEADER_LENGTH, JSON, Codec, header_length_of
-from holdfast.serve.protocol.tensors import DTYPES, from_raw
-from holdfast.serve.protocol.values import Answer, Request
-from holdfast.serve.replica import plain
+from holdfast.serve.protocol.rest import (
+    BINARY,
+    HEADER_LENGTH,
+    JSON,
+    Codec,
+    Fitting,
+    header_length_of,
+)
+from holdfast.serve.protocol.tensors import DTYPES, InferAnswer, InferRequest, from_raw
+from holdfast.serve.replica import bodies
 from holdfast.wire.errors import Usage
 from holdfast.wire.proto import inference_pb2 as pb
 from tests.unit.serve.protocol.tensors_made import (
@@ -49,7 +54,7 @@ def test_a_raw_tensor_comes_through_bit_for_bit(datatype: str, data: st.DataObje
     sent, length = raw_body([("x", datatype, array)], parameters={"binary_data_output": True})
     request = codec.decode(sent, length)
     assert same(request.inputs["x"], array)
-    answer = Answer("m", 3, request.id, {"y": request.inputs["x"]})
+    answer = InferAnswer("m", 3, request.id, {"y": request.inputs["x"]})
     written, headers = codec.encode(answer, request)
     at = int(headers[HEADER_LENGTH])
     document = json.loads(written[:at])
@@ -76,7 +81,7 @@ def test_a_tensor_in_json_comes_through_bit_for_bit(
     sent = body(tensor("x", datatype, array, texts.tolist() if nested else None), id="7")
     request = codec.decode(sent)
     assert same(request.inputs["x"], array)
-    answer = Answer("m", 3, request.id, {"y": request.inputs["x"]})
+    answer = InferAnswer("m", 3, request.id, {"y": request.inputs["x"]})
     written, headers = codec.encode(answer, request)
     assert headers == {"content-type": JSON}
     document = json.loads(written)
@@ -102,7 +107,7 @@ def test_each_output_may_be_raw_or_json() -> None:
     request = codec.decode(body(tensor("x", "FP32", ROW), outputs=outputs))
     assert request.outputs == ("label", "y")
     assert request.binary("label") and not request.binary("y")
-    answer = Answer("m", 1, "", {"label": np.array([5]), "y": ROW})
+    answer = InferAnswer("m", 1, "", {"label": np.array([5]), "y": ROW})
     written, headers = codec.encode(answer, request)
     head = json.loads(written[: int(headers[HEADER_LENGTH])])
     assert head["outputs"][0]["parameters"] == {"binary_data_size": 8}
@@ -120,14 +125,14 @@ def test_all_outputs_raw_but_one() -> None:
 def test_numbers_that_json_cannot_say_are_null_in_an_answer() -> None:
     codec = Codec(NUMBERS)
     array = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
-    written, _ = codec.encode(Answer("m", 1, "", {"y": array}), Request("m", 1, "", {}))
+    written, _ = codec.encode(InferAnswer("m", 1, "", {"y": array}), InferRequest("m", 1, "", {}))
     assert json.loads(written)["outputs"][0]["data"] == [None, None, None, 1.0]
 
 
 def test_bytes_that_are_no_text_are_refused_in_json_with_the_way_out() -> None:
-    answer = Answer("m", 1, "", {"echo": np.array([[b"\xff"]], object)})
+    answer = InferAnswer("m", 1, "", {"echo": np.array([[b"\xff"]], object)})
     with pytest.raises(Usage, match="binary_data"):
-        Codec(PAIR).encode(answer, Request("m", 1, "", {}))
+        Codec(PAIR).encode(answer, InferRequest("m", 1, "", {}))
 
 
 def test_a_body_that_says_that_nothing_of_it_is_json_is_refused() -> None:
@@ -244,7 +249,7 @@ def test_what_does_not_fit_is_told_with_the_models_own_name_whoever_finds_out() 
         sentence_of(signature, b"{}", 9),
     ]
     with pytest.raises(Usage) as caught:
-        plain.decode(Codec(signature, "m"), b'{"x": 3}')
+        bodies.decode(Codec(signature, "m"), b'{"x": 3}')
     told.append(str(caught.value))
     message = pb.ModelInferRequest(model_name="m")
     message.inputs.add(name="x", datatype="FP32", shape=[1, 4])

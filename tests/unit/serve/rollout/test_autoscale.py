@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.serve.autoscale import AUTOSCALE_DOWN_S, is_automatic, wanted
-from holdfast.serve.conduct import Sample
+from holdfast.serve.rollout.autoscale import AUTOSCALE_DOWN_S, is_automatic, wanted
+from holdfast.serve.rollout.facts import LoadSample
 from tests.unit.serve.rollout.facts import NOW_S, service
 
 AUTOMATIC = service(replicas_min=1, replicas_max=8)
 
 
-def samples(*in_flight: int, replicas: int = 2, every_s: float = 1.0) -> list[Sample]:
+def samples(*in_flight: int, replicas: int = 2, every_s: float = 1.0) -> list[LoadSample]:
     """One a second up to now, the newest last."""
     count = len(in_flight)
     return [
-        Sample(NOW_S - every_s * (count - 1 - at), waiting, 0, 0, replicas)
+        LoadSample(NOW_S - every_s * (count - 1 - at), waiting, 0, 0, replicas)
         for at, waiting in enumerate(in_flight)
     ]
 
 
-def calm(in_flight: int = 0, seconds: int = 90) -> list[Sample]:
+def calm(in_flight: int = 0, seconds: int = 90) -> list[LoadSample]:
     return samples(*[in_flight] * seconds)
 
 
-def count(seen: list[Sample], current: int = 2, *, may_shrink: bool = True) -> int:
+def count(seen: list[LoadSample], current: int = 2, *, may_shrink: bool = True) -> int:
     return wanted(AUTOMATIC, current, seen, NOW_S, may_shrink=may_shrink)[0]
 
 
@@ -59,15 +59,15 @@ def test_fewer_come_only_after_a_whole_calm_minute() -> None:
 
 
 def test_refused_requests_and_slow_answers_ask_for_more() -> None:
-    refused = [Sample(NOW_S, 1, 0, 7, 4)]
+    refused = [LoadSample(NOW_S, 1, 0, 7, 4)]
     assert count(refused, current=4) == 6
-    slow = [Sample(NOW_S - 1.0, 1, 0, 0, 4, 9_000.0), Sample(NOW_S, 1, 0, 0, 4, 9_000.0)]
+    slow = [LoadSample(NOW_S - 1.0, 1, 0, 0, 4, 9_000.0), LoadSample(NOW_S, 1, 0, 0, 4, 9_000.0)]
     assert count(slow, current=4) == 6
     assert count(slow[:1], current=4) == 4, "one slow look may be chance"
 
 
 def test_those_that_were_asked_for_are_waited_for() -> None:
-    refused = [Sample(NOW_S, 1, 0, 7, 2)]
+    refused = [LoadSample(NOW_S, 1, 0, 7, 2)]
     assert count(refused, current=4) == 4
 
 
@@ -77,7 +77,7 @@ def test_it_stays_within_what_users_allow(current: int, bounded: int) -> None:
 
 
 def test_every_change_says_why() -> None:
-    for seen, current in ((samples(40), 2), (calm(), 4), ([Sample(NOW_S, 1, 0, 7, 4)], 4)):
+    for seen, current in ((samples(40), 2), (calm(), 4), ([LoadSample(NOW_S, 1, 0, 7, 4)], 4)):
         found, why = wanted(AUTOMATIC, current, seen, NOW_S, may_shrink=True)
         assert found != current
         assert why

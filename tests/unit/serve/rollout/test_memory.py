@@ -1,23 +1,23 @@
-"""What a conductor remembers: counts of the same arms, deaths, load."""
+"""What a controller remembers: counts of the same variants, deaths, load."""
 
 from __future__ import annotations
 
 from holdfast.control.decide.facts import Failure
-from holdfast.serve.conduct import Observed
-from holdfast.serve.conductor.memory import SAMPLES_KEPT, Memory
+from holdfast.serve.controller.memory import SAMPLES_KEPT, ServiceHistory
 from holdfast.serve.records import Counts, Load, ReplicaStats
-from holdfast.serve.rollout import advance
+from holdfast.serve.rollout.advance import advance
+from holdfast.serve.rollout.facts import ServiceObservation
 from tests.unit.serve.rollout.facts import (
     NAME,
     NOW_S,
-    course_of,
     desired,
     fleet,
+    plan_of,
     replica,
     shifting,
 )
 
-COURSE = shifting(500)
+PLAN = shifting(500)
 
 
 def stats(worker: int, *requests: int, **more: int) -> ReplicaStats:
@@ -26,18 +26,18 @@ def stats(worker: int, *requests: int, **more: int) -> ReplicaStats:
     return ReplicaStats(worker, more.get("waiting", 0), 0, more.get("refused", 0), versions)
 
 
-def looking() -> Memory:
-    memory = Memory()
-    memory.see_course(COURSE, applied=True)
+def looking() -> ServiceHistory:
+    memory = ServiceHistory()
+    memory.see_plan(PLAN, applied=True)
     return memory
 
 
 def test_counting_begins_with_the_first_answer() -> None:
     memory = looking()
-    memory.see_stats({1: stats(1, 1_000, 5)}, [1], COURSE.arms, 10.0)
+    memory.see_stats({1: stats(1, 1_000, 5)}, [1], PLAN.variants, 10.0)
     assert memory.window is not None
     assert memory.window.counts == {}
-    memory.see_stats({1: stats(1, 1_100, 9)}, [1], COURSE.arms, 11.0)
+    memory.see_stats({1: stats(1, 1_100, 9)}, [1], PLAN.variants, 11.0)
     assert memory.window.since_s == 10.0
     window = memory.window
     assert (window.until_s, window.counts[1].requests, window.counts[2].requests) == (11.0, 100, 4)
@@ -48,39 +48,39 @@ def test_a_replica_that_died_leaves_what_it_had_told() -> None:
     memory.see_replicas(fleet(replica(1, 1, 2), replica(2, 1, 2)), 9.0)
     for requests in (0, 50):
         answers = {worker: stats(worker, requests) for worker in (1, 2)}
-        memory.see_stats(answers, [1, 2], COURSE.arms, 10.0)
+        memory.see_stats(answers, [1, 2], PLAN.variants, 10.0)
     memory.see_replicas(fleet(replica(2, 1, 2)), 11.0)
-    memory.see_stats({2: stats(2, 60)}, [2], COURSE.arms, 12.0)
+    memory.see_stats({2: stats(2, 60)}, [2], PLAN.variants, 12.0)
     assert memory.window is not None
     assert memory.window.counts[1].requests == 110
 
 
-def test_other_arms_or_a_gateway_that_lags_begin_anew() -> None:
+def test_other_variants_or_a_gateway_that_lags_begin_anew() -> None:
     memory = looking()
-    memory.see_stats({1: stats(1, 10)}, [1], COURSE.arms, 10.0)
+    memory.see_stats({1: stats(1, 10)}, [1], PLAN.variants, 10.0)
     assert memory.window is not None
-    memory.see_course(shifting(5_000), applied=True)
+    memory.see_plan(shifting(5_000), applied=True)
     assert memory.window is None
-    memory.see_stats({1: stats(1, 20)}, [1], COURSE.arms, 11.0)
-    assert memory.window is None, "asked while the arms were others"
-    memory.see_course(COURSE, applied=False)
-    memory.see_stats({1: stats(1, 20)}, [1], COURSE.arms, 12.0)
-    assert memory.window is None, "a gateway may still send by other arms"
+    memory.see_stats({1: stats(1, 20)}, [1], PLAN.variants, 11.0)
+    assert memory.window is None, "asked while the variants were others"
+    memory.see_plan(PLAN, applied=False)
+    memory.see_stats({1: stats(1, 20)}, [1], PLAN.variants, 12.0)
+    assert memory.window is None, "a gateway may still send by other variants"
 
 
 def test_silent_replicas_do_not_let_time_pass() -> None:
     memory = looking()
     answers = {worker: stats(worker, 1) for worker in (1, 2)}
-    memory.see_stats(answers, [1, 2, 3], COURSE.arms, 10.0)
-    memory.see_stats({}, [1, 2, 3], COURSE.arms, 20.0)
-    memory.see_stats({1: stats(1, 2)}, [1, 2, 3], COURSE.arms, 30.0)
+    memory.see_stats(answers, [1, 2, 3], PLAN.variants, 10.0)
+    memory.see_stats({}, [1, 2, 3], PLAN.variants, 20.0)
+    memory.see_stats({1: stats(1, 2)}, [1, 2, 3], PLAN.variants, 30.0)
     assert memory.window is not None
     assert memory.window.until_s == 10.0
     assert memory.window.counts[1].requests == 1
 
 
 def test_one_that_goes_without_a_word_has_died_and_one_that_drained_has_not() -> None:
-    memory = Memory()
+    memory = ServiceHistory()
     there = fleet(replica(1, 1, loading=[2]), replica(2, 1, draining=True), replica(3, 1))
     memory.see_replicas(there, 10.0)
     memory.see_replicas(fleet(replica(3, 1)), 11.0)
@@ -92,7 +92,7 @@ def test_one_that_goes_without_a_word_has_died_and_one_that_drained_has_not() ->
 def test_a_crash_is_known_with_what_the_replica_held_whichever_is_seen_first() -> None:
     crash = Failure(1, "segmentation fault", 10.5)
     for node_first in (True, False):
-        memory = Memory()
+        memory = ServiceHistory()
         memory.see_replicas(fleet(replica(1, 1, 2)), 10.0)
         if node_first:
             memory.see_replicas({}, 11.0)
@@ -104,8 +104,8 @@ def test_a_crash_is_known_with_what_the_replica_held_whichever_is_seen_first() -
         assert death.versions == {1: Load.READY, 2: Load.READY}
 
 
-def test_a_crash_is_dated_by_the_conductors_own_clock_however_wrong_the_others_are() -> None:
-    memory = Memory()
+def test_a_crash_is_dated_by_the_controllers_own_clock_however_wrong_the_others_are() -> None:
+    memory = ServiceHistory()
     memory.see_replicas(fleet(replica(1, 1), replica(2, 1), replica(3, 1)), 1_000.0)
     memory.see_failures([Failure(9, "long ago", 400.0)], 1_000.0)
     long_ago = Failure(9, "long ago", 400.0)
@@ -120,20 +120,20 @@ def test_a_crash_is_dated_by_the_conductors_own_clock_however_wrong_the_others_a
     }
 
 
-def test_a_new_conductor_counts_a_crash_that_another_clock_dates_before_the_rollout() -> None:
-    course = shifting(500)
+def test_a_new_controller_counts_a_crash_that_another_clock_dates_before_the_rollout() -> None:
+    plan = shifting(500)
     there = fleet(replica(1, 1, 2), replica(2, 1, 2), replica(3, 1))
-    seen = Observed(course, there)
-    told = [Failure(1, "segmentation fault", course.since_s - 3_600.0)]
-    observed = Memory().look(NAME, seen, told, NOW_S)
-    after = course_of(advance(desired(2), observed, NOW_S))
+    seen = ServiceObservation(plan, there)
+    told = [Failure(1, "segmentation fault", plan.since_s - 3_600.0)]
+    observed = ServiceHistory().look(NAME, seen, told, NOW_S)
+    after = plan_of(advance(desired(2), observed, NOW_S))
     assert "segmentation fault" in after.failed[2]
 
 
-def test_a_new_conductor_holds_an_old_crash_against_nobody() -> None:
+def test_a_new_controller_holds_an_old_crash_against_nobody() -> None:
     there = fleet(replica(2, 1, 2), replica(3, 1, 2))
     told = [Failure(1, "segmentation fault", NOW_S)]
-    observed = Memory().look(NAME, Observed(shifting(500), there), told, NOW_S)
+    observed = ServiceHistory().look(NAME, ServiceObservation(shifting(500), there), told, NOW_S)
     assert advance(desired(2), observed, NOW_S) == []
 
 
@@ -141,7 +141,7 @@ def test_load_is_sampled_over_all_replicas_and_bounded() -> None:
     memory = looking()
     for at in range(SAMPLES_KEPT + 10):
         answers = {worker: stats(worker, 10 * at, waiting=3, refused=at) for worker in (1, 2)}
-        memory.see_stats(answers, [1, 2], COURSE.arms, float(at))
+        memory.see_stats(answers, [1, 2], PLAN.variants, float(at))
     assert len(memory.samples) == SAMPLES_KEPT
     newest = memory.samples[-1]
     assert (newest.in_flight, newest.refused, newest.replicas) == (6, 2, 2)

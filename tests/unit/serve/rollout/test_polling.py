@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from holdfast.serve.conductor.polling import Poller, Round
+from holdfast.serve.controller.controller import Poller, Round
 from holdfast.serve.records import Replica, ReplicaStats
+from holdfast.system.clock import SystemClock
 from holdfast.wire import documents
-from holdfast.wire.clock import SystemClock
-from tests.contract.waiting import eventually
 from tests.servers import free_port
 from tests.unit.serve.rollout.facts import replica, shifting
+from tests.waiting import eventually
 
-ARMS = shifting(500).arms
+VARIANTS = shifting(500).variants
 
 
 def at(port: int, worker: int) -> Replica:
@@ -51,7 +51,7 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 
 
 def one_round(poller: Poller, *replicas: Replica) -> Round:
-    poller.ask("s", {each.worker: each for each in replicas}, ARMS, 0.0)
+    poller.ask("s", {each.worker: each for each in replicas}, VARIANTS, 0.0)
     (found,) = eventually(poller.collect, "the round is over")
     return found
 
@@ -82,11 +82,11 @@ def test_a_service_is_not_asked_again_before_its_time_or_while_it_is_asked() -> 
     poller = Poller(lambda: None, SystemClock())
     gone = at(free_port(), 1)
     assert one_round(poller, gone).asked == ()
-    poller.ask("s", {1: gone}, ARMS, 3_600.0)
+    poller.ask("s", {1: gone}, VARIANTS, 3_600.0)
     assert poller.collect() == []
     poller.forget("s")
-    poller.ask("s", {1: gone}, ARMS, 3_600.0)
+    poller.ask("s", {1: gone}, VARIANTS, 3_600.0)
     eventually(poller.collect, "it was asked")
     poller.close()
-    poller.ask("s", {1: gone}, ARMS, 0.0)
+    poller.ask("s", {1: gone}, VARIANTS, 0.0)
     assert poller.collect() == []

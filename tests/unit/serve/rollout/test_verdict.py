@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, RolloutPolicy
-from holdfast.serve.verdict import Finding, judge, quantile_ms, since, total
+from holdfast.serve.rollout.verdict import Finding, judge, quantile_ms, since, total
 from tests.unit.serve.rollout.facts import counts
 
 POLICY = RolloutPolicy(requests_min=20, error_rate_max=0.01)

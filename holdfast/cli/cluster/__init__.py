@@ -1,0 +1,1 @@
+"""The commands about machines: up, down, status, join, standby, nodes."""

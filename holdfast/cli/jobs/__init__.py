@@ -1,0 +1,1 @@
+"""The commands about jobs: submit, list, explain, change, read what they wrote and saved."""

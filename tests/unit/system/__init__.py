@@ -1,0 +1,1 @@
+"""Tests of what everyone shares: messages, certificates, tokens."""

@@ -1,0 +1,1 @@
+"""Unit tests of what a process says to its agent."""
