@@ -98,8 +98,8 @@ class Contestant:
 
     def _total(self, way: Way) -> Flat:
         if way is Way.TCP and self.layout.device.type == "cuda":
-            return self.layout.room(torch.device("cpu"), pinned=True)
-        return self.layout.room()
+            return self.layout.allocate(torch.device("cpu"), pinned=True)
+        return self.layout.allocate()
 
     def round(self) -> float:
         """In ms. Over TCP the sum ends on the host, and the way back to the GPU is not in it."""
@@ -116,7 +116,7 @@ def plain(layout: Layout) -> str:
     """The digest of the sum, as one process makes it."""
     values = {}
     for lane in range(LANES):
-        flat = layout.room()
+        flat = layout.allocate()
         for number, each in enumerate(gradient(layout, lane)):
             layout.view(flat, number).copy_(each)
         values[tree.PartialSum(lane, 1)] = flat

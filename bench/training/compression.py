@@ -70,7 +70,7 @@ def sent(way: str, me: int, sockets: dict[int, Connection]) -> int:
         sums.end()
     mesh = Counted(me, 1, 0, sockets)
     exchange = MeshExchange(
-        mesh, Conversation(mesh), share, LANES, layout, lambda _: layout.room(), code
+        mesh, Conversation(mesh), share, LANES, layout, lambda _: layout.allocate(), code
     )
     exchange.begin(1, sums, b"")
     exchange.finish(b"")

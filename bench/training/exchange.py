@@ -99,7 +99,7 @@ class Ours:
                 self._sums.take(number, torch.full_like(parameter, lane + 1.0))
             self._sums.end()
         mesh = Mesh(me, 1, 0, sockets)
-        total = layout.room()
+        total = layout.allocate()
         self._exchange = MeshExchange(
             mesh, Conversation(mesh), held, lanes, layout, lambda _: total, memory=memory
         )

@@ -38,16 +38,20 @@ class Sizes:
         self._settings = settings
         self._batch, self._parts = lane_batch, parts
         self._last: tuple[int | None, int, Size] | None = None
+        self._looked = -1  # at the settings, when they had changed so often
         self._fixed: Size | None = None
         self._fixed = None if live else self()
 
     def __call__(self) -> Size:
         if self._fixed is not None:
             return self._fixed
+        if self._last is not None and self._looked == self._settings.changes:
+            return self._last[2]
         batch = None if self._batch is None else self._given("lane_batch", self._batch)
         parts = self._given("accumulate", self._parts)
         if self._last is None or self._last[:2] != (batch, parts):
             self._last = (batch, parts, Size(1 if batch is None else batch, parts))
+        self._looked = self._settings.changes
         return self._last[2]
 
     def _given(self, name: str, otherwise: int) -> int:

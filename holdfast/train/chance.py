@@ -23,7 +23,7 @@ _MASK: Final = 0xFFFFFFFF
 
 def seed_of(*parts: int | str) -> int:
     """A seed of 63 bits that depends on every part and on their order."""
-    digest = blake2b("\x1f".join(str(part) for part in parts).encode(), digest_size=8).digest()
+    digest = blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

@@ -26,6 +26,7 @@ class Settings(Mapping[str, Any]):
         self._defaults = dict(defaults or {})
         self._texts: dict[str, str] = {}
         self._begun = False  # whether there were settings before
+        self.changes = 0  # while this is the same, so is every value
         self._changed: dict[str, bool] = {}  # since then: name -> whether it was read
 
     def take(self, texts: Mapping[str, str]) -> None:
@@ -34,6 +35,7 @@ class Settings(Mapping[str, Any]):
             if self._texts.get(name) != text:
                 self._changed[name] = False
         self._texts, self._begun = dict(texts), True
+        self.changes += 1
 
     def given(self, name: str) -> Any:
         """The value that the job says; None: it says nothing, whatever the defaults are."""
@@ -54,8 +56,9 @@ class Settings(Mapping[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value, or the default. The default's type is the value's type from then on."""
-        if default is not None:
-            self._defaults.setdefault(name, default)
+        if default is not None and name not in self._defaults:
+            self._defaults[name] = default
+            self.changes += 1
         return super().get(name, default)
 
     def __getattr__(self, name: str) -> Any:

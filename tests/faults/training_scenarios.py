@@ -137,13 +137,15 @@ def _meet(run: train.Run, worker: int, gates: dict[str, str]) -> None:
 
 def _flip(run: train.Run, model: nn.Module, steps: list[int]) -> None:
     """A processor that gets a bit of a gradient wrong in these steps: from the first, up to the
-    second."""
+    second. The bit is a large one of the largest number: a sum rounds a small one away, on one kind
+    of processor if not on another."""
 
     def wrong(gradient: torch.Tensor) -> torch.Tensor:
         if not steps[0] <= run.completed + 1 < steps[1]:
             return gradient
         flipped = gradient.clone()
-        flipped.view(-1).view(torch.int32)[:1] ^= 1
+        at = flipped.view(-1).abs().argmax()
+        flipped.view(-1).view(torch.int32)[at] ^= 1 << 22
         return flipped
 
     next(model.parameters()).register_hook(wrong)

@@ -57,9 +57,12 @@ class TrainingStage(Stage):
         self._host = host
         self._more = dict(more or {})
         self.options: dict[str, Any] = {}
+        self.patience_s = WAIT_S
 
-    def wait(self, what: str, condition: Callable[[], object], within_s: float = WAIT_S) -> None:
-        super().wait(what, condition, within_s)
+    def wait(
+        self, what: str, condition: Callable[[], object], within_s: float | None = None
+    ) -> None:
+        super().wait(what, condition, self.patience_s if within_s is None else within_s)
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> Forked:
         return self._host.fork({**environment, **self._more}, output, self.options)
@@ -69,7 +72,7 @@ class TrainingStage(Stage):
         output = self.folder / name
         environment = {"HOLDFAST_LANES": str(self.lanes), **self._more}
         forked = self._host.fork(environment, output, {**self.options, "kills": []})
-        assert forked.wait(WAIT_S) == 0, output.read_text()
+        assert forked.wait(self.patience_s) == 0, output.read_text()
         (answer,) = said("answer", output)
         return answer
 

@@ -63,7 +63,7 @@ class Graph:
 
     def __init__(
         self,
-        room: CapturePool,
+        pool: CapturePool,
         data: Any,
         compute: Callable[[Any], Computed],
         written: Sequence[torch.Tensor],
@@ -77,7 +77,7 @@ class Graph:
         given = iter(self._inputs)
         self._graph = torch.cuda.CUDAGraph()
         self._computed = _captured(
-            room, self._graph, lambda: compute(mapped(data, lambda _: next(given)))
+            pool, self._graph, lambda: compute(mapped(data, lambda _: next(given)))
         )
         self.replays = 0
 
@@ -107,15 +107,15 @@ def leaves(data: Any) -> list[torch.Tensor]:
 
 
 def _captured(
-    room: CapturePool, graph: torch.cuda.CUDAGraph, work: Callable[[], Computed]
+    pool: CapturePool, graph: torch.cuda.CUDAGraph, work: Callable[[], Computed]
 ) -> Computed:
-    torch.cuda.synchronize(room.device)
+    torch.cuda.synchronize(pool.device)
     # A cycle that keeps an autograd graph of before alive would bring its stream into this one.
     gc.collect()
     torch.cuda.empty_cache()
-    with torch.cuda.stream(room.stream):
+    with torch.cuda.stream(pool.stream):
         # Of other threads (they pin memory, or send sums) nothing is captured or forbidden.
-        graph.capture_begin(pool=room.pool, capture_error_mode="thread_local")
+        graph.capture_begin(pool=pool.pool, capture_error_mode="thread_local")
         try:
             found = work()
         except BaseException:

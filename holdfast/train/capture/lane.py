@@ -69,7 +69,7 @@ class LaneFunctions:
         self.reads: set[str] | None = None  # what a function reads of the run, while it is tried
         self.graphs = 0
         self.off = ""  # why nothing is captured any more
-        self._room: CapturePool | None = None
+        self._pool: CapturePool | None = None
         self._model: tuple[int, object, int, str] | None = None
         self._forms: dict[tuple[Any, ...], int] = {}  # of models, numbered
 
@@ -95,10 +95,10 @@ class LaneFunctions:
             )
         return pending.loss, pending.gradients
 
-    def room(self) -> CapturePool:
-        if self._room is None:
-            self._room = CapturePool(self.loop.held.device)
-        return self._room
+    def pool(self) -> CapturePool:
+        if self._pool is None:
+            self._pool = CapturePool(self.loop.held.device)
+        return self._pool
 
     def model(self, at: AtHand) -> tuple[int, str]:
         """A number for what a graph takes for granted of the models, and whatever has a hook of the
@@ -254,30 +254,30 @@ class LaneFunction:
         return computed, written
 
     def _capture(self, form: Any, batch: Batch, at: AtHand) -> Computed:
-        room, buffers = self._lanes.room(), at.stepping.buffers
+        pool, buffers = self._lanes.pool(), at.stepping.buffers
         begin = buffers.copies()
         trial, written = self._tried(batch, at)
-        stand = room.generator.get_state()
+        stand = pool.generator.get_state()
         place = {"count": batch.count, "lane": batch.lane, "epoch": batch.epoch}
 
         def compute(data: Any) -> Computed:
             return self._computed(Batch(data, **place), at)
 
         try:
-            graph = Graph(room, batch.data, compute, written)
+            graph = Graph(pool, batch.data, compute, written)
         except Exception as error:
-            room.recover()
-            room.generator.set_state(stand)
+            pool.recover()
+            pool.generator.set_state(stand)
             buffers.restore(begin)
             # Graphs of before would go on with a generator that nobody seeds any more.
             self._lanes.off = _explained(error)
             raise Uncapturable(self._lanes.off) from error
         buffers.restore(begin)
-        room.generator.set_state(stand)
+        pool.generator.set_state(stand)
         computed = graph.replay(batch.data)
         if not computed.equals(trial):
             buffers.restore(begin)
-            room.generator.set_state(stand)
+            pool.generator.set_state(stand)
             raise Uncapturable("its graph came to other numbers than the function itself")
         self._lanes.graphs += 1
         self._graphs[form] = graph

@@ -62,11 +62,11 @@ class Batch:
         raise AttributeError(f"the batch has no {name!r}: it is {_kind(data)}")
 
     def _named(self, name: str, place: int) -> Any:
-        if isinstance(self.data, Mapping):
-            return self.__getattr__(name)
         if isinstance(self.data, (list, tuple)):
             if len(self.data) > place:
                 return self.data[place]
+        elif isinstance(self.data, Mapping):
+            return self.__getattr__(name)
         elif place == 0:
             return self.data
         raise AttributeError(f"the batch has no {name!r}: it is {_kind(self.data)}")

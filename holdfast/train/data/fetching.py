@@ -7,6 +7,7 @@ whoever fetches it: this process, a loader process, another worker after this on
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sized
 from functools import cached_property
 from typing import Any, Protocol
@@ -107,15 +108,15 @@ class Fetcher:
         if not self._has_rows:
             return None
         assert isinstance(self._data, TensorDataset)
-        rows = torch.tensor(ticket.samples)
+        rows = torch.frombuffer(array("q", ticket.samples), dtype=torch.int64)
         return [self._rows(tensor, rows) for tensor in self._data.tensors]
 
     def _rows(self, tensor: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         if not self._pin or tensor.device.type != "cpu" or tensor.requires_grad:
             return tensor.index_select(0, rows.to(tensor.device))
         shape = (len(rows), *tensor.shape[1:])
-        room = torch.empty(shape, dtype=tensor.dtype, pin_memory=True)
-        return torch.index_select(tensor, 0, rows, out=room)
+        rows_out = torch.empty(shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.index_select(tensor, 0, rows, out=rows_out)
 
     def drawn_twice(self, ticket: Ticket) -> tuple[bytes, bytes] | tuple[()]:
         """Where the generators stand after each of two fetches in this process. Nothing if the data

@@ -69,7 +69,7 @@ class StreamLoaders:
         self._count = count
         self._loaders: list[_LoaderProcess] = []
         self._lanes: dict[int, _Expected] = {}
-        self._courses = 0
+        self._readings = 0
 
     def read(self, place: StreamPlace, lane: int, mark: Mark | None) -> LaneShare:
         if not self._loaders:
@@ -83,8 +83,8 @@ class StreamLoaders:
                 return LaneShare((), False, share.mark)
         loader = self._loaders[lane % self._count]
         if found is None or found.place != place:
-            self._courses += 1
-            found = self._lanes[lane] = _Expected(self._courses, place)
+            self._readings += 1
+            found = self._lanes[lane] = _Expected(self._readings, place)
             loader.send(("open", lane, found.reading, place, mark))
         while not found.come:
             which, reading, share = loader.receive()

@@ -56,14 +56,14 @@ class Conversation:
             leads = {peer: bytearray(_LEAD.size) for peer in missing}
             self._mesh.exchange(
                 {peer: [lead] for peer in peers} if speak else {},
-                {peer: [room] for peer, room in leads.items()},
+                {peer: [buffer] for peer, buffer in leads.items()},
                 tag=_TAG,
             )
-            found = {peer: _LEAD.unpack(room) for peer, room in leads.items()}
+            found = {peer: _LEAD.unpack(buffer) for peer, buffer in leads.items()}
             bodies = {peer: bytearray(size) for peer, (_, _, size) in found.items() if size}
             self._mesh.exchange(
                 {peer: [notes] for peer in peers} if speak and notes else {},
-                {peer: [room] for peer, room in bodies.items()},
+                {peer: [buffer] for peer, buffer in bodies.items()},
                 tag=_TAG,
             )
             speak = False

@@ -129,7 +129,7 @@ class FramedSocket:
         except BlockingIOError:
             pass  # the rest when it can be written again
 
-    def hear(self) -> dict[str, Any] | None:
+    def next_frame(self) -> dict[str, Any] | None:
         """The next frame; None: it is not complete yet. `EOFError`: there comes no more. `Refused`:
         no frame of ours."""
         while (missing := self._missing()) > 0:
@@ -308,7 +308,7 @@ class PeerCall:
                 return None
             self.frames.say(self._hello.body())
         self.frames.flush()
-        answer = self.frames.hear()
+        answer = self.frames.next_frame()
         if answer is not None:
             self.alive_s = time.monotonic()
         return answer

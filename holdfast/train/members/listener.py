@@ -196,7 +196,7 @@ class PeerListener:
             elif caller.hello is not None:
                 stays = self._wait(caller, event)
             else:
-                stays = self._hear(caller) if event else time.monotonic() < caller.until_s
+                stays = self._read_hello(caller) if event else time.monotonic() < caller.until_s
         except (OSError, EOFError, Refused) as error:
             if isinstance(error, Refused):
                 log.warning("a caller was sent away", job=self.job, why=error.why)
@@ -208,10 +208,10 @@ class PeerListener:
             caller.frames.close()
         return stays
 
-    def _hear(self, caller: _Caller) -> bool | None:
+    def _read_hello(self, caller: _Caller) -> bool | None:
         if caller.worker is None:
             caller.worker = caller.admission.progress(caller.frames)
-        body = None if caller.worker is None else caller.frames.hear()
+        body = None if caller.worker is None else caller.frames.next_frame()
         if body is None:
             return time.monotonic() < caller.until_s
         hello = Hello.of(body)

@@ -247,7 +247,7 @@ class Saver:
         self._blobs = blobs
         self._done = done
         self._free = free
-        self._room = bytearray()  # kept: fresh memory costs more than the copy
+        self._buffer = bytearray()  # kept: fresh memory costs more than the copy
         self._thread: OwnedThread | None = None
         self._unwanted = threading.Event()
         self._failure: BaseException | None = None
@@ -263,13 +263,13 @@ class Saver:
         begun_s = time.perf_counter()
         parts = list(share_buffers(state, share, shares))
         sizes = [sum(view.nbytes for view in part) for part in parts]
-        if len(self._room) < sum(sizes):
-            self._room = bytearray(sum(sizes))
-        room, at, copies = memoryview(self._room), 0, []
+        if len(self._buffer) < sum(sizes):
+            self._buffer = bytearray(sum(sizes))
+        buffer, at, copies = memoryview(self._buffer), 0, []
         for part, size in zip(parts, sizes, strict=True):
-            copies.append(room[at : at + size])
+            copies.append(buffer[at : at + size])
             for view in part:
-                room[at : at + view.nbytes] = view
+                buffer[at : at + view.nbytes] = view
                 at += view.nbytes
         self.attempt = attempt
         self._unwanted = threading.Event()

@@ -42,11 +42,11 @@ def take(mesh: Mesh, source: int) -> TrainingState:
     """Receive it into memory of its own: what was held before is still whole if this fails."""
     head = mesh.recv(source, tag=Tag.STATE_HEAD, limit_bytes=STATE_HEADER_BYTES_MAX + 16)
     size = int.from_bytes(head[:8], "little")
-    room = memoryview(bytearray(len(head) - 8 + size))
-    room[: len(head) - 8] = head[8:]
-    mesh.recv_into(source, room[len(head) - 8 :], tag=Tag.STATE_BODY)
+    whole = memoryview(bytearray(len(head) - 8 + size))
+    whole[: len(head) - 8] = head[8:]
+    mesh.recv_into(source, whole[len(head) - 8 :], tag=Tag.STATE_BODY)
     try:
-        return TrainingState.read(room)
+        return TrainingState.read(whole)
     except Corrupt as error:
         raise Corrupt(f"worker {source} sent no state", why=error.why) from error
 
@@ -86,15 +86,15 @@ def compare(mesh: Mesh, state: TrainingState) -> tuple[Disagreement, list[str]]:
 def _details(mesh: Mesh, mine: list[bytes], reported: dict[int, bytes]) -> dict[int, list[bytes]]:
     """The digests of everybody's entries, one by one."""
     counts = {peer: _SAID.unpack(reported[peer])[1] for peer in mesh.peers}
-    room = {peer: bytearray(count * DIGEST_BYTES) for peer, count in counts.items()}
+    buffers = {peer: bytearray(count * DIGEST_BYTES) for peer, count in counts.items()}
     mesh.exchange(
         dict.fromkeys(mesh.peers, mine),
-        {peer: [buffer] for peer, buffer in room.items()},
+        {peer: [buffer] for peer, buffer in buffers.items()},
         tag=Tag.DIGESTS,
     )
     cut = {
         peer: [bytes(buffer[at : at + DIGEST_BYTES]) for at in range(0, len(buffer), DIGEST_BYTES)]
-        for peer, buffer in room.items()
+        for peer, buffer in buffers.items()
     }
     return {mesh.worker: mine, **cut}
 

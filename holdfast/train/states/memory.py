@@ -34,9 +34,9 @@ def view_bytes(tensor: torch.Tensor) -> memoryview:
     size = tensor.numel() * tensor.element_size()
     if not size:
         return memoryview(bytearray())  # to be written, like any other
-    room = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    room.tensor = tensor  # type: ignore[attr-defined]  # ctypes knows only the address
-    return memoryview(room).cast("B")
+    array = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    array.tensor = tensor  # type: ignore[attr-defined]  # ctypes knows only the address
+    return memoryview(array).cast("B")
 
 
 def entry(name: str, tensor: torch.Tensor) -> StateEntry:

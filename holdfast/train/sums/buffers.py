@@ -41,7 +41,7 @@ class Buffers:
         self._versions: dict[str, int] = {}
         # What lane 0 made of them, if it was computed here: only of those that it changed.
         self._after: dict[str, torch.Tensor] | None = None
-        self._room: dict[str, torch.Tensor] = {}  # for that, at the same place in each step
+        self._copies: dict[str, torch.Tensor] = {}  # for that, at the same place in each step
         self.settle()
 
     @property
@@ -98,10 +98,10 @@ class Buffers:
         if lane == 0:
             changed = self._changed()
             for name in changed:
-                if name not in self._room:
-                    self._room[name] = torch.empty_like(self._tensors[name])
-            _copy(changed, self._room, self._tensors)
-            self._after = {name: self._room[name] for name in changed}
+                if name not in self._copies:
+                    self._copies[name] = torch.empty_like(self._tensors[name])
+            _copy(changed, self._copies, self._tensors)
+            self._after = {name: self._copies[name] for name in changed}
 
     def outcome(self) -> bytes | None:
         """What lane 0 made of them, if it was computed here, for those who have not computed it."""
@@ -167,6 +167,8 @@ def _copy(
     names: list[str], into: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]
 ) -> None:
     """Values of one type and place in one go: on a device each copy is a launch."""
+    if not names:
+        return
     groups: dict[Any, list[str]] = {}
     for name in names:
         one, other = into[name], values[name]

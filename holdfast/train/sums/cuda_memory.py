@@ -124,7 +124,7 @@ class CudaMemory:
     def refuse(self, why: str) -> None:
         self._refuses = why
 
-    def room(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
+    def allocate(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
         return [
             torch.zeros(size, dtype=dtype, device=self._device)
             for size, dtype in zip(sizes, dtypes, strict=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -36,6 +36,9 @@ from holdfast.train.sums.over_tcp import OverTcp
 from holdfast.train.sums.shared_memory import MemoryLease, PeerLease, PeerMemory, Unshared, machine
 from holdfast.train.sums.transport import Transport, say
 from holdfast.wire.errors import BugError
+
+# While the thread waits for the loop it looks so often at what is under way.
+UNDER_WAY_LOOK_S: Final = 0.05
 
 log = logs.get(__name__)
 
@@ -201,11 +204,9 @@ class MeshExchange:
         for number, buckets in enumerate(transport.stages):
             self._await(buckets)
             transport.stage(number, self._sums)
-        with self._changed:
-            self._changed.wait_for(lambda: self._words is not None or self._closed)
-            words = self._words
-        if words is None:
-            raise BugError("an exchange was closed in the middle of a step")
+        self._wait_for(lambda: self._words is not None)
+        words = self._words
+        assert words is not None
         if self._better is None or self._better.abandoned:
             return transport.end(words)
         mine = self._better.state()
@@ -214,12 +215,21 @@ class MeshExchange:
         return {peer: each[1:] for peer, each in received.items()}
 
     def _await(self, buckets: Sequence[int]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready.issuperset(buckets) or self._closed)
-            if self._closed:
-                raise BugError("an exchange was closed in the middle of a step")
+        self._wait_for(lambda: self._ready.issuperset(buckets))
         for bucket in buckets if self._events else ():
             self._events[bucket].synchronize()
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        """Of the loop; it may wait for a device, and that for a peer who is gone."""
+        transport = self._transport
+        assert transport is not None
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: condition() or self._closed, UNDER_WAY_LOOK_S):
+                    if not condition():
+                        raise BugError("an exchange was closed in the middle of a step")
+                    return
+            transport.look()
 
     # --- the way -------------------------------------------------------------------------------
 

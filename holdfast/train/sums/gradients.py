@@ -49,7 +49,7 @@ class Layout:
         block: int = _ALIGN,
     ) -> None:
         self.parameters = tuple(parameters)
-        self.memory: PeerMemory | None = None  # what `room` is made of; None: any
+        self.memory: PeerMemory | None = None  # what `allocate` is made of; None: any
         self.slots: list[Slot] = [Slot(0, 0, 0)] * len(self.parameters)
         self.sizes: list[int] = []
         self.dtypes: list[torch.dtype] = []
@@ -82,13 +82,13 @@ class Layout:
         self.sizes[-1] += needed
         self.members[-1].append(number)
 
-    def room(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
+    def allocate(self, device: torch.device | None = None, *, pinned: bool = False) -> Flat:
         """Buffers for one gradient. Zeros: what lies between parameters is sent too. Those of one
         type lie in one piece of memory, in their order: see `wholes`."""
         groups = self._by_dtype(range(len(self.sizes)))
         sizes = [sum(self.sizes[bucket] for bucket in buckets) for buckets in groups.values()]
         if device is None and self.memory is not None:
-            made = self.memory.room(sizes, list(groups))
+            made = self.memory.allocate(sizes, list(groups))
         else:
             place = device or self.device
             made = [
@@ -102,7 +102,7 @@ class Layout:
         return [found[bucket] for bucket in range(len(self.sizes))]
 
     def wholes(self, flat: Flat) -> Flat:
-        """What `room` gave, as one tensor for each type: for what is done to all buckets."""
+        """What `allocate` gave, as one tensor for each type: for what is done to all buckets."""
         return [
             one_piece(flat, buckets) for buckets in self._by_dtype(range(len(self.sizes))).values()
         ]
@@ -126,7 +126,7 @@ class Layout:
 def one_piece(
     flat: Sequence[torch.Tensor] | Mapping[int, torch.Tensor], buckets: Sequence[int]
 ) -> torch.Tensor:
-    """A span of what `room` gave, whole again."""
+    """A span of what `allocate` gave, whole again."""
     first, size = flat[buckets[0]], sum(flat[bucket].numel() for bucket in buckets)
     return first.as_strided((size,), (1,), first.storage_offset())
 
@@ -163,7 +163,7 @@ class GradientSums:
 
     def missing(self, held: Iterable[int]) -> list[int]:
         """The lanes of `held` that are in no piece yet, in ascending order."""
-        return sorted(lane for lane in held if lane not in self._done)
+        return sorted(set(held).difference(self._done))
 
     def keep(self, held: Iterable[int]) -> None:
         """Forget the partial sums that have a lane which is not held any more."""
@@ -186,7 +186,7 @@ class GradientSums:
         self._joined, self._result = self._growth(lane)
         # What is rounded must be rounded by itself before it is added to anything.
         self._lane, self._fresh = lane, not self._joined or self._code is not None
-        self._into = self._take_room() if self._fresh else self.partials[self._joined[0]]
+        self._into = self._take_buffers() if self._fresh else self.partials[self._joined[0]]
         self._target = self.partials[self._joined[-1]] if self._joined else self._into
         self._left = [len(members) for members in self._layout.members]
         self._gathered = [[] for _ in self._left]
@@ -225,16 +225,17 @@ class GradientSums:
 
     def take_all(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """The gradients of the whole lane, at once: on a device each call is a launch."""
-        views = self.views(self._into)
         pairs = list[tuple[torch.Tensor, torch.Tensor]]()
-        for number, gradient in enumerate(gradients):
+        for number, (into, gradient) in enumerate(
+            zip(self.views(self._into), gradients, strict=True)
+        ):
             if gradient is None:
-                self._add_zero(views[number])
+                self._add_zero(into)
             else:
-                pairs.append((views[number], _dense(gradient)))
+                pairs.append((into, gradient.to_dense() if gradient.is_sparse else gradient))
                 self._seen.add(number)
         buckets = range(len(self._left))
-        self._left = [0 for _ in buckets]
+        self._left = [0] * len(buckets)
         if pairs:
             self._gathered[0] = pairs
         self._complete = list(buckets)
@@ -331,8 +332,8 @@ class GradientSums:
         """These buckets of it; all of them as one tensor for each type."""
         return self.wholes(flat) if whole else [flat[bucket] for bucket in buckets]
 
-    def _take_room(self) -> Flat:
-        return self._free.pop() if self._free else self._layout.room()
+    def _take_buffers(self) -> Flat:
+        return self._free.pop() if self._free else self._layout.allocate()
 
     def views(self, flat: Flat) -> list[torch.Tensor]:
         """The parameters' parts of it. Kept: making them anew takes a part of a small step."""

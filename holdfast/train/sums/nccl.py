@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -160,32 +161,57 @@ class Communicator:
 class NcclCarrier:
     """Between the members that carry. `ranks`: they, in the order of the communicator."""
 
+    # The next one lies on the stream already when one is through: nothing stands still while what
+    # has arrived is added on the host's word.
+    ahead = 1
+
     def __init__(
         self, mesh: Mesh, ranks: Sequence[int], made: Communicator | None, device: torch.device
     ) -> None:
         self._mesh, self._made = mesh, made
         self._rank_of = {worker: rank for rank, worker in enumerate(ranks)}
         self._stream = torch.cuda.Stream(device)
-        self._done = torch.cuda.Event()
+        self._under_way = deque[torch.cuda.Event]()
         self._wakeup = os.eventfd(0)  # nobody sets it: `Mesh.idle` wants one
 
-    def exchange(self, sends: Messages, receives: Messages) -> None:
+    def begin(self, sends: Messages, receives: Messages) -> None:
         if self._made is None:
             return  # another of my group carries
         try:
             self._made.exchange(self._ranked(sends), self._ranked(receives), self._stream)
-            self._done.record(self._stream)
-            while not self._done.query():
-                self._mesh.idle(self._wakeup, NCCL_LOOK_S)
-                if self._mesh.broken is not None:
-                    self._made.abort()
-                    raise self._mesh.broken
-                self._made.fail()
         except Unshared as error:
-            lost = PeerLost("NCCL has failed", why=error.why)
-            self._mesh.close(lost)
-            self._made.abort()
-            raise lost from error
+            raise self._failed(self._made, error) from error
+        done = torch.cuda.Event()
+        done.record(self._stream)
+        self._under_way.append(done)
+
+    def finish(self) -> None:
+        if self._made is None:
+            return
+        done = self._under_way.popleft()
+        while not done.query():
+            self._look(self._made, NCCL_LOOK_S)
+
+    def look(self) -> None:
+        if self._made is not None and self._under_way:
+            self._look(self._made, 0.0)
+
+    def _look(self, made: Communicator, within_s: float) -> None:
+        """Wait a moment for a member to go, and abort everything if one has."""
+        self._mesh.idle(self._wakeup, within_s)
+        if self._mesh.broken is not None:
+            made.abort()
+            raise self._mesh.broken
+        try:
+            made.fail()
+        except Unshared as error:
+            raise self._failed(made, error) from error
+
+    def _failed(self, made: Communicator, error: Unshared) -> PeerLost:
+        lost = PeerLost("NCCL has failed", why=error.why)
+        self._mesh.close(lost)
+        made.abort()
+        return lost
 
     def close(self) -> None:
         if self._made is not None:

@@ -29,7 +29,7 @@ from holdfast.train.members.mesh import Mesh
 from holdfast.train.sums.exchange_plan import ExchangePlan, blocks, chunks, stages
 from holdfast.train.sums.gradients import Flat, GradientSums, Layout, one_piece
 from holdfast.train.sums.shared_memory import MemoryLease, Offer, PeerLease, PeerMemory, Unshared
-from holdfast.train.sums.transport import ALIGN, SMALL, Transport, opening, opening_room, rest
+from holdfast.train.sums.transport import ALIGN, SMALL, Transport, opening, opening_buffer, rest
 from holdfast.train.sums.tree import Combine, PartialSum
 from holdfast.wire.errors import PeerLost, Refused
 
@@ -90,7 +90,7 @@ class OverMemory(Transport):
 
     def _end(self, words: bytes, uncopied: Sequence[int]) -> dict[int, bytes]:
         """My part of the last sums is there: say so with my words, and copy what is the others'."""
-        mine, openings = opening(words), {peer: opening_room() for peer in self._peers}
+        mine, openings = opening(words), {peer: opening_buffer() for peer in self._peers}
         self._mesh.exchange(
             {peer: [mine] for peer in self._peers},
             {peer: [openings[peer]] for peer in self._peers},
@@ -105,6 +105,9 @@ class OverMemory(Transport):
         nothing: dict[int, list[bytes]] = {peer: [] for peer in self._near}
         self._mesh.exchange(nothing, nothing, tag=_TAG)
         return received
+
+    def look(self) -> None:
+        """Nothing is under way behind a call that has returned."""
 
     def close(self) -> None:
         """From now on what is ours may be written, and what was a peer's is given back."""
@@ -139,17 +142,17 @@ class OverMemory(Transport):
         wholes = self._wholes[stage]
         known = json.dumps(offers).encode() if offers else b""
         mine = struct.pack(f"<{len(numbers) + 1}I", len(known), *numbers)
-        rooms = {
+        buffers = {
             peer: bytearray(_U32.size * (1 + len(self._brought[peer]) * len(wholes)))
             for peer in self._near
         }
         self._mesh.exchange(
             {peer: [mine] for peer in self._near},
-            {peer: [room] for peer, room in rooms.items()},
+            {peer: [buffer] for peer, buffer in buffers.items()},
             tag=_TAG,
         )
         announced = {
-            peer: struct.unpack(f"<{len(room) // 4}I", room) for peer, room in rooms.items()
+            peer: struct.unpack(f"<{len(buffer) // 4}I", buffer) for peer, buffer in buffers.items()
         }
         self._open({peer: size for peer, (size, *_) in announced.items() if size}, known)
         found: Found = {}
@@ -172,12 +175,14 @@ class OverMemory(Transport):
 
     def _open(self, sizes: Mapping[int, int], mine: bytes) -> None:
         """Hear what peers offer anew, and open it."""
-        rooms = {peer: bytearray(size) for peer, size in sizes.items()}
-        if mine or rooms:
+        buffers = {peer: bytearray(size) for peer, size in sizes.items()}
+        if mine or buffers:
             sends = {peer: [mine] for peer in self._near} if mine else {}
-            self._mesh.exchange(sends, {peer: [room] for peer, room in rooms.items()}, tag=SMALL)
-        for peer, room in rooms.items():
-            for offer in map(Offer.of, json.loads(room)):
+            self._mesh.exchange(
+                sends, {peer: [buffer] for peer, buffer in buffers.items()}, tag=SMALL
+            )
+        for peer, buffer in buffers.items():
+            for offer in map(Offer.of, json.loads(buffer)):
                 self._opened[peer].append(self._mapped(peer, offer))
 
     def _mapped(self, peer: int, offer: Offer) -> torch.Tensor:

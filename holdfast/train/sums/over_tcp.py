@@ -15,7 +15,7 @@ from holdfast.train.sums import tree
 from holdfast.train.sums.compression import Code
 from holdfast.train.sums.exchange_plan import ExchangePlan, chunks
 from holdfast.train.sums.gradients import Flat, GradientSums, Layout
-from holdfast.train.sums.transport import ALIGN, BULK, Transport, opening, opening_room, rest
+from holdfast.train.sums.transport import ALIGN, BULK, Transport, opening, opening_buffer, rest
 from holdfast.train.sums.tree import PartialSum
 
 Messages = dict[int, list[memoryview]]  # to or from each peer
@@ -32,12 +32,14 @@ class OverTcp(Transport):
         block = ALIGN if self._code is None else self._code.block
         super().__init__(mesh, plan, layout, total, stages)
         self._chunks = [chunks(size, plan.members, block) for size in layout.sizes]
-        self._staging = self._stage_room()
-        self._arriving: list[tuple[torch.Tensor, int, torch.Tensor]] = []  # bytes, lanes, room
+        self._staging = self._staging_buffers()
+        self._arriving: list[tuple[torch.Tensor, int, torch.Tensor]] = []  # bytes, lanes, buffer
         self._mirrors: dict[PartialSum, Flat] = {}
         if layout.device.type != "cpu":
             own = self._brought[self._me]
-            self._mirrors = {piece: layout.room(torch.device("cpu"), pinned=True) for piece in own}
+            self._mirrors = {
+                piece: layout.allocate(torch.device("cpu"), pinned=True) for piece in own
+            }
 
     def stage(self, number: int, sums: GradientSums) -> None:
         for piece, mirror in self._mirrors.items():
@@ -47,7 +49,7 @@ class OverTcp(Transport):
 
     def end(self, words: bytes) -> dict[int, bytes]:
         """The sum of the last bucket, and what each member has to say of the step."""
-        mine, openings = opening(words), {peer: opening_room() for peer in self._peers}
+        mine, openings = opening(words), {peer: opening_buffer() for peer in self._peers}
         sends: Messages = {}
         receives: Messages = {}
         for peer in self._peers:
@@ -57,6 +59,9 @@ class OverTcp(Transport):
         self._mesh.exchange(sends, receives, tag=BULK)
         self._decode()
         return rest(self._mesh, self._peers, words, openings)
+
+    def look(self) -> None:
+        """Nothing is under way behind a call that has returned."""
 
     def close(self) -> None:
         """It has nothing of a peer's."""
@@ -76,7 +81,8 @@ class OverTcp(Transport):
                 for piece in self._brought[self._me]
             ]
             receives[peer] = [
-                self._in(room[bucket][:width], piece) for piece, room in self._staging[peer].items()
+                self._in(buffer[bucket][:width], piece)
+                for piece, buffer in self._staging[peer].items()
             ]
         if bucket:
             self._pass_on(bucket - 1, sends, receives)
@@ -98,9 +104,9 @@ class OverTcp(Transport):
         own = self._brought[self._me]
         values = {piece: self._own(piece, bucket, sums)[chunk] for piece in own}
         written: set[PartialSum] = set()  # those whose memory is ours to write
-        for rooms in self._staging.values():
-            for piece, room in rooms.items():
-                values[piece] = room[bucket][:width]
+        for buffers in self._staging.values():
+            for piece, buffer in buffers.items():
+                values[piece] = buffer[bucket][:width]
                 written.add(piece)
         if not combines:
             into.copy_(values[self._plan.first])
@@ -122,19 +128,19 @@ class OverTcp(Transport):
             return view_bytes(value)
         return view_bytes(self._code.encode(value, self._width(piece)))
 
-    def _in(self, room: torch.Tensor, piece: PartialSum) -> memoryview:
+    def _in(self, buffer: torch.Tensor, piece: PartialSum) -> memoryview:
         if self._code is None:
-            return view_bytes(room)
+            return view_bytes(buffer)
         width = self._width(piece)
-        raw = torch.empty(self._code.bytes_of(room.numel(), width), dtype=torch.uint8)
-        self._arriving.append((raw, width, room))
+        raw = torch.empty(self._code.bytes_of(buffer.numel(), width), dtype=torch.uint8)
+        self._arriving.append((raw, width, buffer))
         return view_bytes(raw)
 
     def _decode(self) -> None:
         """What has arrived, to where it belongs."""
-        for raw, width, room in self._arriving:
+        for raw, width, buffer in self._arriving:
             assert self._code is not None
-            self._code.decode(raw, width, room)
+            self._code.decode(raw, width, buffer)
         self._arriving.clear()
 
     def _width(self, piece: PartialSum) -> int:
@@ -152,8 +158,8 @@ class OverTcp(Transport):
             return self._mirrors[piece][bucket]
         return sums.final(piece, bucket)
 
-    def _stage_room(self) -> dict[int, dict[PartialSum, list[torch.Tensor]]]:
-        """For each piece of each peer, room for my chunk; buckets of one type share it."""
+    def _staging_buffers(self) -> dict[int, dict[PartialSum, list[torch.Tensor]]]:
+        """For each piece of each peer, memory for my chunk; buckets of one type share it."""
         widest = dict[torch.dtype, int]()
         for bucket, dtype in enumerate(self._layout.dtypes):
             chunk = self._mine(bucket)
@@ -162,6 +168,8 @@ class OverTcp(Transport):
         for peer in self._peers:
             made[peer] = {}
             for piece in self._brought[peer]:
-                rooms = {dtype: torch.empty(width, dtype=dtype) for dtype, width in widest.items()}
-                made[peer][piece] = [rooms[dtype] for dtype in self._layout.dtypes]
+                buffers = {
+                    dtype: torch.empty(width, dtype=dtype) for dtype, width in widest.items()
+                }
+                made[peer][piece] = [buffers[dtype] for dtype in self._layout.dtypes]
         return made

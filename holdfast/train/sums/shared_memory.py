@@ -74,7 +74,7 @@ class PeerMemory(Protocol):
     def refuse(self, why: str) -> None:
         """From the next meeting on, share nothing."""
 
-    def room(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
+    def allocate(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
         """Zeros, that can be offered."""
 
     def offer(self, tensor: torch.Tensor) -> Offer:
@@ -164,7 +164,7 @@ class HostMemory:
     def refuse(self, why: str) -> None:
         self._refuses = why
 
-    def room(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
+    def allocate(self, sizes: Sequence[int], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
         begins, end = [], 0
         for size, dtype in zip(sizes, dtypes, strict=True):
             begins.append(end)

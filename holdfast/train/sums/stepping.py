@@ -21,6 +21,7 @@ from holdfast.train.members.membership import RunMember
 from holdfast.train.members.mesh import Mesh
 from holdfast.train.rehearsal import Print, printed
 from holdfast.train.states.tracked import Tracked
+from holdfast.train.states.unchanged import Unchanged
 from holdfast.train.sums import step_records
 from holdfast.train.sums.buffers import Buffers
 from holdfast.train.sums.checking import Checking, answer_of, bit_sums, steps_configured
@@ -52,6 +53,7 @@ class Stepping:
     ) -> None:
         self._lanes = lanes
         self._member = member
+        self._tracked, self._unchanged = tracked, Unchanged(tracked)
         self.parameters = tracked.parameters()
         self._code, self._under_way = code, 0
         if code is None:
@@ -96,6 +98,8 @@ class Stepping:
     def fits(self, tracked: Tracked) -> bool:
         """Whether the same parameters are trained, and the models have the same buffers: a hook may
         thaw, freeze, or change a module."""
+        if tracked is self._tracked and self._unchanged.holds():
+            return True
         now = tracked.parameters()
         same = len(now) == len(self.parameters) and all(map(is_, now, self.parameters))
         return same and self.buffers.fit(tracked.models)
@@ -153,9 +157,9 @@ class Stepping:
     def _total(self, way: Way) -> Flat:
         """Where the sum is to be: over TCP it comes to the host."""
         if way is Way.TCP and self.layout.device.type != "cpu":
-            self._host = self._host or self.layout.room(torch.device("cpu"), pinned=True)
+            self._host = self._host or self.layout.allocate(torch.device("cpu"), pinned=True)
             return self._host
-        self._device = self._device or self.layout.room()
+        self._device = self._device or self.layout.allocate()
         return self._device
 
     def disconnect(self) -> None:

@@ -46,17 +46,22 @@ class Transport(ABC):
         """All stages are through: say my words of the step, and hear everyone's."""
 
     @abstractmethod
+    def look(self) -> None:
+        """While the thread waits for something else: raise `PeerLost` if what was begun will never
+        be through."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of what is a peer's. Nobody calls it any more."""
 
 
 def say(mesh: Mesh, peers: Sequence[int], words: bytes) -> dict[int, bytes]:
     """Say it to all peers, and hear what each says."""
-    mine, rooms = opening(words), {peer: opening_room() for peer in peers}
+    mine, buffers = opening(words), {peer: opening_buffer() for peer in peers}
     mesh.exchange(
-        {peer: [mine] for peer in peers}, {peer: [rooms[peer]] for peer in peers}, tag=SMALL
+        {peer: [mine] for peer in peers}, {peer: [buffers[peer]] for peer in peers}, tag=SMALL
     )
-    return rest(mesh, peers, words, rooms)
+    return rest(mesh, peers, words, buffers)
 
 
 def opening(words: bytes) -> bytes:
@@ -64,7 +69,7 @@ def opening(words: bytes) -> bytes:
     return len(words).to_bytes(_SIZE, "little") + words[:_SHORT].ljust(_SHORT, b"\0")
 
 
-def opening_room() -> bytearray:
+def opening_buffer() -> bytearray:
     return bytearray(_SIZE + _SHORT)
 
 
@@ -74,9 +79,9 @@ def rest(
     """All that each peer has said, from how it begins. Words are mostly short: only the rest of
     long ones takes a message more."""
     mine, received, receives = words[_SHORT:], {}, dict[int, list[bytearray]]()
-    for peer, room in openings.items():
-        size = int.from_bytes(room[:_SIZE], "little")
-        received[peer] = room[_SIZE : _SIZE + size]
+    for peer, buffer in openings.items():
+        size = int.from_bytes(buffer[:_SIZE], "little")
+        received[peer] = buffer[_SIZE : _SIZE + size]
         if size > _SHORT:
             receives[peer] = [bytearray(size - _SHORT)]
     if mine or receives:

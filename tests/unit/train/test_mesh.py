@@ -37,11 +37,11 @@ def test_a_message_of_many_buffers_arrives_whole_in_many_others(meshes: Meshes) 
         data = chance.randbytes(3_000_000)
         sent = [data[at : at + 1_000] for at in range(0, len(data), 1_000)]
         sender = Thread(lambda: one.send(1, *sent, b"", tag=20))
-        room = bytearray(len(data))
-        view = memoryview(room)
+        received = bytearray(len(data))
+        view = memoryview(received)
         two.recv_into(0, view[:7], view[7:1_000_007], view[1_000_007:], tag=20)
         sender.result()
-        assert room == data
+        assert received == data
 
 
 def test_a_message_of_unknown_size_arrives_whole(meshes: Meshes) -> None:
@@ -60,18 +60,18 @@ def test_everybody_exchanges_large_messages_with_everybody_at_once(
         def exchange(me: int) -> list[int]:
             mesh = members[me]
             arrived: list[int] = []
-            room = {peer: bytearray(size) for peer in mesh.peers}
+            received = {peer: bytearray(size) for peer in mesh.peers}
             for turn in range(3):
                 mesh.exchange(
                     {peer: [bytes([me, peer, turn]) * (size // 3), b"!"] for peer in mesh.peers},
                     {
                         peer: [memoryview(buffer)[: size // 3 * 3 + 1]]
-                        for peer, buffer in room.items()
+                        for peer, buffer in received.items()
                     },
                     tag=turn,
                     done=arrived.append,
                 )
-                for peer, buffer in room.items():
+                for peer, buffer in received.items():
                     assert bytes(buffer[:3]) == bytes([peer, me, turn])
                     assert buffer[size // 3 * 3] == ord("!")
             return arrived
@@ -96,12 +96,12 @@ def test_a_peer_that_hangs_up_breaks_the_whole_mesh_and_is_named(meshes: Meshes)
 
 def test_close_wakes_whoever_waits_in_any_way(meshes: Meshes) -> None:
     with meshes(4) as (one, *_others):  # who neither read nor send
-        large, room = bytes(50_000_000), bytearray(10)
+        large, received = bytes(50_000_000), bytearray(10)
         waits = [
             Thread(lambda: one.send(1, large)),
-            Thread(lambda: one.recv_into(1, room)),
+            Thread(lambda: one.recv_into(1, received)),
             Thread(lambda: one.recv(2)),
-            Thread(lambda: one.exchange({3: [large]}, {3: [room]})),
+            Thread(lambda: one.exchange({3: [large]}, {3: [received]})),
         ]
         eventually(lambda: set(one.waiting()) == {1, 2, 3}, "all wait")
         one.close(PeerLost("view 9 has come"))
@@ -122,28 +122,28 @@ def test_what_was_sent_before_the_end_can_still_be_read(meshes: Meshes) -> None:
 def test_a_message_that_was_not_expected_is_never_taken_for_data(meshes: Meshes) -> None:
     with meshes(2) as (one, two):
         one.send(1, b"abcd", tag=5)
-        room = bytearray(b"____")
+        received = bytearray(b"____")
         with pytest.raises(BugError, match="expected message 6"):
-            two.recv_into(0, room, tag=6)
-        assert room == b"____"
+            two.recv_into(0, received, tag=6)
+        assert received == b"____"
         assert two.broken is not None
     with meshes(2) as (one, two):
         one.send(1, b"abc")
         with pytest.raises(BugError, match="4 bytes"):
-            two.exchange({}, {0: [room]})
+            two.exchange({}, {0: [received]})
 
 
 def test_a_peer_that_is_through_may_hang_up_while_another_is_waited_for(meshes: Meshes) -> None:
     with meshes(3) as (one, two, three):
-        rooms = {1: [bytearray(3)], 2: [bytearray(5)]}
+        buffers = {1: [bytearray(3)], 2: [bytearray(5)]}
         arrived: list[int] = []
-        waiting = Thread(lambda: one.exchange({}, rooms, done=arrived.append))
+        waiting = Thread(lambda: one.exchange({}, buffers, done=arrived.append))
         two.send(0, b"two")
         eventually(lambda: arrived, "the first is through")
         two.close()
         three.send(0, b"three")
         waiting.result()
-        assert [bytes(room[0]) for room in rooms.values()] == [b"two", b"three"]
+        assert [bytes(received[0]) for received in buffers.values()] == [b"two", b"three"]
 
 
 def test_idle_notices_a_peer_that_hangs_up_and_reads_nothing(meshes: Meshes) -> None:

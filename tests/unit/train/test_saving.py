@@ -18,7 +18,7 @@ from holdfast.wire.errors import BugError
 WAIT_S = 60.0
 
 
-class Told:
+class SaverReports:
     """What the saver says of itself."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ def test_a_share_is_saved_where_the_system_lets_nobody_change_priorities(
         raise PermissionError("a sandbox")
 
     monkeypatch.setattr(os, "setpriority", refused)
-    told = Told()
-    saver = told.saver(open_store(tmp_path))
+    reports = SaverReports()
+    saver = reports.saver(open_store(tmp_path))
     saver.take(1, 0, 1, state())
-    told.wait()
-    assert (told.done, saver.busy) == ([1], False)
+    reports.wait()
+    assert (reports.done, saver.busy) == ([1], False)
 
 
 def test_a_store_that_fails_in_a_way_that_nobody_foresaw_is_tried_again(
@@ -65,20 +65,20 @@ def test_a_store_that_fails_in_a_way_that_nobody_foresaw_is_tried_again(
 
     monkeypatch.setattr(checkpoints, "put_part", put)
     monkeypatch.setattr(checkpoints, "SAVE_AGAIN_S", 0.001)
-    told = Told()
-    told.saver(open_store(tmp_path)).take(1, 0, 1, state())
-    told.wait()
-    assert told.done == [1]
+    reports = SaverReports()
+    reports.saver(open_store(tmp_path)).take(1, 0, 1, state())
+    reports.wait()
+    assert reports.done == [1]
 
 
 def test_a_saver_that_died_is_noticed_by_the_training_at_its_next_share(tmp_path: Path) -> None:
     def dies(_attempt: int, _parts: tuple[Part, ...]) -> None:
         raise RuntimeError("a bug")
 
-    told = Told()
-    saver = told.saver(open_store(tmp_path), dies)
+    reports = SaverReports()
+    saver = reports.saver(open_store(tmp_path), dies)
     saver.take(1, 0, 1, state())
-    told.wait()
+    reports.wait()
     assert not saver.busy
     with pytest.raises(BugError, match="the saving of a checkpoint has ended unexpectedly"):
         saver.take(2, 0, 1, state())

@@ -220,16 +220,16 @@ def test_members_on_different_machines_meet_over_tls(tmp_path: Path) -> None:
         for mesh in met:
             assert all(isinstance(wire.sock, TlsSocket) for wire in mesh._wires.values())
         data = random.Random(5).randbytes(20_000_000)
-        rooms = [bytearray(len(data)) for _ in range(2)]
+        buffers = [bytearray(len(data)) for _ in range(2)]
         talks = [
             Thread(lambda: met[0].send(1, data)),
             Thread(lambda: met[1].send(0, data)),
-            Thread(lambda: met[0].recv_into(1, rooms[0])),
-            Thread(lambda: met[1].recv_into(0, rooms[1])),
+            Thread(lambda: met[0].recv_into(1, buffers[0])),
+            Thread(lambda: met[1].recv_into(0, buffers[1])),
         ]
         for talk in talks:  # both ways at the same time, two threads on each end
             talk.result()
-        assert all(room == data for room in rooms)
+        assert all(buffer == data for buffer in buffers)
 
 
 @pytest.mark.usefixtures("between_machines")

@@ -69,7 +69,7 @@ def test_pieces_are_the_largest_subtrees_of_what_is_held(owners: list[int]) -> N
 @given(splits)
 def test_pieces_without_a_number_of_lanes_are_those_of_the_control_plane(owners: list[int]) -> None:
     for held in held_by(owners).values():
-        assert tree.partial_sums(held) == views.pieces(held)
+        assert tree.partial_sums(held) == views.partial_sums(held)
 
 
 @pytest.mark.parametrize("lanes", range(1, 20))

@@ -95,7 +95,7 @@ def test_gradients_of_a_whole_lane_at_once_come_to_the_bits_of_one_after_the_oth
 
 def test_the_buckets_of_one_type_lie_in_one_piece_of_memory_in_their_order() -> None:
     layout = Layout(parameters(), bucket_bytes=64)
-    flat = layout.room()
+    flat = layout.allocate()
     (whole,) = layout.wholes(flat)
     assert len(flat) == 4 and whole.numel() == sum(layout.sizes)
     for number, bucket in enumerate(flat):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -23,19 +24,17 @@ from torch import nn
 
 from holdfast.train.members.conversation import Conversation
 from holdfast.train.members.mesh import Mesh
-from holdfast.train.sums import exchange_plan, over_memory, tree
+from holdfast.train.sums import exchange, exchange_plan, over_memory, tree
 from holdfast.train.sums.exchange import Better, MeshExchange
 from holdfast.train.sums.exchange_plan import MemberPlace, Way
 from holdfast.train.sums.gradients import GradientSums, Layout, one_piece
-from holdfast.train.sums.over_levels import MeshCarrier
+from holdfast.train.sums.over_levels import MeshCarrier, Messages
 from holdfast.train.sums.over_memory import OverMemory
 from holdfast.train.sums.shared_memory import (
     HostMemory,
     MemoryLease,
     PeerMemory,
-    Region,
     Unshared,
-    opened,
 )
 from holdfast.wire.errors import PeerLost
 from tests.unit.train.meshes import Thread, meshes
@@ -62,7 +61,7 @@ class Worker:
         parameters = [nn.Parameter(torch.zeros(size, device=device)) for size in SIZES]
         self.layout = Layout(parameters, bucket_bytes=128)
         self.layout.memory = memory
-        self.sums, self.total = GradientSums(self.layout, lanes), self.layout.room()
+        self.sums, self.total = GradientSums(self.layout, lanes), self.layout.allocate()
         self.exchange: MeshExchange | None = None
 
     def connect(self, mesh: Mesh, held: Held) -> None:
@@ -79,7 +78,7 @@ class Worker:
         self.held = held[mesh.worker]
 
     def total_of(self, way: Way) -> list[torch.Tensor]:
-        return self.layout.room(CPU) if way is Way.TCP else self.total
+        return self.layout.allocate(CPU) if way is Way.TCP else self.total
 
     def compute(self, held: Sequence[int], step: int) -> None:
         for lane in self.sums.missing(held):
@@ -123,7 +122,7 @@ def right(lanes: int, step: int) -> bytes:
     """What the sum has to be: each lane by itself, in the order of the tree."""
     layout, values = Worker(lanes, None).layout, {}
     for lane in range(lanes):
-        flat = layout.room()
+        flat = layout.allocate()
         for number, gradient in enumerate(gradients(step, lane)):
             layout.view(flat, number).copy_(gradient)
         values[tree.PartialSum(lane, 1)] = flat
@@ -260,6 +259,110 @@ def test_a_better_way_that_takes_long_to_make_is_taken_when_all_have_it(
             worker.close()
 
 
+class Late(MeshCarrier):
+    """Begins nothing before it is asked to finish it. What is to arrive is spoiled until then, and
+    what is to leave must stay as it is."""
+
+    ahead = 1
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__(mesh)
+        self._kept = deque[tuple[Messages, Messages, list[torch.Tensor]]]()
+
+    def begin(self, sends: Messages, receives: Messages) -> None:
+        for each in (tensor for tensors in receives.values() for tensor in tensors):
+            each.fill_(float("nan"))
+        leaving = [tensor.clone() for tensors in sends.values() for tensor in tensors]
+        self._kept.append((sends, receives, leaving))
+        assert len(self._kept) <= self.ahead + 2  # the last two sums are sent back side by side
+
+    def finish(self) -> None:
+        sends, receives, before = self._kept.popleft()
+        leaving = [tensor for tensors in sends.values() for tensor in tensors]
+        assert all(map(torch.equal, leaving, before))
+        super().begin(sends, receives)
+
+
+@pytest.mark.parametrize(
+    ("machines", "way", "ahead"),
+    [
+        *((machines, Way.NCCL, 1) for machines in ("ab", "abc", "aabb", "abb", "abcdabcd")),
+        *((machines, Way.NCCL, 3) for machines in ("abc", "aabb")),
+        *((machines, Way.LEVELS, 2) for machines in ("aabb", "abb", "abcdabcd")),
+    ],
+)
+def test_a_carrier_that_is_a_stage_behind_changes_no_bit(
+    monkeypatch: pytest.MonkeyPatch, machines: str, way: Way, ahead: int
+) -> None:
+    lanes = 11
+    held = dealt(len(machines), lanes, seed=lanes)
+    monkeypatch.setattr(Late, "ahead", ahead)
+    monkeypatch.setattr(Elsewhere, "stage_bytes", 1)  # each bucket is a stage
+    monkeypatch.setattr(exchange, "MeshCarrier", Late)
+    monkeypatch.setattr(
+        MeshExchange, "_nccl", lambda self, _owners: lambda _better: Late(self._mesh)
+    )
+    monkeypatch.setattr(
+        Elsewhere,
+        "place",
+        lambda self: MemberPlace(self._name, "cpu", nccl="1" if way is Way.NCCL else ""),
+    )
+    with meshes(len(machines)) as made:
+        workers = [Worker(lanes, Elsewhere(name)) for name in machines]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        over, step = set[str](), 0
+        while over != {"OverLevels"}:
+            assert together(workers, step) == [right(lanes, step)] * len(machines)
+            over = {type(each.exchange._transport).__name__ for each in workers if each.exchange}
+            step += 1
+        for each in range(step, step + 3):
+            assert together(workers, each) == [right(lanes, each)] * len(machines)
+        assert {worker.way for worker in workers} == {way}
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
+class Stuck(Late):
+    """A peer is gone for good, and nothing says so but a look."""
+
+    def look(self) -> None:
+        if self._kept:
+            raise PeerLost("a peer is gone")
+
+
+def test_what_is_under_way_is_looked_at_while_the_loop_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may wait for its device, and the device for what a dead peer was to send."""
+    held = dealt(3, 6, seed=1)
+    monkeypatch.setattr(exchange, "MeshCarrier", Stuck)
+    with meshes(3) as made:
+        workers = [Worker(6, Elsewhere(name)) for name in "aab"]
+        for worker, mesh in zip(workers, made, strict=True):
+            worker.connect(mesh, held)
+        for worker in workers:
+            worker.compute(worker.held, 0)
+            assert worker.exchange is not None
+            worker.exchange.begin(0, worker.sums, b"")
+            worker.exchange.ready(0)
+            worker.exchange.ready(1)  # the first stage; the loop goes on with the others
+        failed = [each.exchange for each in workers]
+        deadline_s = time.monotonic() + 60
+        while not all(each is not None and each._failed for each in failed):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)  # pause: until the threads have looked
+        for worker in workers:
+            with pytest.raises(PeerLost, match="a peer is gone"):
+                worker.exchange.finish(b"")  # type: ignore[union-attr]
+        for mesh in made:
+            mesh.close()
+        for worker in workers:
+            worker.close()
+
+
 def test_one_member_that_shares_nothing_takes_all_of_them_over_tcp() -> None:
     held = dealt(3, 6, seed=1)
     with meshes(3) as made:
@@ -277,7 +380,7 @@ def test_one_member_that_shares_nothing_takes_all_of_them_over_tcp() -> None:
 def test_memory_that_cannot_be_opened_later_on_is_given_up_for_tcp_in_the_next_meeting() -> None:
     held = dealt(2, 4, seed=1)
     workers = [Worker(4, Small()) for _ in range(2)]
-    workers[0].sums._free.append(workers[0].layout.room(torch.device("cpu")))  # private
+    workers[0].sums._free.append(workers[0].layout.allocate(torch.device("cpu")))  # private
     with meshes(2) as made:
         for worker, mesh in zip(workers, made, strict=True):
             worker.connect(mesh, held)
@@ -323,39 +426,6 @@ def test_a_member_that_was_left_behind_in_the_middle_does_not_believe_what_it_ha
             running[1].result()
         for worker in workers:
             worker.close()
-
-
-def test_only_the_memory_that_was_meant_is_opened() -> None:
-    region = Region(100)
-    pid, fd, name, size = region.holder
-    region.memory[:5] = b"right"
-    assert opened(region.holder)[:5] == b"right"
-    for wrong in (
-        [pid, fd, "holdfast-another", size],
-        [pid, 0, name, size],
-        [1, fd, name, size],
-        [2**22 - 1, fd, name, size],
-        [pid, fd, name, size + 4096],
-    ):
-        with pytest.raises(Unshared):
-            opened(wrong)
-    with pytest.raises(OSError, match="not permitted"):  # so that no reader runs beyond its end
-        os.ftruncate(fd, 0)
-
-
-def test_shared_memory_is_given_back_with_the_last_tensor() -> None:
-    memory = HostMemory()
-    flat = memory.room([1_000, 5_000], [torch.float32, torch.bfloat16])
-    held = memory.open(memory.offer(flat[1]).holder)
-    name = memory.offer(flat[1]).holder[2]
-    assert mapped(name) == 2
-    del held, flat
-    assert mapped(name) == 0
-
-
-def mapped(name: str) -> int:
-    """How often this process has it mapped."""
-    return Path("/proc/self/maps").read_text().count(name)
 
 
 # --- in processes of their own -----------------------------------------------------------------
