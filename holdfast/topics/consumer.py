@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from holdfast.topics.address import TopicsAddress
+from holdfast.topics.asking import metadata
 from holdfast.topics.codecs import BYTES, RecordCodec
 from holdfast.topics.failures import is_named, translate
 from holdfast.topics.kafka import (
@@ -88,6 +89,8 @@ class Consumer:
         self._closing = False
         self._away_since_s = 0.0
         self._unknown_since_s = 0.0
+        self._unserved: dict[tuple[str, int], float] = {}  # since when no broker has them
+        self._served_looked_s = time.monotonic()
         self._looked_s = 0.0
         self._later: HoldfastError | None = None
         self._settle: Callable[[], object] | None = None
@@ -123,8 +126,9 @@ class Consumer:
                 if self._later is not None:
                     error, self._later = self._later, None
                     raise error
-                self._end_doubt()
+                self._settle_now()
                 self._look_for_partitions()
+                self._check_served()
                 left_s = max(0.0, deadline_s - time.monotonic())
                 first = self._kafka.poll(min(left_s, WAIT_S))
                 if first is not None:
@@ -263,7 +267,7 @@ class Consumer:
             for at in positions:
                 self._done[at.topic, at.partition] = at
 
-    def doubt(self, settle: Callable[[], object]) -> None:
+    def settle_first(self, settle: Callable[[], object]) -> None:
         """Whether what it has read is committed is not known. Before it reads on, `settle` is
         called, and then it goes on where its group is."""
         with self._lock:
@@ -276,7 +280,7 @@ class Consumer:
         if self._kafka is None:
             raise Usage("the consumer is closed", fix="open another one with cluster.consumer()")
 
-    def _end_doubt(self) -> None:
+    def _settle_now(self) -> None:
         if self._settle is None:
             return
         self._settle()
@@ -304,6 +308,7 @@ class Consumer:
             self._away_since_s = self._unknown_since_s = 0.0
             record = self._record(message)
             place = record.topic, record.partition
+            self._unserved.pop(place, None)
             if place not in self._done:
                 self._done[place] = TopicPosition(*place, record.offset)
             self._next[place] = record.position
@@ -358,16 +363,43 @@ class Consumer:
                 ) from error
             self._away_since_s = 0.0
 
+    def _check_served(self) -> None:
+        """Say which partition no broker can give: librdkafka asks for it for ever, and says nothing
+        (Kafka's error is KAFKA_STORAGE_ERROR, of a damaged log or a disk that is gone)."""
+        now_s = time.monotonic()
+        if now_s - self._served_looked_s < self._away_s / 2:
+            return
+        self._served_looked_s = now_s
+        missing = set()
+        for topic in sorted({topic for topic, _ in self._owned}):
+            wire = self._address.full_name(topic)
+            try:
+                found = self._kafka.list_topics(wire, timeout=_PROBE_S).topics[wire]
+            except confluent().KafkaException:
+                return  # that brokers are away is found out elsewhere
+            for number, one in found.partitions.items():
+                if (topic, number) in self._owned and (one.leader < 0 or not one.isrs):
+                    missing.add((topic, number))
+        self._unserved = {place: self._unserved.get(place, now_s) for place in missing}
+        for (topic, number), since_s in self._unserved.items():
+            if now_s - since_s >= self._away_s / 2:
+                self._unserved.clear()
+                at = self._next.get((topic, number))
+                after = f" after offset {at.offset - 1}" if at is not None and at.offset else ""
+                raise Unavailable(
+                    f"{topic}[{number}] cannot be read{after}: no broker has had it for"
+                    f" {now_s - since_s:.0f} s",
+                    why="its log is damaged there, or the disk that has it is gone",
+                    fix="look into the brokers' logs: they name the file and what to do",
+                )
+
     @property
     def _reading(self) -> str:
         return ", ".join(repr(topic) for topic in self.topics)
 
     def _partitions_of(self, topic: str) -> list[int]:
-        try:
-            known = self._kafka.list_topics(self._address.full_name(topic), timeout=ANSWER_S)
-        except confluent().KafkaException as error:
-            raise translate(error, f"topic {topic!r} cannot be read") from error
-        found = known.topics[self._address.full_name(topic)]
+        wire = self._address.full_name(topic)
+        found = metadata(self._kafka, wire, f"topic {topic!r} cannot be read").topics[wire]
         if found.error is not None:
             raise translate(found.error, f"topic {topic!r} cannot be read")
         return sorted(found.partitions)

@@ -22,7 +22,7 @@ from holdfast.wire.errors import (
 )
 
 _RESTART: Final = "start this process again only if it, and not the other one, is to go on"
-_REACH: Final = "look whether the brokers run, and whether the address names them"
+REACH: Final = "look whether the brokers run, and whether the address names them"
 
 # Kafka's name of an error, without underscores that librdkafka's own have in front: what it is
 # here, and what is to be done.
@@ -41,12 +41,12 @@ _KINDS: Final[tuple[tuple[type[HoldfastError], str, tuple[str, ...]], ...]] = (
     ),
     (
         TimedOut,
-        _REACH,
+        REACH,
         ("MSG_TIMED_OUT", "TIMED_OUT", "TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT"),
     ),
     (
         Unavailable,
-        _REACH,
+        REACH,
         (
             "TRANSPORT",
             "ALL_BROKERS_DOWN",

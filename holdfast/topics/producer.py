@@ -296,7 +296,9 @@ class Producer:
             self._forget()
             if isinstance(error, BufferError):
                 return False
-            if isinstance(error, confluent().KafkaException | TypeError | ValueError):
+            if isinstance(
+                error, confluent().KafkaException | TypeError | ValueError | OverflowError
+            ):
                 topic = self._address.own_name(given["topic"]) or ""
                 raise translate(error, f"a record for {topic!r} cannot be sent") from error
             raise

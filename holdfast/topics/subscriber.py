@@ -128,7 +128,7 @@ class Subscriber:
         tried = self._begin(record) if not begun else 0
         if tried >= self._options.tries:
             reason = f"the process that handled it ended, {tried} times"
-            self._bury(record, reason, "ProcessEnded", "", tried)
+            self._send_to_dead_letters(record, reason, "ProcessEnded", "", tried)
         elif self._wants(record) and not self._handle(record):
             self._leave(record)
             return
@@ -161,13 +161,13 @@ class Subscriber:
         options = self._options
         for attempt in range(1, options.tries + 1):
             try:
-                self._handler(record)
+                _check_ran(self._handler(record))
             except Exception as error:  # whatever a user's function raises
-                told = f"{type(error).__name__}: {error}"
+                told = f"{type(error).__name__}: {_words(error)}"
                 log.warning("the handler failed", record=str(record), attempt=attempt, error=told)
                 if attempt == options.tries:
                     trace = "".join(traceback.format_exception(error))
-                    self._bury(record, told, type(error).__name__, trace, attempt)
+                    self._send_to_dead_letters(record, told, type(error).__name__, trace, attempt)
                 elif self._stop.wait(
                     backoff.pause_s(attempt, options.pause_s, options.pause_s_max)
                 ):
@@ -176,7 +176,9 @@ class Subscriber:
                 return True
         return True
 
-    def _bury(self, record: Record, reason: str, error: str, trace: str, tries: int) -> None:
+    def _send_to_dead_letters(
+        self, record: Record, reason: str, error: str, trace: str, tries: int
+    ) -> None:
         """To the topic of dead letters; returns when it is there."""
         options = self._options
         headers: dict[str, str | bytes | None] = {
@@ -190,7 +192,10 @@ class Subscriber:
             "holdfast.group": options.group,
             "holdfast.tries": str(tries),
         }
-        sent = {name: v.encode() if isinstance(v, str) else v for name, v in headers.items()}
+        sent = {
+            name: v.encode(errors="backslashreplace") if isinstance(v, str) else v
+            for name, v in headers.items()
+        }
 
         def send() -> object:
             self._cluster.admin.ensure(options.dead_topic)
@@ -242,9 +247,36 @@ def handler_of(text: str) -> Handler:
     found = getattr(module, name, None)
     if not callable(found):
         raise Missing(f"{path} has no function {name}", fix=f"def {name}(record): ...")
+    if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+        raise Usage(
+            f"{name} in {path} has a `yield`",
+            why="calling it runs nothing of it: every record would count as handled",
+            fix=f"def {name}(record): ... without a `yield`; what it gives back is not used",
+        )
     if inspect.iscoroutinefunction(found):
         return lambda record: asyncio.run(found(record))
     return found  # type: ignore[no-any-return]
+
+
+def _check_ran(result: object) -> None:
+    """`Usage`, if what the handler gave back is what it should have done."""
+    if inspect.iscoroutine(result):
+        result.close()  # nobody awaits it
+    elif not inspect.isgenerator(result) and not inspect.isasyncgen(result):
+        return
+    raise Usage(
+        f"the handler has returned a {type(result).__name__}, of which nothing has run",
+        why="the record would count as handled",
+        fix="let --run name a function that does the work: def fn(record), or async def fn(record)",
+    )
+
+
+def _words(error: BaseException) -> str:
+    """What it says; also of one that cannot say it."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"
 
 
 def parsed(words: Sequence[str]) -> tuple[SubscriberOptions, str]:
@@ -268,7 +300,7 @@ def main(words: Sequence[str]) -> int:
     logs.set_up()
     options, run = parsed(words)
     stop = threading.Event()
-    process.when_told_to_end(stop.set)
+    process.on_termination(stop.set)
     try:
         handler = handler_of(run)
         with connect() as cluster:

@@ -196,7 +196,7 @@ class TopicTransaction:
                 # A new epoch ends it one way or the other; one that is fenced begins none.
                 settle = _nothing if isinstance(error, Fenced) else self._find
                 for consumer in self._consumers:
-                    consumer.doubt(settle)
+                    consumer.settle_first(settle)
                 raise
             cause = self._first_failure() or error
             self._undo(owner, cause)

@@ -24,7 +24,7 @@ from holdfast.topics.broker.protocol.groups import (
     JoinGroupRequest,
     SyncGroupRequest,
 )
-from simulation.kernel import Being, Kernel
+from simulation.kernel import Kernel, SimulatedProcess
 from simulation.topics.faults import TopicFaults
 from simulation.topics.history import Place
 
@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
     aborted: list[tuple[int, int]]
 
 
-class SimulatedBroker(Being):
+class SimulatedBroker(SimulatedProcess):
     """One broker. What a client asks is a method that is given `reply`."""
 
     def __init__(self, kernel: Kernel, faults: TopicFaults) -> None:

@@ -23,11 +23,11 @@ from holdfast.topics.broker.protocol.groups import (
     JoinProtocol,
     SyncGroupRequest,
 )
-from simulation.kernel import Being, Kernel
+from simulation.kernel import Kernel, SimulatedProcess
 from simulation.sources import source
 from simulation.topics.broker import TOPICS, Fetched, Reply, SimulatedBroker
 from simulation.topics.faults import TopicFaults
-from simulation.topics.history import Fate, History, Owned, Place, Seen, Sent
+from simulation.topics.history import Fate, History, Owned, Place, SeenRecord, Sent
 
 TRAVEL_S: Final = (0.0005, 0.005)
 ANSWER_S: Final = 2.0
@@ -61,7 +61,7 @@ class Fenced(Exception):
     """Somebody else has its id."""
 
 
-class SimulatedClient(Being):
+class SimulatedClient(SimulatedProcess):
     """Somebody with a script, which begins anew when it dies or is fenced."""
 
     def __init__(
@@ -388,7 +388,7 @@ class Chain(Transactional):
         for place, offset in positions.items():
             fetched = yield Ask("Fetch", partial(_fetch, place, offset))
             found, end = read_committed(fetched, offset)
-            self.history.seen += [Seen(self.name, place, at, value) for at, value in found]
+            self.history.seen += [SeenRecord(self.name, place, at, value) for at, value in found]
             if end > offset:
                 taken[place] = found, end
         if not any(found for found, _ in taken.values()):

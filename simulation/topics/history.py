@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     source: str = ""
 
 
-class Seen(NamedTuple):
+class SeenRecord(NamedTuple):
     """A record that a reader of committed records was given."""
 
     reader: str
@@ -65,7 +65,7 @@ class History:
     sent: list[Sent] = field(default_factory=list)
     acknowledged: dict[str, int] = field(default_factory=dict)  # value -> offset
     fates: dict[str, Fate] = field(default_factory=dict)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[SeenRecord] = field(default_factory=list)
     owned: list[Owned] = field(default_factory=list)
     # Offsets that a group was told are kept; and what it has at the end.
     kept: dict[tuple[str, Place], int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class History:
         key = group, place
         self.kept[key] = max(self.kept.get(key, 0), offset)
 
-    def told(self) -> str:
+    def figures(self) -> str:
         """The figures, for people."""
         counts = defaultdict[Fate, int](int)
         for fate in self.fates.values():

@@ -35,7 +35,7 @@ from holdfast.topics.broker.protocol.security import (
 from tests.servers.broker import BrokerServer, Wire
 from tests.waiting import PATIENCE_S, eventually
 
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.integration.clusters import Home, holdfast
 from tests.servers.kafka import KafkaServer, kafka_missing
 from tests.waiting import PATIENCE_S, eventually
 
-SOON_S = 20.0
+SOON_S = 60.0
 NOBODY = 65_534
 
 

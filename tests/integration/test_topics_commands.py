@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +100,7 @@ def test_a_topic_is_made_written_read_described_changed_and_deleted(shell: Shell
     assert changed["partitions"] == 4
     assert "retention.ms" not in changed["configs"]
     shell("delete", "clicks")
-    assert shell.json("list")["topics"] == []
+    assert "clicks" not in [one["name"] for one in shell.json("list")["topics"]]
 
 
 def test_a_groups_lag_is_told_by_partition_and_it_can_be_set_back(shell: Shell) -> None:
@@ -210,3 +214,64 @@ def test_what_checks_of_a_damaged_folder_is_saved_and_what_is_lost_is_told(tmp_p
     with BrokerServer(tmp_path / "new") as saved:
         read = Shell(f"kafka://{saved.hosts}").json("tail", "kept")["records"]
     assert [(one["offset"], one["value"]) for one in read] == [(0, "one"), (2, "three")]
+
+
+def test_ctrl_c_ends_a_command_though_the_broker_hangs(tmp_path: Path) -> None:
+    with BrokerServer(tmp_path / "server") as server:
+        address = f"kafka://{server.hosts}"
+        shell = Shell(address)
+        shell("create", "orders")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            for words in (("produce", "orders"), ("list",)):
+                command = subprocess.Popen(
+                    [sys.executable, "-m", "holdfast", "topics", *words, "-a", address],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                assert command.stdin is not None
+                command.stdin.write("one\n")
+                command.stdin.flush()
+                eventually(partial(connected, command.pid, address), "it has reached the broker")
+                command.send_signal(signal.SIGINT)
+                began_s = time.monotonic()
+                _, told = command.communicate(timeout=PATIENCE_S)
+                assert command.returncode == 130, told
+                # Far below the half minute that an answer may take.
+                assert time.monotonic() - began_s < 15.0
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+def connected(pid: int, address: str) -> bool:
+    """Whether the process has a connection to that port."""
+    port = f":{int(address.rpartition(':')[2]):04X}"
+    opened: set[str] = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            opened.add(str(link.readlink()))
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        row[2].endswith(port) and row[3] == "01" and f"socket:[{row[9]}]" in opened for row in rows
+    )
+
+
+def test_what_no_group_can_go_on_from_is_refused_and_beyond_the_end_is_said(shell: Shell) -> None:
+    shell("create", "short", "--partitions", "1")
+    shell("produce", "short", stdin="a\nb\nc\n")
+    shell("reset", "late", "short", "--offset", "0=3")
+    for wrong in ("0=4", "1=0"):
+        assert (
+            "cannot go on at offset"
+            in shell.refused("reset", "late", "short", "--offset", wrong).what
+        )
+    with topics.connect(shell.address) as cluster, cluster.consumer("short", group="far") as one:
+        eventually(lambda: one.poll(0.5), "the group reads")
+        one.commit(topics.TopicPosition("short", 0, 30))
+    (group,) = shell.json("groups", "far")["groups"]
+    assert [each["lag"] for each in group["lag"]] == [-27]
+    assert "27 beyond the end" in shell("groups", "far")
+    refused = shell.refused("alter", "short", "--set", "retention.ms=1", "--unset", "retention.ms")
+    assert refused.fix == "give one of the two"

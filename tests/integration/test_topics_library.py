@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.servers.broker import BrokerServer
 from tests.waiting import PATIENCE_S, eventually
 
 TOPIC = "events"
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -41,6 +44,52 @@ def read(cluster: Connection, count: int, **settings: object) -> list[Record]:
             f"{count} records",
         )
     return found
+
+
+def test_what_is_asked_while_the_broker_is_started_again_is_answered_by_the_new_one(
+    broker: BrokerServer, cluster: Connection
+) -> None:
+    admin = cluster.admin
+    admin.create(TOPIC, 2)
+    with cluster.producer() as producer:
+        producer.send(TOPIC, b"0", partition=0)
+    with cluster.consumer(TOPIC, group="readers") as consumer:
+        eventually(lambda: consumer.poll(0.5), "a record is read")
+        consumer.commit()
+    eventually(lambda: admin.groups()[0].members == (), "it has left")
+
+    def asked(ask: Callable[[], T]) -> T:
+        """Its answer, asked for at once when the broker was killed."""
+        broker.kill()
+        with ThreadPoolExecutor(1) as other:
+            started = other.submit(broker.start)
+            answer = ask()
+            started.result()
+        return answer
+
+    assert asked(admin.list_topics) == [TOPIC]
+    assert asked(lambda: admin.describe(TOPIC).partitions) == 2
+    assert asked(lambda: admin.offsets(TOPIC)) == {0: 1, 1: 0}
+    assert asked(lambda: [one.name for one in admin.groups()]) == ["readers"]
+    assert asked(lambda: [one.lag for one in admin.lag("readers")]) == [0, 0]
+    assert asked(lambda: admin.create("other", 2).partitions) == 2
+    asked(lambda: admin.alter("other", partitions=4, configs={"retention.ms": "100000"}))
+    assert admin.describe("other").partitions == 4
+    assert admin.describe("other").configs["retention.ms"] == "100000"
+    asked(lambda: admin.reset("readers", TOPIC, "earliest"))
+    assert [one.lag for one in admin.lag("readers")] == [1, 0]
+    asked(lambda: admin.delete_group("readers"))
+    asked(lambda: admin.delete("other"))
+    assert admin.groups() == [] and admin.list_topics() == [TOPIC]
+    with cluster.consumer(TOPIC, group="others") as consumer:
+        (first,) = eventually(lambda: consumer.poll(0.5), "a record is read")
+        asked(lambda: consumer.commit(first))
+        note = asked(lambda: consumer.committed_note(first.position))
+        assert note == ""
+    with cluster.consumer(TOPIC) as alone:
+        (first,) = asked(lambda: eventually(lambda: alone.poll(0.5), "a record is read"))
+        assert first.raw == b"0"
+    cluster.close()
 
 
 def test_a_broker_that_does_not_answer_makes_senders_wait_and_nothing_is_lost(

@@ -247,7 +247,10 @@ def alter(
     as_json: JsonOption = False,
 ) -> None:
     """Change a topic's settings, or give it more partitions."""
-    changes: dict[str, str | None] = {**pairs(settings, "--set"), **dict.fromkeys(unset or ())}
+    given = pairs(settings, "--set")
+    if both := sorted(set(given) & set(unset or ())):
+        raise Usage(f"--set and --unset of {both[0]} at once", fix="give one of the two")
+    changes: dict[str, str | None] = {**given, **dict.fromkeys(unset or ())}
     if not changes and partitions is None:
         raise Usage(
             f"nothing of topic {topic} is to be changed",
@@ -286,7 +289,7 @@ def groups(
         output.show_json({"groups": listed})
         return
     if group is None:
-        totals = {name: sum(each.lag for each in found) for name, found in lags.items()}
+        totals = {name: sum(max(0, each.lag) for each in found) for name, found in lags.items()}
         rows: list[tuple[Any, ...]] = [
             (one.name, one.state, len(one.members), totals[one.name]) for one in chosen
         ]
@@ -294,7 +297,7 @@ def groups(
         output.show_table(columns, rows, right=columns[2:])
         return
     rows = [
-        (each.topic, each.partition, _committed(each.committed), each.end, each.lag)
+        (each.topic, each.partition, _committed(each.committed), each.end, _lag(each.lag))
         for each in lags[group]
     ]
     columns = ["topic", "partition", "committed", "end", "lag"]
@@ -350,6 +353,10 @@ def _offsets(given: list[str]) -> dict[int, int]:
             raise Usage(f"--offset {part}={at} is not PARTITION=OFFSET", fix="--offset 0=120")
         found[int(part)] = int(at)
     return found
+
+
+def _lag(lag: int) -> object:
+    return lag if lag >= 0 else f"{-lag} beyond the end"
 
 
 def _committed(offset: int | None) -> object:

@@ -7,6 +7,7 @@ import datetime
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -22,11 +23,13 @@ from holdfast.cli.topics.opening import (
     pairs,
     time_ms,
 )
-from holdfast.wire.errors import Usage
+from holdfast.wire.errors import HoldfastError, Usage
 
 if TYPE_CHECKING:
-    from holdfast.topics import Record, TopicPosition
+    from holdfast.topics import Producer, Record, TopicPosition
 
+# What is under way when Ctrl-C comes is waited for so long.
+_INTERRUPTED_S: Final = 1.0
 PRODUCE_EXAMPLES = """[bold]Examples[/]
 
   [cyan]echo hello | holdfast topics produce clicks[/]
@@ -72,15 +75,28 @@ def produce(
     count = 0
     with open_topics(address, cluster, wants=True) as found:
         producer = found.topics.producer()
-        for key, value in _lines(sys.stdin.buffer, key_separator.encode()):
-            producer.send(topic, value, key=key, headers=headers, partition=partition)
-            count += 1
-        producer.close()  # raises what could not be written
+        try:
+            for key, value in _lines(sys.stdin.buffer, key_separator.encode()):
+                producer.send(topic, value, key=key, headers=headers, partition=partition)
+                count += 1
+            producer.close()  # raises what could not be written
+        except KeyboardInterrupt:
+            _give_up(producer, count)
+            raise
     if as_json:
         output.show_json({"topic": topic, "records": count})
         return
     records = "1 record is" if count == 1 else f"{count} records are"
     output.done(f"{records} written to {topic}", f"holdfast topics tail {topic}")
+
+
+def _give_up(producer: Producer, count: int) -> None:
+    """Ctrl-C: what was sent has a moment to be written, and nobody waits any longer."""
+    with suppress(HoldfastError):
+        producer.flush(_INTERRUPTED_S)
+    if left := producer.waiting:
+        output.note(f"{left} of {count} records may not be written: no broker has said so")
+    producer.abandon()
 
 
 def _lines(lines: Iterable[bytes], separator: bytes) -> Iterator[tuple[bytes | None, bytes]]:

@@ -31,6 +31,7 @@ from holdfast.topics.broker.core.state import (
 )
 from holdfast.topics.broker.disk.store import BrokerStore, StoreCheckpoint
 from holdfast.topics.broker.fetching import Fetches
+from holdfast.topics.broker.incoming import IncomingMemory
 from holdfast.topics.broker.pipeline import Then, WritePipeline, Writes
 from holdfast.topics.broker.protocol import apis, cluster, codec
 from holdfast.topics.broker.protocol.apis import Api
@@ -38,7 +39,7 @@ from holdfast.topics.broker.protocol.codec import MalformedMessage
 from holdfast.topics.broker.protocol.codes import ErrorCode
 from holdfast.topics.broker.request import ClientRequest
 from holdfast.topics.broker.users import Users
-from holdfast.wire.errors import Corrupt, Full
+from holdfast.wire.errors import Full
 
 # A consumer has two connections, a producer one; each is a file handle.
 CONNECTIONS_MAX: Final = 10_000
@@ -101,6 +102,7 @@ class Broker:
         self.users = users
         self._handlers = handlers
         self.connections: set[KafkaConnection] = set()
+        self.incoming = IncomingMemory()
         self._held_back: set[KafkaConnection] = set()  # until the disk has caught up
         self.groups = GroupTable(
             store.state.groups, self.now_ms(), initial_delay_ms=settings.group_delay_ms
@@ -123,6 +125,8 @@ class Broker:
         self._swept_s = self._retained_s = self._forgot_s = now_s
         self._looked_s = self._expired_s = now_s
         self._on_broken = on_broken
+        if store.is_waiting:
+            self._segments_full()
 
     @property
     def state(self) -> BrokerState:
@@ -135,6 +139,8 @@ class Broker:
     # --- connections --------------------------------------------------------------------------
 
     def connected(self, link: KafkaConnection) -> None:
+        if len(self.connections) >= CONNECTIONS_MAX and self.users.required:
+            self._end_oldest_stranger()
         if len(self.connections) >= CONNECTIONS_MAX:
             log.warning("connection refused: too many", limit=CONNECTIONS_MAX)
             link.abort()
@@ -144,7 +150,16 @@ class Broker:
             link.principal = "User:ANONYMOUS"
         self.connections.add(link)
 
+    def _end_oldest_stranger(self) -> None:
+        """Those who do not log in keep nobody out."""
+        strangers = (one for one in self.connections if not one.principal)
+        oldest = min(strangers, key=lambda one: one.since_s, default=None)
+        if oldest is not None:
+            oldest.abort()
+            self.connections.discard(oldest)
+
     def disconnected(self, link: KafkaConnection) -> None:
+        self.incoming.drop(link)
         self.connections.discard(link)
         self._held_back.discard(link)
         self.fetches.drop(link)
@@ -231,7 +246,7 @@ class Broker:
         if not asked:
             then([])
             return
-        if self.disk_full:
+        if self.disk_full and not all(isinstance(one, _MAKES_ROOM) for one in asked):
             refused = CommandOutcome(ErrorCode.KAFKA_STORAGE_ERROR, self.disk_full)
             then([refused] * len(asked))
             return
@@ -353,11 +368,10 @@ class Broker:
             self._expire_transactions()
         if self.disk_full and self.store.write_waiting():
             self.disk_full = ""
-        try:
-            self.store.settle(SETTLED_PER_SWEEP)
-        except Corrupt as error:
-            self._on_broken(error)  # as if the start had found it
-            return
+        self.store.settle(SETTLED_PER_SWEEP)
+        if self.store.is_waiting:
+            self._segments_full()
+        self.incoming.sweep(now_s)
         if self.store.wants_checkpoint:
             self.checkpoint()
         if now_s - self._retained_s >= self.settings.retention_s:
@@ -421,4 +435,6 @@ class Broker:
         self.write(asked, lambda _outcomes: None)
 
 
+# What is taken on a full disk, too.
+_MAKES_ROOM: Final = (commands.DeleteTopic, commands.Trim)
 _BEFORE_LOGIN: Final = (apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE)

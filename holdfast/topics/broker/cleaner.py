@@ -13,6 +13,7 @@ from holdfast.system.clock import Clock
 from holdfast.system.tasks import OwnedThread, in_loop, start_thread
 from holdfast.topics.broker.disk import compaction
 from holdfast.topics.broker.disk.compaction import Cleaned, CompactionPlan
+from holdfast.topics.broker.disk.segment import DamagedSegment
 from holdfast.topics.broker.disk.store import BrokerStore, Key
 
 log = logs.get(__name__)
@@ -60,8 +61,8 @@ class Cleaner:
         held = self._store.logs[key]
         if topic is None or not topic.settings.compacts or len(held.segments) < 2:
             return None
-        if not self._store.is_settled(key):
-            return None  # nobody has used it since the start; soon
+        if not self._store.is_settled(key) or held.damage is not None:
+            return None  # nobody has used it since the start: soon; or it stays as it is
         partition = topic.partitions[key[1]]
         return compaction.plan(
             held.segments,
@@ -75,9 +76,11 @@ class Cleaner:
 
     def _begin(self, key: Key, work: CompactionPlan) -> None:
         def run() -> None:
-            made: Cleaned | None = None
+            made: Cleaned | DamagedSegment | None = None
             try:
                 made = compaction.clean(work)
+            except DamagedSegment as damage:
+                made = damage
             except OSError as error:
                 # Its topic was deleted meanwhile, or there is no space for the new files.
                 log.warning(
@@ -87,12 +90,15 @@ class Cleaner:
 
         self._thread = start_thread(run, "topics-cleaner", self._died)
 
-    def _finish(self, key: Key, made: Cleaned | None) -> None:
+    def _finish(self, key: Key, made: Cleaned | DamagedSegment | None) -> None:
         if self._thread is not None:
             self._thread.join()
         self._thread = None
         held = self._store.logs.get(key)
         if made is None or held is None:
+            return
+        if isinstance(made, DamagedSegment):
+            held.note_damage(made)
             return
         for base_offset, path in made.segments:
             held.replace(base_offset, path)

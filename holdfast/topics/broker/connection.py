@@ -12,12 +12,15 @@ import struct
 from collections import deque
 from typing import Final, Protocol, cast
 
+from holdfast.topics.broker.incoming import IncomingMemory
 from holdfast.topics.broker.protocol import apis
 from holdfast.topics.broker.protocol.apis import Api
 from holdfast.topics.broker.protocol.codec import Buffer
 
 # `socket.request.max.bytes` of Kafka; a larger frame closes the connection.
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
+# The same of who has not logged in: `sasl.server.max.receive.size`.
+LOGIN_FRAME_BYTES_MAX: Final = 512 * 1024
 # Requests of one connection that wait for their answers; clients have five in flight.
 REQUESTS_MAX: Final = 64
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -31,6 +34,7 @@ class KafkaHost(Protocol):
     """What a connection needs of its server."""
 
     loop: asyncio.AbstractEventLoop
+    incoming: IncomingMemory
 
     def connected(self, link: KafkaConnection) -> None: ...
 
@@ -68,7 +72,9 @@ class KafkaConnection(asyncio.Protocol):
         "_held",
         "_inbox",
         "_inbox_bytes",
+        "_is_held_back",
         "_missing_bytes",
+        "_noted_bytes",
         "_server",
         "_slots",
         "auth",
@@ -88,6 +94,8 @@ class KafkaConnection(asyncio.Protocol):
         self._slots: deque[AnswerSlot] = deque()
         self._closed = False
         self._held = False
+        self._is_held_back = False  # there is too much in memory of all connections
+        self._noted_bytes = 0
         self.is_slow = False
         self.principal = ""  # who it has shown to be; "": nobody yet
         self.auth: object | None = None  # the conversation in which it shows that
@@ -106,7 +114,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        self._buffer.clear()
+        self._buffer = bytearray()
         self._inbox.clear()
         self._slots.clear()
         self._server.disconnected(self)
@@ -114,14 +122,32 @@ class KafkaConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        if self._buffer:
+        if not self._buffer:
+            self._cut_frames(data)
+        else:
             self._buffer += data
             if len(self._buffer) < self._missing_bytes:
+                self._note_memory()
                 return  # a frame in pieces is looked at when all of it is there
-            data = bytes(self._buffer)
-            self._buffer.clear()
-        self._cut_frames(data)
+            whole, self._buffer = self._buffer, bytearray()
+            self._cut_frames(whole)
         self._serve()
+
+    @property
+    def missing_bytes(self) -> int:
+        """What its frame lacks; 0: it has no half frame."""
+        return self._missing_bytes - len(self._buffer) if self._buffer else 0
+
+    def hold_reading(self, hold: bool) -> None:
+        """Read no further until there is memory again, or go on."""
+        self._is_held_back = hold
+        self._hold_or_release()
+
+    def _note_memory(self) -> None:
+        size = len(self._buffer) + self._inbox_bytes
+        if size != self._noted_bytes and not self._closed:
+            self._noted_bytes = size
+            self._server.incoming.note(self, size)
 
     def pause_writing(self) -> None:
         self.is_slow = True
@@ -136,19 +162,21 @@ class KafkaConnection(asyncio.Protocol):
 
     # --- requests -----------------------------------------------------------------------------
 
-    def _cut_frames(self, data: bytes) -> None:
+    def _cut_frames(self, data: bytes | bytearray) -> None:
         at, size = 0, len(data)
+        most = FRAME_BYTES_MAX if self.principal else LOGIN_FRAME_BYTES_MAX
         self._missing_bytes = 4
         while size - at >= 4:
             (length,) = _LENGTH.unpack_from(data, at)
-            if not 0 <= length <= FRAME_BYTES_MAX:
+            if not 0 <= length <= most:
                 self.abort()
                 return
             end = at + 4 + length
             if end > size:
                 self._missing_bytes = 4 + length
                 break
-            self._inbox.append(data[at + 4 : end])
+            with memoryview(data) as view:
+                self._inbox.append(bytes(view[at + 4 : end]))
             self._inbox_bytes += length
             at = end
         if at < size:
@@ -164,6 +192,7 @@ class KafkaConnection(asyncio.Protocol):
             frame = self._inbox.popleft()
             self._inbox_bytes -= len(frame)
             self._server.frame(self, frame)
+        self._note_memory()
         self._hold_or_release()
 
     def _may_overtake(self) -> bool:
@@ -174,7 +203,9 @@ class KafkaConnection(asyncio.Protocol):
     def _hold_or_release(self) -> None:
         if self._closed or self.transport.is_closing():
             return
-        full = len(self._inbox) >= REQUESTS_MAX or self._inbox_bytes >= REQUEST_BYTES_MAX
+        most = REQUEST_BYTES_MAX if self.principal else LOGIN_FRAME_BYTES_MAX
+        full = len(self._inbox) >= REQUESTS_MAX or self._inbox_bytes >= most
+        full = full or self._is_held_back
         if full and not self._held:
             self._held = True
             self.transport.pause_reading()

@@ -21,11 +21,12 @@ from holdfast.topics.broker.core.sessions import (
     INITIAL_EPOCH,
     FetchSession,
     Key,
+    SentOffsets,
     Sessions,
-    Told,
     WantedPartition,
 )
 from holdfast.topics.broker.core.state import Topic
+from holdfast.topics.broker.disk.segment import DamagedSegment
 from holdfast.topics.broker.disk.store import BrokerStore
 from holdfast.topics.broker.protocol.codec import NO_UUID
 from holdfast.topics.broker.protocol.codes import ErrorCode, KafkaError
@@ -191,13 +192,20 @@ class Fetches:
         if not partition.log_start <= offset <= partition.high_watermark:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
             return FetchedPartition(partition=number, error_code=code, aborted=[])
+        if offset == end and self._store.damage((topic.topic_id, number)) is not None:
+            return _damaged(number)  # nothing will follow
         most = min(wanted.bytes_max, left)
         if offset < end and (most > 0 or whole):
             log = self._store.log((topic.topic_id, number))
             limit = end if end < partition.high_watermark else None
-            part.records = log.read(offset, most, limit, whole=whole)
+            try:
+                part.records = log.read(offset, most, limit, whole=whole)
+                bound = None
+                if committed and partition.aborted:
+                    bound = log.bound_after(offset, len(part.records))
+            except DamagedSegment:
+                return _damaged(number)
             if committed and partition.aborted:
-                bound = log.bound_after(offset, len(part.records))
                 part.aborted = [
                     AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
                     for one in partition.aborted_between(offset, end if bound is None else bound)
@@ -207,12 +215,13 @@ class Fetches:
     def _find(self, request: ClientRequest, name: str, topic_id: bytes, number: int) -> Topic:
         by_id = request.version >= _BY_ID
         topic = self._store.state.topics.get(name)
-        if topic is None or (by_id and topic.topic_id != topic_id):
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+        if by_id and (topic is None or topic.topic_id != topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        # Before it is said whether there is one: who may not read it learns nothing.
         if not self._may(request, Operation.READ, ResourceKind.TOPIC, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not 0 <= number < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
@@ -236,7 +245,7 @@ class Fetches:
 
     @staticmethod
     def _is_news(session: FetchSession, key: Key, part: FetchedPartition) -> bool:
-        told = Told(part.high_watermark, part.last_stable_offset, part.log_start_offset)
+        told = SentOffsets(part.high_watermark, part.last_stable_offset, part.log_start_offset)
         news = bool(part.records) or part.error_code != 0 or session.told.get(key) != told
         session.told[key] = told
         if part.records:
@@ -301,6 +310,12 @@ class Fetches:
     def release_all(self) -> None:
         """Answer everybody: the broker ends."""
         self._finish(list(self._waiting.values()))
+
+
+def _damaged(number: int) -> FetchedPartition:
+    """What is answered from where a partition's log is damaged."""
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    return FetchedPartition(partition=number, error_code=code, aborted=[])
 
 
 def check_epoch(epoch: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.system import logs, process
+from holdfast.system import disk, logs, process
 from holdfast.system.clock import SystemClock
 from holdfast.system.listening import (
     SERVER_FILE,
@@ -30,7 +30,7 @@ from holdfast.topics.broker.connection import KafkaConnection
 from holdfast.topics.broker.disk.store import BrokerStore
 from holdfast.topics.broker.handlers import HANDLERS
 from holdfast.topics.broker.users import Users
-from holdfast.wire.errors import Occupied, Refused
+from holdfast.wire.errors import Occupied, Refused, Usage
 
 log = logs.get(__name__)
 
@@ -85,6 +85,11 @@ def serve(options: BrokerOptions) -> int:
     Raises `Occupied` if another process has the folder or the address, `Corrupt` if the folder
     cannot be trusted.
     """
+    if options.default_partitions < 1:
+        raise Usage(
+            f"a topic cannot have {options.default_partitions} partitions",
+            fix=f"{_COMMAND} --partitions 1, or more",
+        )
     host, port = split_address(options.listen, _EXAMPLE)
     users = read_users(options)
     context = tls_context(options.tls_cert, options.tls_key, options.tls_ca, _COMMAND)
@@ -126,9 +131,15 @@ async def _serve(
     settings.address = (
         split_address(options.advertise, _EXAMPLE) if options.advertise else (host, port)
     )
-    write_server_file(
-        options.data, joined_address(*settings.address), tls=context is not None, port=port
-    )
+    try:
+        write_server_file(
+            options.data, joined_address(*settings.address), tls=context is not None, port=port
+        )
+    except OSError as error:
+        # On a full disk reads are served, to those who know the address.
+        if error.errno not in disk.NO_ROOM:
+            raise
+        log.warning("the address could not be written down", why=str(error))
     log.info(
         "listening",
         address=joined_address(host, port),

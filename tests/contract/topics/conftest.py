@@ -11,8 +11,10 @@ import pytest
 from holdfast import topics
 from holdfast.topics import Connection, Consumer, Record
 from tests.conftest import require_part
+from tests.contract.topics.cutting import CuttingBroker
 from tests.servers.broker import BrokerServer
 from tests.servers.kafka import KafkaCluster, KafkaServer, kafka_missing
+from tests.servers.process import free_port
 from tests.waiting import PATIENCE_S, eventually
 
 OWN = ("auto.create.topics.enable=false",)
@@ -27,9 +29,31 @@ def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def one_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def before_our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CuttingBroker]:
+    """Before one of its own."""
+    folder = tmp_path_factory.mktemp("cut-broker")
+    with CuttingBroker() as cutter:
+        options = ("--no-auto-create", "--advertise", cutter.hosts)
+        with BrokerServer(folder, options=options) as server:
+            cutter.leads_to(server.port)
+            yield cutter
+
+
+@pytest.fixture(scope="session")
+def before_one_kafka() -> Iterator[CuttingBroker]:
+    """Before a listener of `one_kafka` of its own: who comes by it is told to come again by it."""
+    with CuttingBroker() as cutter:
+        yield cutter
+
+
+@pytest.fixture(scope="session")
+def one_kafka(
+    tmp_path_factory: pytest.TempPathFactory, before_one_kafka: CuttingBroker
+) -> Iterator[str]:
     require_part(kafka_missing())
-    with KafkaServer(tmp_path_factory.mktemp("kafka"), properties=OWN) as server:
+    folder, port = tmp_path_factory.mktemp("kafka"), free_port()
+    with KafkaServer(folder, properties=OWN, cut=(port, before_one_kafka.hosts)) as server:
+        before_one_kafka.leads_to(port)
         yield server.hosts
 
 

@@ -219,7 +219,7 @@ class Campaign:
     # --- figures ------------------------------------------------------------------------------
 
     def told(self) -> str:
-        lines = [f"{self.kills} kills; {self.notes.history.told()}"]
+        lines = [f"{self.kills} kills; {self.notes.history.figures()}"]
         lines += [f"  {what}: {count:,}" for what, count in sorted(self.notes.tally.items())]
         return "\n".join(lines)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from simulation.topics.history import Fate, Owned, Place, Seen, Sent
+from simulation.topics.history import Fate, Owned, Place, SeenRecord, Sent
 from tests.proofs.topics.notes import Notes
 
 PLAIN, INPUT, OUTPUT, HAUNTED = "plain", "input", "output", "haunted"
@@ -238,7 +238,7 @@ class Reader(Client):
             if message.error() is None:
                 place = Place(message.topic() or "", message.partition() or 0)
                 value = (message.value() or b"").decode()
-                self.notes.see(Seen(self.name, place, message.offset() or 0, value))
+                self.notes.see(SeenRecord(self.name, place, message.offset() or 0, value))
                 found.append(message)
         return found
 

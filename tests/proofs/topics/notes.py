@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from simulation.topics.history import Fate, History, Owned, Place, Seen, Sent
+from simulation.topics.history import Fate, History, Owned, Place, SeenRecord, Sent
 
 
 class Notes:
@@ -32,7 +32,7 @@ class Notes:
         with self._lock:
             self.history.fates[transaction] = fate
 
-    def see(self, one: Seen) -> None:
+    def see(self, one: SeenRecord) -> None:
         with self._lock:
             self.history.seen.append(one)
 

@@ -410,7 +410,9 @@ def test_a_batch_that_is_durable_and_has_no_space_in_its_segment_waits_and_is_no
         fill(disk, 2, 2)
         assert not disk.store.write_waiting()
         assert disk.log.readable_end == 4
-        assert [value for _, value in disk.contents()] == [b"0", b"0", b"1", b"1"]
+        values = [value for _, value in disk.contents()]
+        assert values == [b"%d" % (at // 2) for at in range(8)], "what is durable can be read"
+        assert disk.log.first_after(10_030, 0, 8) == FoundRecord(6, 10_030)
         assert not disk.store.wants_checkpoint
     assert disk.store.write_waiting()
     assert len(disk.contents()) == 8

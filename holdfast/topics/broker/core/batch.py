@@ -22,6 +22,8 @@ LENGTH_AT_BYTES: Final = 12
 # The checksum is of everything from here on.
 _CHECKED_FROM: Final = 21
 _OURS: Final = struct.Struct("!qii")
+_STORED: Final = struct.Struct("!qiibIhi")
+_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_AT_BYTES
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -94,6 +96,29 @@ def is_whole(batch: Buffer, header: Header) -> bool:
     return crc32c(bytes(batch[_CHECKED_FROM : header.size])) == header.crc
 
 
+def find_wrong(data: bytes, first: int, limit: int | None) -> tuple[int, str]:
+    """Where in this part of a log a batch is not what was written, and why; "": all are. The first
+    one begins with offset `first`, and none reaches `limit` (None: that is not known)."""
+    at, before, least, size = 0, 0, first, len(data)
+    unpack, checksum = _STORED.unpack_from, google_crc32c.value
+    while at < size:
+        if at + HEADER_BYTES > size:
+            return at, "no batch begins there"
+        base, length, epoch, magic, crc, _, last_delta = unpack(data, at)
+        end = at + LENGTH_AT_BYTES + length
+        if magic != 2 or epoch != LEADER_EPOCH or length < _LENGTH_MIN or end > size:
+            return at, "no batch begins there"
+        if checksum(data[at + _CHECKED_FROM : end]) != crc:
+            return at, "a batch's checksum is wrong"
+        last = base + last_delta
+        if base < least or last < base:
+            return before, "a batch's offset is not in order"  # that of this one, or the one before
+        if (at == 0 and base != first) or (limit is not None and last >= limit):
+            return at, "a batch's offset is not in order"
+        at, before, least = end, at, last + 1
+    return size, ""
+
+
 def check(records: Buffer | None, bytes_max: int) -> Header:
     """The header of the one batch that a client sent for a partition, if it may be appended.
 
@@ -119,6 +144,8 @@ def check(records: Buffer | None, bytes_max: int) -> Header:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum is wrong")
     if header.records_count <= 0 or header.last_offset_delta != header.records_count - 1:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the batch's offsets do not count its records")
+    if header.base_offset != 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch's offsets begin with 0")
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
     if header.codec > ZSTD:

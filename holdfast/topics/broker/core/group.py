@@ -87,7 +87,7 @@ class GroupMember:
     def metadata(self, protocol: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
-    def heard(self, now_ms: int) -> None:
+    def touch(self, now_ms: int) -> None:
         self.deadline_ms = now_ms + self.session_timeout_ms
 
     def is_silent(self, now_ms: int) -> bool:
@@ -133,7 +133,7 @@ class Group:
                 one.protocols,
                 one.assignment,
             )
-            member.heard(now_ms)
+            member.touch(now_ms)
             group._add(member)
         group.stage = GroupStage.STABLE if group.members else GroupStage.EMPTY
         return group
@@ -256,7 +256,7 @@ class Group:
         if self.leader == old_id:
             self.leader = new_id
         self._wants(member, asked, None)
-        member.heard(now_ms)
+        member.touch(now_ms)
         same = self.stage is GroupStage.STABLE and self._elect_protocol() == self.protocol
         if not same:
             member.joining = token
@@ -323,7 +323,7 @@ class Group:
         for member in joined:
             effects.append(GroupAnswer(member.joining, self._joined(member)))
             member.joining, member.is_new = None, False
-            member.heard(now_ms)
+            member.touch(now_ms)
         return effects
 
     def _elect_protocol(self) -> str:
@@ -372,7 +372,7 @@ class Group:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         if self.stage is GroupStage.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member.heard(now_ms)
+        member.touch(now_ms)
         if self.stage is GroupStage.STABLE:
             return [GroupAnswer(token, self._synced(member))]
         member.syncing = token
@@ -394,7 +394,7 @@ class Group:
         for member in self.members.values():
             if member.syncing is not None:
                 effects += self._answer_sync(member, ErrorCode.NONE)
-                member.heard(now_ms)
+                member.touch(now_ms)
         return effects
 
     def not_saved(self, saved: SavedGroup, now_ms: int) -> Effects:
@@ -427,7 +427,7 @@ class Group:
     ) -> ErrorCode:
         """A sign of life; what the member is told."""
         member = self.check_member(member_id, instance_id, generation)
-        member.heard(now_ms)
+        member.touch(now_ms)
         return (
             ErrorCode.REBALANCE_IN_PROGRESS
             if self.stage is GroupStage.PREPARING

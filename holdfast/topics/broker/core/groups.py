@@ -134,7 +134,7 @@ class GroupTable:
         """Every member has a fresh time-out: we were paused, and nobody could have reached us."""
         for group in self.by_name.values():
             for member in group.members.values():
-                member.heard(now_ms)
+                member.touch(now_ms)
 
     # --- offsets ------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class GroupTable:
         if not group.members and generation < 0:
             return
         member = group.check_member(member_id, instance_id, generation)
-        member.heard(now_ms)
+        member.touch(now_ms)
         if group.stage is GroupStage.COMPLETING and not in_transaction:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 

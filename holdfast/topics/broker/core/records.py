@@ -22,6 +22,98 @@ _XERIAL: Final = b"\x82SNAPPY\x00"
 _TOO_SMALL: Final = "failed to write whole buffer"
 _XERIAL_HEAD_BYTES: Final = 16
 _VARINT_BYTES_MAX: Final = 10
+# Of a batch that is to be appended: records whose lengths are followed to its end, those of them
+# that are looked at whole, and how large it may be, packed and unpacked, to be unpacked for that.
+FRAMES_CHECKED_MAX: Final = 16
+RECORDS_CHECKED_MAX: Final = 2
+PACKED_CHECKED_BYTES_MAX: Final = 1024
+UNPACKED_CHECKED_BYTES_MAX: Final = 16 * 1024
+_RECORD_BYTES_MIN: Final = 7
+_MAGIC: Final = {1: b"\x1f\x8b", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
+
+
+class UnpacksToMore(MalformedMessage):
+    """A batch unpacks to more than is taken."""
+
+
+def why_refused(data: bytes, header: Header) -> str:
+    """Why the body of a batch is not the records that its header counts; "": what was looked at is
+    as it should be. It is bounded: of a large batch the beginning is looked at."""
+    count, at, end = header.records_count, HEADER_BYTES, header.size
+    if header.codec:
+        if not data.startswith(_MAGIC.get(header.codec, b""), at):
+            return "the batch is not packed as its header says"
+        large = end - at > PACKED_CHECKED_BYTES_MAX or count > FRAMES_CHECKED_MAX
+        if large or header.codec == ZSTD:
+            return ""  # of zstd each one costs half as much as a whole request
+        try:
+            data = unpack(data[at:end], header.codec, UNPACKED_CHECKED_BYTES_MAX)
+        except UnpacksToMore:
+            return ""
+        except MalformedMessage as error:
+            return str(error)
+        at, end = 0, len(data)
+    if end - at < count * _RECORD_BYTES_MIN:
+        return "the batch has fewer records than its header counts"
+    try:
+        for number in range(min(count, FRAMES_CHECKED_MAX)):
+            if number == RECORDS_CHECKED_MAX:
+                at = _skip(data, at, min(count, FRAMES_CHECKED_MAX) - number)
+                break
+            length, at = read_varint(data, at)
+            delta, fields_end = _measure(data, at)
+            if length < 0 or fields_end != at + length:
+                return "a record is not as long as it says"
+            if delta != number:
+                return "the offsets of a batch's records do not follow one another"
+            at = fields_end
+    except (IndexError, MalformedMessage):
+        return "a record cannot be read"
+    if at > end:
+        return "a record is longer than its batch"
+    if count <= FRAMES_CHECKED_MAX and at != end:
+        return "the batch has more than the records that its header counts"
+    return ""
+
+
+def _skip(data: bytes, at: int, count: int) -> int:
+    """Where so many records end, by their lengths. It is called for each batch: lengths of one and
+    two bytes are read here."""
+    for _ in range(count):
+        first = data[at]
+        if not first & 0x81:
+            at += 1 + (first >> 1)
+        elif not first & 1 and data[at + 1] < 0x80:
+            at += 2 + ((first & 0x7F) >> 1 | data[at + 1] << 6)
+        else:
+            length, at = read_varint(data, at)
+            if length < 0:
+                raise MalformedMessage("a record has a negative length")
+            at += length
+    return at
+
+
+def _measure(data: bytes, at: int) -> tuple[int, int]:
+    """A record's offset in its batch, and where its fields end."""
+    _, at = read_varint(data, at + 1)
+    delta, at = read_varint(data, at)
+    key, at = read_varint(data, at)
+    if key > 0:
+        at += key
+    value, at = read_varint(data, at)
+    if value > 0:
+        at += value
+    headers, at = read_varint(data, at)
+    if headers < 0:
+        raise MalformedMessage("a record has fewer than no headers")
+    for _ in range(headers):
+        length, at = read_varint(data, at)
+        if length < 0:
+            raise MalformedMessage("a header has no name")
+        held, at = read_varint(data, at + length)
+        if held > 0:
+            at += held
+    return delta, at
 
 
 class LogRecord(NamedTuple):
@@ -97,6 +189,9 @@ def _read_octets(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """A zigzag varint of up to 64 bits, and where it ends."""
+    value = data[at]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 1
     value = 0
     for position in range(_VARINT_BYTES_MAX):
         byte = data[at + position]
@@ -120,16 +215,17 @@ def varint(value: int) -> bytes:
 # --- codecs ---------------------------------------------------------------------------------------
 
 
-def unpack(data: bytes, codec: int) -> bytes:
+def unpack(data: bytes, codec: int, most: int | None = None) -> bytes:
     """What was compressed with this codec; `MalformedMessage` if it was not, or is too much."""
+    most = UNPACKED_BYTES_MAX if most is None else most
     if codec == NONE:
         return data
     try:
         if codec == GZIP:
-            return _ungzip(data)
+            return _ungzip(data, most)
         if codec == SNAPPY:
-            return _unsnap(data)
-        return _grow(LZ4 if codec == LZ4 else ZSTD, data)
+            return _unsnap(data, most)
+        return _grow(LZ4 if codec == LZ4 else ZSTD, data, most)
     except MalformedMessage:
         raise
     except Exception as error:  # each codec has its own kinds
@@ -147,51 +243,61 @@ def pack(data: bytes, codec: int) -> bytes:
 
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data))
-    return bytes((cramjam.lz4 if codec == LZ4 else cramjam.zstd).compress(data))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    packed = cramjam.lz4.Compressor(block_linked=False)  # Java's client reads no other
+    packed.compress(data)
+    return bytes(packed.finish())
 
 
-def _ungzip(data: bytes) -> bytes:
+def _ungzip(data: bytes, most: int) -> bytes:
     opened = zlib.decompressobj(wbits=31)
-    out = opened.decompress(data, UNPACKED_BYTES_MAX)
-    if opened.unconsumed_tail:
-        raise MalformedMessage("a batch unpacks to more than is taken")
+    out = opened.decompress(data, most)
+    if opened.unconsumed_tail or (len(out) == most and not opened.eof):
+        raise UnpacksToMore("a batch unpacks to more than is taken")
+    if not opened.eof:
+        raise MalformedMessage("a batch cannot be unpacked: it is cut")
     return out
 
 
-def _unsnap(data: bytes) -> bytes:
+def _unsnap(data: bytes, most: int) -> bytes:
     """Snappy: one raw block, or the frames that Java and Python clients write."""
     from cramjam import snappy  # noqa: PLC0415 - only who looks inside such batches needs it
 
     if not data.startswith(_XERIAL):
-        return _unsnap_block(snappy, data)
+        return _unsnap_block(snappy, data, most)
     out, size, at = [], 0, _XERIAL_HEAD_BYTES
     while at < len(data):
         (length,) = struct.unpack_from("!i", data, at)
-        out.append(_unsnap_block(snappy, data[at + 4 : at + 4 + length]))
+        if not 0 <= length <= len(data) - at - 4:
+            raise MalformedMessage("a batch cannot be unpacked: it is cut")
+        out.append(_unsnap_block(snappy, data[at + 4 : at + 4 + length], most))
         size += len(out[-1])
-        if size > UNPACKED_BYTES_MAX:
-            raise MalformedMessage("a batch unpacks to more than is taken")
+        if size > most:
+            raise UnpacksToMore("a batch unpacks to more than is taken")
         at += 4 + length
     return b"".join(out)
 
 
-def _unsnap_block(snappy: Any, block: bytes) -> bytes:
-    if snappy.decompress_raw_len(block) > UNPACKED_BYTES_MAX:
-        raise MalformedMessage("a batch unpacks to more than is taken")
+def _unsnap_block(snappy: Any, block: bytes, most: int) -> bytes:
+    if snappy.decompress_raw_len(block) > most:
+        raise UnpacksToMore("a batch unpacks to more than is taken")
     return bytes(snappy.decompress_raw(block))
 
 
-def _grow(codec: int, data: bytes) -> bytes:
+def _grow(codec: int, data: bytes, most: int) -> bytes:
     """Unpack into a buffer that is made larger until it suffices, or is too large."""
     import cramjam  # noqa: PLC0415 - as above
 
     module = cramjam.lz4 if codec == LZ4 else cramjam.zstd
     size = max(64 * 1024, 8 * len(data))
     while True:
-        room = bytearray(min(size, UNPACKED_BYTES_MAX))
+        buffer = bytearray(min(size, most))
         try:
-            return bytes(room[: module.decompress_into(data, room)])
+            return bytes(buffer[: module.decompress_into(data, buffer)])
         except cramjam.DecompressionError as error:
-            if size >= UNPACKED_BYTES_MAX or _TOO_SMALL not in str(error):
+            if _TOO_SMALL not in str(error):
                 raise
+            if size >= most:
+                raise UnpacksToMore("a batch unpacks to more than is taken") from None
             size *= 8

@@ -25,7 +25,7 @@ class WantedPartition(NamedTuple):
     leader_epoch: int
 
 
-class Told(NamedTuple):
+class SentOffsets(NamedTuple):
     """What it heard last of a partition."""
 
     high_watermark: int
@@ -44,7 +44,7 @@ class FetchSession:
     epoch: int
     used_s: float
     wanted: dict[Key, WantedPartition] = field(default_factory=dict)
-    told: dict[Key, Told] = field(default_factory=dict)
+    told: dict[Key, SentOffsets] = field(default_factory=dict)
 
     def served(self, key: Key) -> None:
         """It got records: the others come first the next time."""

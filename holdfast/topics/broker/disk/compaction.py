@@ -23,7 +23,7 @@ from holdfast.topics.broker.core.batch import Header
 from holdfast.topics.broker.core.configs import TopicSettings
 from holdfast.topics.broker.core.partition import Aborted
 from holdfast.topics.broker.core.records import LogRecord
-from holdfast.topics.broker.disk.segment import OpenFiles, Segment
+from holdfast.topics.broker.disk.segment import DamagedSegment, OpenFiles, Segment
 from holdfast.topics.broker.protocol.codec import MalformedMessage
 
 # Keys that one pass remembers, some hundred bytes each; what lies behind them waits for the next.
@@ -89,7 +89,8 @@ def plan(
 
 
 def clean(work: CompactionPlan, keys_max: int = KEYS_MAX) -> Cleaned:
-    """Write the segments anew, without what nobody needs. In any thread."""
+    """Write the segments anew, without what nobody needs. In any thread. `DamagedSegment`: one of
+    them is not what was written, and all stay as they are."""
     files = OpenFiles(8)
     try:
         latest, until = _latest(work, files, keys_max)
@@ -128,9 +129,17 @@ def _digest(key: bytes) -> bytes:
 
 
 def _batches(one: Closed, files: OpenFiles) -> Iterator[tuple[Header, bytes]]:
+    """Its batches, each checked: what is damaged is not written anew under a checksum of ours."""
     segment = Segment(files, one.path.parent, one.base_offset, one.size)
+    least = one.base_offset
     for header, at in segment.walk(0):
-        yield header, segment.read(at, header.size)
+        data = segment.read(at, header.size)
+        if not batch.is_whole(data, header):
+            raise DamagedSegment(one.base_offset, at, "a batch's checksum is wrong")
+        if header.base_offset < least:
+            raise DamagedSegment(one.base_offset, at, "a batch's offset is not in order")
+        yield header, data
+        least = header.last_offset + 1
 
 
 def _records(data: bytes, header: Header) -> list[LogRecord]:

@@ -1,6 +1,6 @@
 """The broker's folder: the names in it.
 
-    lock                     held by the one broker that uses the folder
+    lock                     the number of the process that holds the folder
     cluster                  the cluster's id, made once
     durable                  how far the journal is known to be on disk (`journal`)
     journal-<number>         a segment of the journal that begins with this entry
@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,22 +56,38 @@ def partition_folder(folder: Path, topic_id: bytes, partition: int) -> Path:
 
 
 def take_lock(folder: Path) -> int:
-    """Hold the folder for this process; `Occupied` if another one does."""
+    """Hold the folder for this process; `Occupied` if another one does. It is the folder itself
+    that is locked: a file in it could be removed, and the next process lock another one."""
     path = folder / LOCK
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(handle)
+        holder = "unknown"
+        with suppress(OSError):
+            holder = path.read_bytes()[:32].decode("ascii", "replace").strip() or holder
         raise Occupied(
             f"{folder} is in use by process {holder}",
             why="one folder has one broker",
             fix=f"end process {holder}, or give this broker another folder",
         ) from None
-    # Padded instead of cut and rewritten: it needs no new space on a full disk.
-    os.pwrite(handle, f"{os.getpid():<20}\n".encode(), 0)
+    try:
+        _write_holder(path)
+    except OSError as error:
+        if error.errno not in disk.NO_ROOM:
+            os.close(handle)
+            raise
     return handle
+
+
+def _write_holder(path: Path) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # Padded instead of cut and rewritten: it needs no new space on a full disk.
+        os.pwrite(file, f"{os.getpid():<20}\n".encode(), 0)
+    finally:
+        os.close(file)
 
 
 def cluster_id(folder: Path) -> str:

@@ -215,9 +215,18 @@ class JournalReplay:
             ending = SegmentEnding(reader.first, reader.end, reader.chain)
             if is_last:
                 cut = reader.size - reader.end if reader.fault else 0
+                self._check_mark(reader.last)
                 self.tail = JournalTail(
                     path, first, reader.salt, reader.end, reader.chain, reader.last, cut
                 )
+
+    def _check_mark(self, last: int) -> None:
+        """Refuse a journal that ends before what is known to have been durable: a file is gone."""
+        mark = read_mark(self._folder)
+        if mark is not None and mark[2] > last:
+            path = files.journal_path(self._folder, mark[0])
+            why = f"it is missing: entries {last + 1:#x} to {mark[2]:#x} were durable there"
+            raise files.corrupt(path, 0, why)
 
     def _check_end(self, reader: JournalReader, is_last: bool) -> None:
         """Refuse damage; a torn tail of the last segment is none."""
@@ -255,7 +264,11 @@ class BrokerJournal:
             disk.sync_folder(self.folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
             self._marks = os.open(self.folder / files.DURABLE, flags, 0o600)
-            self._tell()
+            try:
+                self._tell()
+            except OSError as error:
+                if error.errno not in disk.NO_ROOM:
+                    raise
             os.fsync(self._marks)
         except BaseException:
             os.close(self._handle)

@@ -10,22 +10,26 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.system import logs
 from holdfast.topics.broker.core import batch
-from holdfast.topics.broker.core.batch import HEADER_BYTES, Header
+from holdfast.topics.broker.core.batch import Header
 from holdfast.topics.broker.core.configs import TopicSettings
 from holdfast.topics.broker.core.records import read_records
 from holdfast.topics.broker.disk import folder as files
 from holdfast.topics.broker.disk.compaction import SUFFIX
-from holdfast.topics.broker.disk.segment import NO_TIME, OpenFiles, Segment
+from holdfast.topics.broker.disk.segment import NO_TIME, DamagedSegment, OpenFiles, Segment
 from holdfast.topics.broker.protocol.codec import MalformedMessage
+from holdfast.wire.errors import Corrupt
 
 # The index has four bytes for an offset within its segment.
 _OFFSETS_PER_SEGMENT_MAX: Final = 2**31 - 1
+
+log = logs.get(__name__)
 
 
 class LogEnd(NamedTuple):
@@ -43,15 +47,20 @@ class FoundRecord(NamedTuple):
 
 
 class PartitionLog:
-    """The segments of a partition, the last of which is written."""
+    """The segments of a partition, the last of which is written.
 
-    __slots__ = ("_files", "_lost", "_unwritten", "folder", "is_dirty", "segments")
+    Where damage is found the log ends for readers: what is before it can be read, and from there on
+    reading raises `DamagedSegment`.
+    """
+
+    __slots__ = ("_files", "_lost", "_unwritten", "damage", "folder", "is_dirty", "segments")
 
     def __init__(self, open_files: OpenFiles, folder: Path) -> None:
         self._files = open_files
         self.folder = folder
         self.segments: list[Segment] = []
         self.is_dirty = False
+        self.damage: DamagedSegment | None = None  # the first that was found
         self._unwritten: list[tuple[Header, bytes]] = []
         self._lost: list[int] = []  # segments that a snapshot knows and the disk does not
 
@@ -78,20 +87,54 @@ class PartitionLog:
                 size = end.size
             self.segments.append(Segment(self._files, self.folder, base, size))
 
-    def settle(self, settings: TopicSettings) -> bool:
+    def settle(self, settings: TopicSettings, end: int) -> bool:
         """Before it is used for the first time after a start: look into the segments, remove what
-        nobody knows, write what was deferred. Whether there was space for that."""
+        nobody knows, write what was deferred. Whether there was space for that. `end`: the offset
+        at which the log ends."""
         self._remove_strangers({one.base_offset for one in self.segments})
-        for segment in self.segments:
+        limits = [one.base_offset for one in self.segments[1:]]
+        limits.append(end if self.readable_end is None else self.readable_end)
+        for segment, limit in zip(self.segments, limits, strict=False):
+            segment.offset_limit = limit
             self._load(segment)
         return self.write_waiting(settings)
 
-    @staticmethod
-    def _load(segment: Segment) -> None:
-        size = segment.size
+    def _load(self, segment: Segment) -> None:
         segment.load()
-        if segment.size != size:
-            raise files.corrupt(segment.path, segment.size, "no batch begins there")
+        if segment.damage is not None:
+            self.note_damage(segment.damage)
+
+    def note_damage(self, damage: DamagedSegment) -> None:
+        """Remember it, and tell people once."""
+        for segment in self.segments:
+            if segment.base_offset == damage.base_offset:
+                segment.note_damage(damage)
+        if self.damage is not None and self.damage.base_offset <= damage.base_offset:
+            return
+        self.damage = damage
+        told = self.describe_damage()
+        if told is not None:
+            log.error(
+                "a partition's log is damaged: it is read up to there, and takes no writes",
+                what=told.what,
+                why=told.why,
+                fix=told.fix,
+            )
+
+    def describe_damage(self) -> Corrupt | None:
+        """The damage that was found, for people: where, why, and what to do."""
+        if self.damage is None:
+            return None
+        path = self.folder / f"{self.damage.base_offset:020d}.log"
+        return files.corrupt(path, self.damage.at, self.damage.why)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedSegment as damage:
+            self.note_damage(damage)
+            raise
 
     def _remove_strangers(self, known: set[int]) -> None:
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
@@ -148,7 +191,7 @@ class PartitionLog:
 
     @property
     def readable_end(self) -> int | None:
-        """The first offset that cannot be read yet; None: all can."""
+        """The first offset that is not in a segment yet; None: all are."""
         return self._unwritten[0][0].base_offset if self._unwritten else None
 
     def _segment_for(self, header: Header, size: int, settings: TopicSettings) -> Segment:
@@ -171,13 +214,22 @@ class PartitionLog:
 
     def read(self, offset: int, bytes_max: int, end: int | None, *, whole: bool) -> bytes:
         """Batches from the one that holds `offset` on, none that begins at `end` or later (None:
-        the end of the log). `whole`: the first one complete, whatever `bytes_max` is."""
+        the end of the log). `whole`: the first one complete, whatever `bytes_max` is.
+        `DamagedSegment`: what lies there is not what was written."""
         readable = self.readable_end
         if readable is not None:
+            if offset >= readable:
+                return self._read_waiting(offset, bytes_max, end, whole=whole)
             end = readable if end is None else min(end, readable)
+        with self._noting():
+            return self._read_segments(offset, bytes_max, end, whole=whole)
+
+    def _read_segments(self, offset: int, bytes_max: int, end: int | None, *, whole: bool) -> bytes:
         for segment in self._from(offset):
             start = segment.position_of(offset)
             if start >= segment.size:
+                if segment.damage is not None:
+                    raise segment.damage
                 continue
             stop = segment.size
             if end is not None and not self._lies_before(segment, end):
@@ -188,8 +240,25 @@ class PartitionLog:
             if wanted < stop - start and whole:
                 first = segment.header_at(start)
                 wanted = max(wanted, first.size if first else 0)
-            return segment.read(start, wanted)
+            good = segment.check(start, start + wanted)
+            if segment.damage is not None:
+                self.note_damage(segment.damage)
+            return segment.read(start, good - start)
         return b""
+
+    def _read_waiting(self, offset: int, bytes_max: int, end: int | None, *, whole: bool) -> bytes:
+        """Batches that wait for space. They are durable, and so can be read."""
+        found: list[bytes] = []
+        size = 0
+        for header, data in self._unwritten:
+            if end is not None and header.base_offset >= end:
+                break
+            if header.last_offset >= offset:
+                if size + len(data) > bytes_max and (found or not whole):
+                    break
+                found.append(data)
+                size += len(data)
+        return b"".join(found)
 
     def bound_after(self, offset: int, size: int) -> int | None:
         """An offset that so many bytes, read from there on, do not reach; None: the log's end."""
@@ -214,29 +283,49 @@ class PartitionLog:
     @staticmethod
     def _stop_at(segment: Segment, start: int, end: int) -> int:
         """Where the first batch at or after `end` begins."""
-        position = segment.position_of(end)
+        try:
+            position = segment.position_of(end)
+        except DamagedSegment as damage:
+            return max(damage.at, start)
         return max(position, start)
 
     def _from(self, offset: int) -> Iterator[Segment]:
         """The segments that may hold this offset or later ones."""
         first = bisect_right(self.segments, offset, key=lambda one: one.base_offset) - 1
-        yield from self.segments[max(first, 0) :]
+        for segment in self.segments[max(first, 0) :]:
+            if self.damage is not None and segment.base_offset > self.damage.base_offset:
+                raise self.damage
+            yield segment
 
     # --- by time ------------------------------------------------------------------------------
 
     def first_after(self, timestamp: int, log_start: int, end: int) -> FoundRecord | None:
-        """The first record of this time or later."""
-        for segment in self.segments:
-            if segment.max_timestamp < timestamp:
+        """The first record of this time or later; `DamagedSegment` as in reading."""
+        with self._noting():
+            found = self._first_in_segments(timestamp, log_start, end)
+        if found is None and self._unwritten and self._unwritten[0][0].base_offset < end:
+            for header, data in self._unwritten:
+                if header.max_timestamp >= timestamp and header.base_offset < end:
+                    return self._record_of(data, header, timestamp, log_start)
+        return found
+
+    def _first_in_segments(self, timestamp: int, log_start: int, end: int) -> FoundRecord | None:
+        for segment in self._from(log_start):
+            if segment.damage is None and segment.max_timestamp < timestamp:
                 continue
             for header, at in segment.walk(segment.position_of_time(timestamp)):
                 if header.base_offset >= end:
+                    segment.check(at, at + header.size)
                     return None
                 if header.max_timestamp < timestamp or header.last_offset < log_start:
                     continue
-                found = self._record_after(segment, header, at, timestamp, log_start)
+                segment.check(at, at + header.size)
+                data = segment.read(at, header.size)  # of a marker, too: it has a time
+                found = self._record_of(data, header, timestamp, log_start)
                 if found is not None:
                     return found
+            if segment.damage is not None:
+                raise segment.damage  # it may have been there
         return None
 
     def latest(self, log_start: int, end: int) -> FoundRecord | None:
@@ -246,10 +335,10 @@ class PartitionLog:
             return None
         return self.first_after(max(times), log_start, end)
 
-    def _record_after(
-        self, segment: Segment, header: Header, at: int, timestamp: int, log_start: int
+    @staticmethod
+    def _record_of(
+        data: bytes, header: Header, timestamp: int, log_start: int
     ) -> FoundRecord | None:
-        data = segment.read(at, header.size)  # of a marker, too: it has a time, as Kafka sees it
         try:
             for record in read_records(data, header):
                 if record.timestamp >= timestamp and record.offset >= log_start:
@@ -265,6 +354,13 @@ class PartitionLog:
         """Remove segments that lie before this offset; the last one stays."""
         while len(self.segments) > 1 and self.segments[1].base_offset <= log_start:
             self._remove(self.segments.pop(0))
+        self._forget_damage()
+
+    def _forget_damage(self) -> None:
+        """What was damaged may be gone."""
+        if self.damage is not None:
+            left = (one.damage for one in self.segments if one.damage is not None)
+            self.damage = next(left, None)
 
     def _remove(self, segment: Segment) -> None:
         self._files.drop(segment.path)
@@ -324,11 +420,9 @@ class PartitionLog:
     def check_all(self) -> Iterator[tuple[Path, int, str]]:
         """Every batch whose checksum is wrong: its file, its place, and why."""
         for segment in self.segments:
-            at = 0
-            for header, where in segment.walk(0):
-                data = segment.read(where, header.size)
-                if len(data) < HEADER_BYTES or not batch.is_whole(data, header):
-                    yield segment.path, where, "the batch's checksum is wrong"
-                at = where + header.size
-            if at != segment.size:
-                yield segment.path, at, "no batch begins there"
+            try:
+                for header, where in segment.walk(0):
+                    if not batch.is_whole(segment.read(where, header.size), header):
+                        yield segment.path, where, "the batch's checksum is wrong"
+            except DamagedSegment as damage:
+                yield segment.path, damage.at, damage.why

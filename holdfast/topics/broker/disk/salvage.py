@@ -119,7 +119,7 @@ class _Salvage:
             try:
                 snapshot = read_snapshot(path)
             except (Corrupt, OSError) as error:
-                self.report.damage.append(_told(error))
+                self.report.damage.append(_sentence(error))
                 continue
             self.state = BrokerState.of(snapshot.image)
             self.last, self.time_ms = snapshot.last, snapshot.time_ms
@@ -139,11 +139,14 @@ class _Salvage:
         state, only batches and names are taken."""
         mark = read_mark(self.folder)
         good, reached = self.has_state, self.last
-        for first, path in files.numbered(self.folder, "journal"):
+        segments = files.numbered(self.folder, "journal")
+        if not segments:
+            good = self._stop("the journal is missing", good)
+        for first, path in segments:
             try:
                 reader = JournalReader(path)
             except (Corrupt, OSError) as error:
-                good = self._stop(_told(error), good)
+                good = self._stop(_sentence(error), good)
                 continue
             if first > reached + 1:
                 good = self._stop(f"entries {reached + 1:#x} to {first - 1:#x} are missing", good)
@@ -383,5 +386,5 @@ def _kind(data: bytes, header: Header) -> int:
     return ABORT
 
 
-def _told(error: BaseException) -> str:
+def _sentence(error: BaseException) -> str:
     return error.sentence if isinstance(error, Corrupt) else str(error)

@@ -3,6 +3,10 @@
 The index has an entry for about every four kilobytes: the offset of a batch, its position, and
 the largest timestamp of all batches before it. It is never needed to be right on disk: what is
 missing at its end is scanned again, and one that does not fit is made anew.
+
+What a segment had when it was opened is checked before it is first read: headers, order and
+checksums of the batches between two entries of the index at a time, once a process. What this
+process has appended itself is known to be right.
 """
 
 from __future__ import annotations
@@ -28,6 +32,18 @@ _SCAN_BYTES: Final = 256 * 1024
 # Open files of segments at a time; the one used longest ago is closed.
 OPEN_FILES_MAX: Final = 2048
 NO_TIME: Final = -1
+# What is read at a time to be checked.
+_CHECK_BYTES: Final = 1024 * 1024
+
+
+class DamagedSegment(Exception):
+    """What lies in a segment from `at` on is not what was written."""
+
+    def __init__(self, base_offset: int, at: int, why: str) -> None:
+        super().__init__(f"{why}, at byte {at} of the segment of offset {base_offset}")
+        self.base_offset = base_offset
+        self.at = at
+        self.why = why
 
 
 class OpenFiles:
@@ -84,8 +100,12 @@ class Segment:
         "_offsets",
         "_positions",
         "_times",
+        "_unchecked",
+        "_unchecked_bytes",
         "base_offset",
+        "damage",
         "max_timestamp",
+        "offset_limit",
         "path",
         "since_ms",
         "size",
@@ -102,6 +122,10 @@ class Segment:
         self._offsets = array("I")
         self._positions = array("I")
         self._times = array("q")
+        self.damage: DamagedSegment | None = None
+        self.offset_limit: int | None = None  # no batch that was there reaches it; None: not known
+        self._unchecked_bytes = size  # of which nobody knows yet whether they are right
+        self._unchecked: bytearray | None = None  # by entry of the index: 1, not checked yet
 
     @property
     def index_path(self) -> Path:
@@ -113,9 +137,14 @@ class Segment:
         """Write a batch behind the others. An `OSError` leaves everything as it was."""
         handle = self._files.get(self.path)
         at, view = self.size, memoryview(data)
-        while view:
-            written = os.pwrite(handle, view, at)
-            view, at = view[written:], at + written
+        try:
+            while view:
+                written = os.pwrite(handle, view, at)
+                view, at = view[written:], at + written
+        except OSError:
+            with suppress(OSError):  # a full disk gets its last pages back
+                os.ftruncate(handle, self.size)
+            raise
         self.note(header, len(data))
 
     def note(self, header: Header, size: int) -> None:
@@ -133,7 +162,7 @@ class Segment:
 
     def write_index(self) -> None:
         """Keep the index for the next start; one that is made by a single read is not kept."""
-        if self.size <= _SCAN_BYTES:
+        if self.size <= _SCAN_BYTES or self.damage is not None:
             self.index_path.unlink(missing_ok=True)
             return
         columns = (self._offsets, self._positions, self._times)
@@ -146,12 +175,18 @@ class Segment:
     # --- opening ------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take the index from its file as far as it goes, and scan the rest of the segment."""
-        known = 0
+        """Take the index from its file as far as it goes, and scan the rest of the segment. What
+        cannot be read there is noted as `damage`."""
+        known, size = 0, self.size
         with suppress(FileNotFoundError):
             known = self._take_index(self.index_path.read_bytes())
-        if known != self.size:
-            self._scan_rest()
+        if known != size:
+            try:
+                self._scan_rest()
+            except DamagedSegment as damage:
+                self.note_damage(damage)
+            self.size = size
+        self._unchecked = bytearray(b"\1" * len(self._positions))
 
     def _take_index(self, raw: bytes) -> int:
         """Take it, less what lies behind the segment's end. How long the segment was that it is
@@ -184,12 +219,77 @@ class Segment:
             self._offsets.pop()
             self.max_timestamp = self._times.pop()
             self._indexed_bytes = self._positions[-1] if self._positions else 0
-        for header, _ in self._walk(self.size, end):
+        least = self.base_offset + (self._offsets[-1] if self._offsets else 0)
+        before = self.size
+        for header, at in self._walk(self.size, end):
+            if not least <= header.base_offset <= header.last_offset < self.base_offset + 2**31:
+                # Of this one, or of the one before.
+                raise DamagedSegment(self.base_offset, before, "a batch's offset is not in order")
             self.note(header, header.size)
+            least, before = header.last_offset + 1, at
 
     def first_timestamp(self) -> int:
         header = self.header_at(0)
         return NO_TIME if header is None else header.max_timestamp
+
+    # --- checking -----------------------------------------------------------------------------
+
+    def check(self, start: int, stop: int) -> int:
+        """Make sure that what lies from `start`, where a batch begins, to `stop` is what was
+        written. How much of it is: up to `stop`, or to where damage begins. `DamagedSegment`:
+        nothing of it is."""
+        unchecked = self._unchecked
+        if self.damage is not None and start >= self.damage.at:
+            raise self.damage
+        if unchecked is not None:
+            first = max(bisect_right(self._positions, start) - 1, 0)
+            last = bisect_left(self._positions, min(stop, self._unchecked_bytes))
+            try:
+                while (entry := unchecked.find(1, first, last)) >= 0:
+                    after = unchecked.find(0, entry, last)
+                    first = self._check_entries(entry, last if after < 0 else after)
+                    unchecked[entry:first] = bytes(first - entry)
+            except DamagedSegment as damage:
+                self.note_damage(damage)
+            else:
+                if 1 not in unchecked and self.damage is None:
+                    self._unchecked = None
+        if self.damage is None or stop <= self.damage.at:
+            return stop
+        if start >= self.damage.at:
+            raise self.damage
+        return self.damage.at
+
+    def note_damage(self, damage: DamagedSegment) -> None:
+        """Nothing is read from there on."""
+        if self.damage is None or damage.at < self.damage.at:
+            self.damage = damage
+            kept = bisect_left(self._positions, damage.at)
+            gone = bisect_left(self._positions, self._unchecked_bytes)
+            for column in (self._offsets, self._positions, self._times):
+                del column[kept:gone]
+            if self._unchecked is not None:
+                del self._unchecked[kept:]
+
+    def _check_entries(self, first: int, last: int) -> int:
+        """Check batches of these entries, about a megabyte of them at a time. The first entry that
+        was not looked at."""
+        positions, base = self._positions, self.base_offset
+        at = positions[first]
+        last = min(last, max(first + 1, bisect_right(positions, at + _CHECK_BYTES) - 1))
+        known = last < len(positions) and positions[last] <= self._unchecked_bytes
+        end = positions[last] if known else self._unchecked_bytes
+        if self.damage is not None:
+            end = min(end, self.damage.at)
+        data = os.pread(self._files.get(self.path), end - at, at)
+        limit = base + self._offsets[last] if known else self.offset_limit
+        wrong, why = batch.find_wrong(data, base + self._offsets[first], limit)
+        if why or len(data) < end - at:
+            raise DamagedSegment(base, at + wrong, why or "the file is too short")
+        return last
+
+    def _implausible(self, at: int) -> DamagedSegment:
+        return DamagedSegment(self.base_offset, at, "no batch begins there")
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -209,7 +309,8 @@ class Segment:
         return header if good else None
 
     def walk(self, at: int) -> Iterator[tuple[Header, int]]:
-        """The headers of batches from there on, and where each stands."""
+        """The headers of batches from there on, and where each stands; `DamagedSegment` where none
+        is."""
         return self._walk(at, self.size)
 
     def _walk(self, at: int, end: int) -> Iterator[tuple[Header, int]]:
@@ -220,10 +321,10 @@ class Segment:
             if within + HEADER_BYTES > len(chunk):
                 chunk, chunk_at, within = os.pread(handle, _SCAN_BYTES, at), at, 0
                 if len(chunk) < HEADER_BYTES:
-                    return
+                    raise self._implausible(at)
             header = batch.read_header(chunk, within)
             if header.magic != 2 or header.length <= 0 or at + header.size > end:
-                return
+                raise self._implausible(at)
             yield header, at
             at += header.size
 

@@ -30,10 +30,10 @@ from holdfast.topics.broker.core.state import (
     Written,
 )
 from holdfast.topics.broker.disk import folder as files
-from holdfast.topics.broker.disk.journal import BrokerJournal, JournalReplay, crc
+from holdfast.topics.broker.disk.journal import BrokerJournal, JournalReplay, crc, read_mark
 from holdfast.topics.broker.disk.partition_log import LogEnd, PartitionLog
 from holdfast.topics.broker.disk.segment import OpenFiles
-from holdfast.wire.errors import BugError, DiskFailed, Full
+from holdfast.wire.errors import BugError, Corrupt, DiskFailed, Full
 
 # A segment of the journal; a checkpoint needs no more of them than it must replay.
 JOURNAL_SEGMENT_BYTES: Final = 32 * 1024 * 1024
@@ -172,14 +172,9 @@ class BrokerStore:
         self._since_entries = count
         self._recovering = False
         self._check_logs()
-        if self._unwritten:
-            raise Full(
-                f"no room on the disk for what {self.folder} holds already",
-                why="the journal has records that do not fit into their segments",
-                fix=f"make room: df {self.folder}",
-            )
         tail = replay.tail
         if tail is None:
+            self._refuse_missing_journal()
             self._journal = BrokerJournal.create(self.folder, last + 1)
         else:
             if tail.last < last:
@@ -194,6 +189,17 @@ class BrokerStore:
                 bytes=cut,
             )
         self.recovery = StoreRecovery(name, count, cut, time.monotonic() - started_s)
+
+    def _refuse_missing_journal(self) -> None:
+        """A folder without a journal is a new one, or not whole: ours always has a segment."""
+        there = [self.folder / files.DURABLE, self.folder / files.LOGS]
+        there += [path for _, path in files.numbered(self.folder, "snapshot")]
+        known = next((path.name for path in there if path.exists()), "")
+        if known:
+            mark = read_mark(self.folder)
+            path = files.journal_path(self.folder, mark[0] if mark else 1)
+            last = f", up to entry {mark[2]:#x}" if mark else ""
+            raise files.corrupt(path, 0, f"it is missing, and {known} is of a journal{last}")
 
     def _newest_snapshot(self) -> tuple[StateSnapshot | None, str]:
         found = files.numbered(self.folder, "snapshot")
@@ -293,17 +299,29 @@ class BrokerStore:
         del self._unsettled[key]
         self._deferred.discard(key)
         held, topic = self.logs[key], self.state.by_id.get(key[0])
-        if topic is not None and not held.settle(topic.settings):
+        if topic is None:
+            return
+        end = topic.partitions[key[1]].next_offset
+        if not held.settle(topic.settings, end):
             self._unwritten.add(key)
         if not self._deferred:
             self._deferred_bytes = 0
 
     def settle(self, count: int) -> None:
-        """Look into some of the logs that nobody has used since the start. `Corrupt`: into a
-        damaged one."""
+        """Look into some of the logs that nobody has used since the start."""
         for key in [*self._deferred, *self._unsettled][:count]:
             if key in self._unsettled:
                 self._settle(key)
+
+    def damage(self, key: Key) -> Corrupt | None:
+        """What is known to be wrong with a partition's log; None: nothing."""
+        held = self.logs.get(key)
+        return None if held is None else held.describe_damage()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether records of the journal have no space in their segments."""
+        return bool(self._unwritten)
 
     def is_settled(self, key: Key) -> bool:
         return key not in self._unsettled

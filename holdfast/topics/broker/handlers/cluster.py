@@ -162,7 +162,10 @@ def _topic_metadata(
 ) -> TopicMetadata:
     topic = broker.state.topics.get(name)
     if topic is not None and may:
-        partitions = [_partition_metadata(number) for number in range(len(topic.partitions))]
+        partitions = [
+            _partition_metadata(number, _in_sync(broker, topic, number))
+            for number in range(len(topic.partitions))
+        ]
         return TopicMetadata(name=name, topic_id=topic.topic_id, partitions=partitions)
     code = refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic_id != NO_UUID:
@@ -172,13 +175,19 @@ def _topic_metadata(
     return TopicMetadata(error_code=code, name=name or None, topic_id=topic_id, partitions=[])
 
 
-def _partition_metadata(number: int) -> PartitionMetadata:
+def _in_sync(broker: Broker, topic: Topic, number: int) -> list[int]:
+    """Nobody, if what we have of it is damaged: so others, and people, see that."""
+    return [NODE_ID] if broker.store.damage((topic.topic_id, number)) is None else []
+
+
+def _partition_metadata(number: int, in_sync: list[int]) -> PartitionMetadata:
     return PartitionMetadata(
         partition=number,
         leader_id=NODE_ID,
         leader_epoch=LEADER_EPOCH,
         replica_nodes=[NODE_ID],
-        isr_nodes=[NODE_ID],
+        isr_nodes=in_sync,
+        offline_replicas=[] if in_sync else [NODE_ID],
     )
 
 
@@ -227,7 +236,7 @@ def describe_topic_partitions(broker: Broker, request: ClientRequest) -> None:
         if left <= 0:
             answer.next_cursor = Cursor(topic_name=name, partition=0)
             break
-        described = _described(known[name], first, left)
+        described = _described(broker, known[name], first, left)
         described.topic_authorized_operations = allowed_operations(
             broker, request, ResourceKind.TOPIC, name
         )
@@ -244,19 +253,20 @@ def _unknown_topic(name: str, code: ErrorCode) -> DescribedTopic:
     return DescribedTopic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
-def _described(topic: Topic, first: int, most: int) -> DescribedTopic:
+def _described(broker: Broker, topic: Topic, first: int, most: int) -> DescribedTopic:
     partitions = [
         DescribedPartition(
             partition=number,
             leader_id=NODE_ID,
             leader_epoch=LEADER_EPOCH,
             replica_nodes=[NODE_ID],
-            isr_nodes=[NODE_ID],
+            isr_nodes=in_sync,
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=[],
+            offline_replicas=[] if in_sync else [NODE_ID],
         )
         for number in range(first, min(first + most, len(topic.partitions)))
+        for in_sync in (_in_sync(broker, topic, number),)
     ]
     return DescribedTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 

@@ -8,8 +8,9 @@ from holdfast.topics.broker.core import batch, commands
 from holdfast.topics.broker.core.acls import CLUSTER_NAME, Operation, ResourceKind
 from holdfast.topics.broker.core.batch import LEADER_EPOCH
 from holdfast.topics.broker.core.commands import AnyCommand
-from holdfast.topics.broker.core.records import read_records
+from holdfast.topics.broker.core.records import read_records, why_refused
 from holdfast.topics.broker.core.state import Appended, CommandOutcome, Topic
+from holdfast.topics.broker.disk.segment import DamagedSegment
 from holdfast.topics.broker.fetching import COMMITTED, check_epoch
 from holdfast.topics.broker.protocol.codec import NO_UUID, MalformedMessage
 from holdfast.topics.broker.protocol.codes import ErrorCode, KafkaError
@@ -47,6 +48,7 @@ _WITH_START: Final = (
 )
 ACKS: Final = (-1, 0, 1)
 _ZSTD_FROM: Final = 7
+NO_TIME: Final = -1
 _BY_ID: Final = 13
 _SEES_ABORTABLE: Final = 11
 
@@ -156,6 +158,10 @@ def _accept(
     ):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     data = bytes(one.records)
+    if why := why_refused(data, header):
+        raise KafkaError(ErrorCode.INVALID_RECORD, why)
+    if (damage := broker.store.damage((topic.topic_id, one.index))) is not None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, damage.sentence)
     if not settings.append_time:
         _check_times(broker, header, settings.before_max_ms, settings.after_max_ms)
     if settings.compacts:
@@ -165,7 +171,8 @@ def _accept(
 
 def _check_times(broker: Broker, header: batch.Header, before_ms: int, after_ms: int) -> None:
     now_ms = broker.clock.wall_ms()
-    too_old = header.max_timestamp >= 0 and now_ms - header.max_timestamp > before_ms
+    known = (one for one in (header.base_timestamp, header.max_timestamp) if one != NO_TIME)
+    too_old = any(now_ms - one > before_ms for one in known)
     if too_old or header.max_timestamp - now_ms > after_ms:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "the time of a record is out of range")
 
@@ -229,12 +236,15 @@ def _list(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     else:
         log = broker.store.log((topic.topic_id, one.partition))
-        if one.timestamp == MAX_TIMESTAMP:
-            found = log.latest(partition.log_start, partition.high_watermark)
-            if found is not None and found.offset >= end:
-                found = None  # it is not to be read yet
-        else:
-            found = log.first_after(one.timestamp, partition.log_start, end)
+        try:
+            if one.timestamp == MAX_TIMESTAMP:
+                found = log.latest(partition.log_start, partition.high_watermark)
+                if found is not None and found.offset >= end:
+                    found = None  # it is not to be read yet
+            else:
+                found = log.first_after(one.timestamp, partition.log_start, end)
+        except DamagedSegment as damage:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(damage)) from damage
         if found is not None:
             part.offset, part.timestamp = found
             part.leader_epoch = LEADER_EPOCH
