@@ -134,7 +134,7 @@ class LogStream:
 
     async def batches(self, *, follow: bool) -> Batches:
         """Lines as they come; with `follow` until the job has ended."""
-        pieces = self._left() if self._found.down else self._told(follow=follow)
+        pieces = self._from_folders() if self._found.down else self._from_agents(follow=follow)
         async with aclosing(pieces) as source:
             async for piece in source:
                 if piece.source.worker < self._first_worker:
@@ -146,13 +146,13 @@ class LogStream:
         if lines := self._assembler.end():
             yield lines
 
-    async def _left(self) -> AsyncGenerator[Piece, None]:
+    async def _from_folders(self) -> AsyncGenerator[Piece, None]:
         """What agents of this machine have left in their folders; nobody is there to be asked."""
         for node in sorted(self._found.cluster.nodes_folder.glob("*")):
             for piece in LogFiles(node / "logs", self._query).more():
                 yield piece
 
-    async def _told(self, *, follow: bool) -> AsyncGenerator[Piece, None]:
+    async def _from_agents(self, *, follow: bool) -> AsyncGenerator[Piece, None]:
         credentials: NodeCredentials = await asyncio.to_thread(self._found.credentials)
         readings = await asyncio.to_thread(self._readings, credentials)
         if follow:

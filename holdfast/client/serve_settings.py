@@ -23,7 +23,7 @@ _PARTS: Final = ("policy", "limits", "guards", "breaker", "predictions")
 Given = Mapping[str, Any]
 
 
-def wishes(given: Given) -> dict[str, Any]:
+def changes(given: Given) -> dict[str, Any]:
     """Fields of a service, those that were given; of its parts, again those."""
     found: dict[str, Any] = {
         "resources": _resources(given.get("cpu"), given.get("memory"), given.get("gpu")),
@@ -44,9 +44,9 @@ def wishes(given: Given) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in (None, {})}
 
 
-def changed(service: ServiceSpec, wished: Given) -> ServiceSpec:
-    """The service with what was wished for; the rest as it is."""
-    given = dict(wished)
+def changed(service: ServiceSpec, changes: Given) -> ServiceSpec:
+    """The service with these fields changed."""
+    given = dict(changes)
     for part in _PARTS:
         if part in given:
             given[part] = replace(getattr(service, part), **given[part])
@@ -143,11 +143,11 @@ def _counts(replicas: int | None, least: int | None, most: int | None) -> dict[s
 
 
 def _resources(cpu: float | None, memory: str | int | None, gpu: int | None) -> Resources | None:
-    from holdfast.wire.resources import Resources as Room
+    from holdfast.wire.resources import Resources as ResourceAmounts
 
     if cpu is None and memory is None and gpu is None:
         return None
-    return Room(1.0 if cpu is None else cpu, _bytes("--memory", memory) or 0, gpu or 0)
+    return ResourceAmounts(1.0 if cpu is None else cpu, _bytes("--memory", memory) or 0, gpu or 0)
 
 
 # --- words ---------------------------------------------------------------------------------------

@@ -69,11 +69,11 @@ class ServeOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """What is to be served. `wishes`: fields of the service, those that change."""
+    """What is to be served. `changes`: fields of the service, those that change."""
 
     reference: str
     service: str | None
-    wishes: Mapping[str, Any]
+    changes: Mapping[str, Any]
     key: bool = False
     gateway: str | None = None
     region: str = ""
@@ -83,7 +83,7 @@ class ServeRequest:
     def says_more(self) -> bool:
         """Whether anything is said beside what is served."""
         front = (self.gateway, self.gateways, self.region or None)
-        return bool(self.wishes) or self.key or any(each is not None for each in front)
+        return bool(self.changes) or self.key or any(each is not None for each in front)
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class Served:
     settings_only: bool
 
 
-def wishes_of(replicas: int | None, options: ServeOptions) -> dict[str, Any]:
+def changes_of(replicas: int | None, options: ServeOptions) -> dict[str, Any]:
     """Options by their names in Python as fields of a service. `Usage` names the nearest one."""
     known = ServeOptions.__annotations__
     for name in options:
@@ -115,7 +115,7 @@ def wishes_of(replicas: int | None, options: ServeOptions) -> dict[str, Any]:
                 fix=f"did you mean {near[0]}?" if near else "holdfast serve --help lists them",
             )
     given = {"replicas": replicas, **options}
-    return serve_settings.wishes({name: each for name, each in given.items() if each is not None})
+    return serve_settings.changes({name: each for name, each in given.items() if each is not None})
 
 
 def serve(
@@ -178,30 +178,30 @@ def _wanted(found: Opened, request: ServeRequest, note: Note) -> tuple[str, bool
 
     services = found.services()
     model, which = split_reference(request.reference)
-    name, wishes = request.name, request.wishes
+    name, changes = request.name, request.changes
     before = services.services().get(name)
     if before is not None and which is None and request.says_more and model in (name, before.model):
         # Settings only: which version is served is not asked for.
         services.ensure_job(name)
-        _update(services, before, wishes)
+        _update(services, before, changes)
         return name, True
     target = _target(found, request.reference, model, which, note)
     if before is None:
-        services.create(serve_settings.changed(ServiceSpec(name, model, target), wishes))
+        services.create(serve_settings.changed(ServiceSpec(name, model, target), changes))
         return name, False
     _check_model(before, model)
     services.ensure_job(name)
-    _update(services, before, wishes)
+    _update(services, before, changes)
     if target != before.target or before.pinned is not None or before.split:
         services.rollout(name, target)
     return name, False
 
 
-def _update(services: Services, before: ServiceSpec, wishes: Mapping[str, Any]) -> None:
-    after = serve_settings.changed(before, wishes)
+def _update(services: Services, before: ServiceSpec, changes: Mapping[str, Any]) -> None:
+    after = serve_settings.changed(before, changes)
     if after != before:
         words = _words(before, after)
-        services.update(before.name, lambda now: serve_settings.changed(now, wishes), words)
+        services.update(before.name, lambda now: serve_settings.changed(now, changes), words)
 
 
 def _target(found: Opened, reference: str, model: str, which: str | int | None, note: Note) -> str:

@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cluster import Cluster, Process, create, described, occupied, opened
+from holdfast.cluster import features as cluster_features
 from holdfast.cluster import topics as cluster_topics
 from holdfast.cluster.folder import tighten
 from holdfast.cluster.ties import Tie
 from holdfast.cluster.topics import EMBEDDED
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.coordination import launch as servers
+from holdfast.features.address import FeaturesAddress
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.processes import alone, processes, server_of
@@ -175,9 +177,10 @@ def up(
     *,
     coordinators: int = 1,
     agents: int = 1,
-    room: AgentSize | None = None,
+    size: AgentSize | None = None,
     supervised: bool = True,
     topics: str = "",
+    features: str = "",
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
 ) -> Up:
@@ -186,17 +189,20 @@ def up(
 
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
     of its log when a process ends early. `topics`: where those of the cluster are; empty: as they
-    were, and if nothing has used any, nowhere.
+    were, and if nothing has used any, nowhere; so `features`, where feature tables are.
     """
+    # A wrong one is an error before anything is started.
     if topics and topics != EMBEDDED:
-        TopicsAddress.parse(topics)  # a wrong one is an error before anything is started
+        TopicsAddress.parse(topics)
+    if features and features != EMBEDDED:
+        FeaturesAddress.parse(features)
     with alone(cluster, look):
         before = {(one.kind, one.name) for one in processes(cluster)}
         tightened = tighten(cluster)
         start_server(cluster)
         names, nodes = _wanted(cluster, coordinators, agents)
         started = [start_coordinator(cluster, name) for name in names]
-        started += [_agent(cluster, room, node) for node in nodes]
+        started += [_agent(cluster, size, node) for node in nodes]
         others = [*_others(cluster, started), *serving.again(cluster)]
         if supervised:
             keep(cluster, [*started, *others])
@@ -205,6 +211,8 @@ def up(
         closed = protection.close(session) if cluster.embedded is None else 0
         if topics:
             cluster_topics.use(session, topics)
+        if features:
+            cluster_features.use(session, features)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     if supervised and wanted_here.read(cluster.folder):
         await_all((), lambda: _keeper(cluster), "a supervisor runs", timeout_s)
@@ -234,21 +242,21 @@ def start_coordinator(
 
 
 def start_agent(
-    cluster: Cluster, room: AgentSize | None = None, *, node: str = "node-1", tie: Tie | None = None
+    cluster: Cluster, size: AgentSize | None = None, *, node: str = "node-1", tie: Tie | None = None
 ) -> StartedProcess:
     """An agent. Workers of a tied one end with it; those of a detached one wait for the next."""
-    words = ["--node", node, *(room or AgentSize()).arguments()]
+    words = ["--node", node, *(size or AgentSize()).arguments()]
     if tie is not None:
         words += ["--stop-workers", "--notice", f"{TIED_NOTICE_S:g}"]
         words += ["--away", f"{TIED_AWAY_S:g}", "--away-notice", f"{TIED_NOTICE_S:g}"]
     return start(cluster, AGENT, node, "holdfast.agent", words, tie)
 
 
-def start_kept_agent(cluster: Cluster, room: AgentSize, node: str) -> StartedProcess:
+def start_kept_agent(cluster: Cluster, size: AgentSize, node: str) -> StartedProcess:
     """An agent on a machine that has joined, which a supervisor keeps alive."""
     with alone(cluster):
         wanted.begins(cluster)
-        started = start_agent(cluster, room, node=node)
+        started = start_agent(cluster, size, node=node)
         keep(cluster, [started])
     return started
 
@@ -308,12 +316,12 @@ def _broker(cluster: Cluster) -> Process | None:
     return next((one for one in processes(cluster) if one.kind == TOPICS), None)
 
 
-def _agent(cluster: Cluster, room: AgentSize | None, node: str) -> StartedProcess:
+def _agent(cluster: Cluster, size: AgentSize | None, node: str) -> StartedProcess:
     """An agent, of the size that it had unless another one is given."""
     known = wanted_here.read(cluster.folder).get(f"{AGENT} {node}")
-    if known is not None and room in (None, AgentSize()):
+    if known is not None and size in (None, AgentSize()):
         return start_as_wanted(cluster, known)
-    return start_agent(cluster, room, node=node)
+    return start_agent(cluster, size, node=node)
 
 
 def _others(cluster: Cluster, started: Sequence[StartedProcess]) -> list[StartedProcess]:

@@ -18,6 +18,7 @@ from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
+from holdfast.wire.errors import HoldfastError
 from tests.servers import commands
 from tests.waiting import eventually
 
@@ -25,7 +26,7 @@ from tests.waiting import eventually
 PLANE = "embedded:coordination?timeout_s=6&tick_ms=500"
 # Sessions that outlive whatever is started again, also on a machine with much else to do.
 PATIENT = "embedded:coordination?timeout_s=60&tick_ms=3000"
-ROOM = local.AgentSize(cpu=8.0, memory_bytes=2**34)
+AGENT_SIZE = local.AgentSize(cpu=8.0, memory_bytes=2**34)
 
 
 class Home:
@@ -38,7 +39,7 @@ class Home:
 
     def up(self, *, supervised: bool = False, **more: Any) -> local.Up:
         """Unless `supervised`: what a test kills stays dead until it is mended by `up`."""
-        return local.up(self.cluster, room=ROOM, supervised=supervised, **more)
+        return local.up(self.cluster, size=AGENT_SIZE, supervised=supervised, **more)
 
     def process(self, kind: str, name: str = "") -> Process:
         found = [one for one in local.processes(self.cluster) if one.kind == kind]
@@ -91,6 +92,15 @@ class Home:
         done = CliRunner().invoke(app, asked, input=given)
         assert done.exit_code == 0, done.output
         return done.output
+
+    def refused(
+        self, *words: str, of: type[HoldfastError] = HoldfastError, given: str | None = None
+    ) -> HoldfastError:
+        """The error that a command ends with."""
+        asked = [*words, "--cluster", str(self.cluster.folder)]
+        error = CliRunner().invoke(app, asked, input=given).exception
+        assert isinstance(error, of), error
+        return error
 
     # --- the end --------------------------------------------------------------------------------
 

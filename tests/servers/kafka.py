@@ -57,7 +57,8 @@ def run_tool(name: str, *arguments: str, stdin: str = "") -> str:
 
 class KafkaServer(ServerProcess):
     """A node of a real Kafka: alone, or the `number`-th of a cluster whose controllers listen at
-    these ports. `properties`: lines of its own, such as `log.flush.interval.messages=1`."""
+    these ports. `properties`: lines of its own, such as `log.flush.interval.messages=1`. `cut`: it
+    also listens at this port, and whoever comes there is told this address."""
 
     def __init__(
         self,
@@ -68,9 +69,11 @@ class KafkaServer(ServerProcess):
         controllers: Sequence[int] = (),
         cluster_id: str = "",
         properties: Sequence[str] = (),
+        cut: tuple[int, str] | None = None,
     ) -> None:
         super().__init__(folder, port)
         self.number = number
+        self._cut = cut
         self._controllers = tuple(controllers) or (free_port(),)
         self._cluster_id = cluster_id or new_cluster_id()
         self._more = tuple(properties)
@@ -98,7 +101,10 @@ class KafkaServer(ServerProcess):
         }
         for name, value in fields.items():
             text = text.replace(f"{{{name}}}", value)
-        self._properties.write_text("\n".join((text, *self._more)) + "\n")
+        text += "\n" + "\n".join(self._more) + "\n"
+        if self._cut is not None:
+            text = _with_listener(text, "CUT", f"{self.host}:{self._cut[0]}", self._cut[1])
+        self._properties.write_text(text)
         arguments = ("format", "-t", self._cluster_id, "-c", str(self._properties))
         done = subprocess.run(
             _java("kafka.tools.StorageTool", *arguments),
@@ -120,6 +126,20 @@ class KafkaServer(ServerProcess):
     def ready(self) -> bool:
         """An open port is not a cluster: it names a broker."""
         return self.brokers() > 0
+
+
+def _with_listener(properties: str, name: str, hosts: str, told: str) -> str:
+    """One more listener; who comes there is told that address of it."""
+    more = {
+        "listeners": f"{name}://{hosts}",
+        "advertised.listeners": f"{name}://{told}",
+        "listener.security.protocol.map": f"{name}:PLAINTEXT",
+    }
+    lines = []
+    for line in properties.splitlines():
+        key = line.partition("=")[0]
+        lines.append(f"{line},{more[key]}" if key in more else line)
+    return "\n".join((*lines, ""))
 
 
 def new_cluster_id() -> str:

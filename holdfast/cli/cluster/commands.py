@@ -16,7 +16,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.cluster import join, status
-from holdfast.cli.cluster import standby as standing
+from holdfast.cli.cluster import standby as standing_by
 from holdfast.cli.cluster.agent_options import (
     CpuOption,
     DiskOption,
@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
     app.command()(status.status)
     app.command(epilog=join.LETTING_IN_EXAMPLES)(join.token)
     app.command(epilog=join.JOIN_EXAMPLES)(join.join)
-    app.command(epilog=standing.EXAMPLES)(standing.standby)
+    app.command(epilog=standing_by.EXAMPLES)(standing_by.standby)
     app.command(epilog=MIGRATE_EXAMPLES)(migrate)
 
 
@@ -80,11 +80,21 @@ ListenOption = Annotated[
     str | None,
     typer.Option(help="This machine's address, so that others may join; otherwise loopback."),
 ]
+CoordinationOption = Annotated[
+    str | None, typer.Option(help="zk://…; otherwise a server of its own is embedded.")
+]
 TopicsOption = Annotated[
     str | None,
     typer.Option(
         help="kafka://…; otherwise a broker of its own, started when something uses topics "
         "(embedded: at once)."
+    ),
+]
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="cassandra://…, redis://…; otherwise a Valkey of its own, started with the first "
+        "feature table."
     ),
 ]
 ForegroundOption = Annotated[
@@ -98,13 +108,12 @@ SystemdOption = Annotated[
 def up(
     cluster: ClusterOption = None,
     name: Annotated[str | None, typer.Option(help="A new cluster's name.")] = None,
-    coordination: Annotated[
-        str | None, typer.Option(help="zk://…; otherwise a server of its own is embedded.")
-    ] = None,
+    coordination: CoordinationOption = None,
     store: Annotated[
         str | None, typer.Option(help="s3://…, file:DIR; otherwise a folder of its own.")
     ] = None,
     topics: TopicsOption = None,
+    features: FeaturesOption = None,
     listen: ListenOption = None,
     network: NetworkOption = None,
     coordinators: Annotated[int, typer.Option(help="How many; one leads.", min=1, max=9)] = 1,
@@ -140,18 +149,19 @@ def up(
     new = not is_cluster(folder)
     found = _made(folder, wanted)
     sizes = (memory_bytes(memory), memory_bytes(disk, "--disk"))
-    room = local.AgentSize(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
+    size = local.AgentSize(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
     with progress() as look:
         done = local.up(
             found,
             coordinators=coordinators,
             agents=agents,
-            room=room,
+            size=size,
             topics=topics or "",
+            features=features or "",
             look=lambda what: look(f"waiting for {what}"),
         )
     _report(found, done, new=new, as_json=as_json)
-    _warn_of_size(done.started, given=room != local.AgentSize())
+    _warn_of_size(done.started, given=size != local.AgentSize())
     if foreground:
         stay(found.folder)
 

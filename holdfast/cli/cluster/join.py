@@ -114,12 +114,12 @@ def join(
     text = given_token(token, token_file, "holdfast join") or asked_token()
     joined = joining.join(default_folder(cluster), text, node)
     sizes = (memory_bytes(memory), memory_bytes(disk, "--disk"))
-    room = local.AgentSize(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
+    size = local.AgentSize(cpu, sizes[0], gpu, None, region, gpu_share, sizes[1])
     if foreground:
-        _serve_here(joined.cluster, joined.node, room)
+        _serve_here(joined.cluster, joined.node, size)
         return
     with progress() as look, joined.cluster.session() as session:
-        started = local.start_kept_agent(joined.cluster, room, joined.node)
+        started = local.start_kept_agent(joined.cluster, size, joined.node)
         report: Callable[[str], None] = lambda what: look(f"waiting for {what}")  # noqa: E731
         leader = local.await_ready(joined.cluster, session, [started], look=report)
     output.out().print(
@@ -156,7 +156,7 @@ def asked_token() -> str:
 # --- private ------------------------------------------------------------------------------------
 
 
-def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
+def _serve_here(cluster: Cluster, node: str, size: Any) -> None:
     from holdfast.agent.main import Options, serve
     from holdfast.system import logs
 
@@ -164,12 +164,12 @@ def _serve_here(cluster: Cluster, node: str, room: Any) -> None:
     options = Options(
         cluster.folder,
         node,
-        room.cpu,
-        room.memory_bytes,
-        room.gpu,
-        region=room.region or "",
-        gpu_share=room.gpu_share or 1,
-        disk_bytes=room.disk_bytes,
+        size.cpu,
+        size.memory_bytes,
+        size.gpu,
+        region=size.region or "",
+        gpu_share=size.gpu_share or 1,
+        disk_bytes=size.disk_bytes,
     )
     raise typer.Exit(serve(options))
 

@@ -114,12 +114,12 @@ def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
     used: dict[str, Resources] = {}
     jobs: dict[str, set[str]] = {}
     workers: dict[str, int] = {}
-    from holdfast.wire.resources import Resources as Room
+    from holdfast.wire.resources import Resources as ResourceAmounts
 
     for job in found.plane.jobs().values():
         for placement in job.placements:
             node = placement.node
-            used[node] = used.get(node, Room()) + job.spec.resources
+            used[node] = used.get(node, ResourceAmounts()) + job.spec.resources
             jobs.setdefault(node, set()).add(job.name)
             workers[node] = workers.get(node, 0) + 1
     seen, trouble = found.seen()
@@ -127,13 +127,13 @@ def rows_of(found: Opened) -> tuple[list[dict[str, Any]], str]:
     rows = []
     for name in sorted({*members, *draining, *workers}):
         member = members.get(name)
-        room = used.get(name, Room())
+        in_use = used.get(name, ResourceAmounts())
         rows.append(
             {
                 "name": name,
                 "state": _state(name, members, draining, connected, bool(trouble)),
                 "capacity": _data(member).get("capacity"),
-                "used": asdict(room),
+                "used": asdict(in_use),
                 "workers": workers.get(name, 0),
                 "jobs": sorted(jobs.get(name, ())),
                 "since_s": None if member is None else member.since_ms / 1000,

@@ -105,15 +105,15 @@ def process_text(process: Process) -> str:
         return f"{facts.get('address', 'starting')}  {leads}" if facts else "starting"
     if process.kind == "controller":
         return f"leads (term {facts['term']})" if facts.get("term") else "stands by"
-    if process.kind in ("gateway", "envoy", "topics"):
+    if process.kind in ("gateway", "envoy", "topics", "features"):
         return str(facts.get("address", ""))
     if process.kind == "supervisor":
         count = len(facts.get("kept", ()))
         return "keeps 1 process" if count == 1 else f"keeps {count} processes"
     if facts.get("term"):
-        room = facts.get("capacity", {})
-        size = f"{room.get('cpu', 0):g} cpu, {room.get('memory_bytes', 0) / 2**30:.1f} GiB"
-        return f"{size}, {room.get('gpu', 0)} gpu"
+        capacity = facts.get("capacity", {})
+        size = f"{capacity.get('cpu', 0):g} cpu, {capacity.get('memory_bytes', 0) / 2**30:.1f} GiB"
+        return f"{size}, {capacity.get('gpu', 0)} gpu"
     return str(facts.get("trouble") or "not connected to a leader").splitlines()[0]
 
 

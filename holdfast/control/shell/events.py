@@ -37,7 +37,7 @@ class EventsKeeper:
         self._thread: OwnedThread | None = None
 
     def __enter__(self) -> None:
-        self._follow = topics.config(self._session).watch(self._heard)
+        self._follow = topics.config(self._session).watch(self._on_config)
         self._thread = start_thread(self._run, "events")
 
     def __exit__(self, *exc: object) -> None:
@@ -48,7 +48,7 @@ class EventsKeeper:
         if self._thread is not None:
             self._thread.join()
 
-    def _heard(self, versioned: Versioned) -> None:
+    def _on_config(self, versioned: Versioned) -> None:
         found = topics.record_from(versioned.value)
         if found is not None and found.address:
             self._used.set()

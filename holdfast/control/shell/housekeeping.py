@@ -1,4 +1,4 @@
-"""The leader's house-keeping: blobs that nothing needs are removed, now and then, on a thread.
+"""The leader's housekeeping: blobs that nothing needs are removed, now and then, on a thread.
 
 What is needed is read anew from the coordination plane for each decision of the sweeper: the
 manifests of the commit records of all jobs, the parts that attempts in flight have reported, the

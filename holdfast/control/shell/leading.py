@@ -46,10 +46,10 @@ def decide(desired: DesiredState, observed: ObservedState, now_s: float) -> list
     """What to do next: plan the room, then reconcile; and what triggers start. Pure."""
     started = decide_triggers(desired, observed.topics, now_s)
     desired = without_triggers(desired)  # they have no workers
-    rooms = node_capacities(desired, observed)
+    capacities = node_capacities(desired, observed)
     held = _held(desired)
     jobs = [job for job in desired.jobs.values() if job.placements or job.name not in held]
-    planned = plan(jobs, rooms, desired.queues, now_s)
+    planned = plan(jobs, capacities, desired.queues, now_s)
     if held:
         waiting = {name: replace(planned.of(name), held=held[name]) for name in held}
         planned = SchedulePlan({**planned.jobs, **waiting})

@@ -2,7 +2,7 @@
 
     python -m holdfast.control --cluster DIR --name NAME
 
-Any number of them run over one cluster; one leads, and its house-keeping (removing blobs that
+Any number of them run over one cluster; one leads, and its housekeeping (removing blobs that
 nothing needs) is done by it alone. SIGTERM and SIGINT end it, and the next one leads at once. One
 that is killed leaves nothing behind: its place in the election goes with its session.
 """
@@ -23,10 +23,11 @@ from holdfast.cluster.topics import open as open_topics
 from holdfast.control.rpc.agents import GrpcAgents, Listening
 from holdfast.control.shell.coordinator import Coordinator
 from holdfast.control.shell.events import EventsKeeper
+from holdfast.control.shell.features import features_keeper
 from holdfast.control.shell.housekeeping import Housekeeping
 from holdfast.control.shell.store_watch import StoreWatch
 from holdfast.control.shell.topic_watch import TopicWatch
-from holdfast.control.shell.topics import TopicsKeeper
+from holdfast.control.shell.topics import topics_keeper
 from holdfast.control.store.manifests import manifests_in
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.storage.claims import Claims
@@ -92,7 +93,7 @@ def serve(options: CoordinatorOptions, tell: Tell | None = None) -> int:
     cluster = opened(options.cluster)
     authority = cluster.authority()
     stop = threading.Event()
-    process.when_told_to_end(stop.set)
+    process.on_termination(stop.set)
     if options.tied:
         ties.watch(stop.set)
     with ExitStack() as stack:
@@ -120,7 +121,8 @@ def serve(options: CoordinatorOptions, tell: Tell | None = None) -> int:
             session, blobs, agents.observed, lambda: coordinator.acting, claims=claims
         )
         stack.enter_context(housekeeping)
-        stack.enter_context(TopicsKeeper(cluster, session))
+        stack.enter_context(topics_keeper(cluster, session))
+        stack.enter_context(features_keeper(cluster, session))
         stack.enter_context(EventsKeeper(cluster, session, options.name))
         leader = Election(session, LEADER_PATH).current_leader
         stack.enter_context(_StatusWriter(coordinator, registration, leader, tell, stop, store))
@@ -193,10 +195,10 @@ class _StatusWriter:
             self._registration.note(term=term, store_trouble=self._store.trouble if term else "")
             # One that steps down because it ends does not stand by.
             if self._tell is not None and term != told and not self._stop.is_set():
-                self._tell(self._said(term))
+                self._tell(self._status(term))
                 told = term
 
-    def _said(self, term: int) -> CoordinatorStatus:
+    def _status(self, term: int) -> CoordinatorStatus:
         facts, leader = self._registration.process.facts, None
         if not term:
             with suppress(HoldfastError):

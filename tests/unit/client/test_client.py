@@ -25,7 +25,7 @@ from holdfast.client import AsyncClient, AsyncJob, AsyncService, Client, Job, Se
 from holdfast.client.futures import Futures
 from holdfast.client.job_status import status_of
 from holdfast.client.predicting import Gateways, body_of
-from holdfast.client.serving import ServeOptions, ServeRequest, wishes_of
+from holdfast.client.serving import ServeOptions, ServeRequest, changes_of
 from holdfast.client.submitting import Changes, draft_of, draft_of_script
 from holdfast.client.waiting import Poll
 from holdfast.cluster import create
@@ -77,7 +77,7 @@ def test_every_public_name_is_there_and_no_other_is() -> None:
         (
             Client,
             AsyncClient,
-            {"down", "ensure_served", "found", "submit_draft", "update_draft"},
+            {"down", "ensure_served", "features", "found", "submit_draft", "update_draft"},
         ),
         (Job, AsyncJob, {"changes", "facts", "found", "future", "log_stream"}),
         (
@@ -410,7 +410,7 @@ def test_inputs_that_json_has_no_word_for_are_named_before_they_are_sent() -> No
 
 def test_options_of_serving_may_be_numbers() -> None:
     given: ServeOptions = {"timeout": 7, "hold": 0.5, "canary": [5, 25.5], "body_max": 2**20}
-    found = wishes_of(3, {**given, "errors_max": 2, "guard_shift": 0.5})
+    found = changes_of(3, {**given, "errors_max": 2, "guard_shift": 0.5})
     assert (found["replicas_min"], found["replicas_max"]) == (3, 3)
     assert found["limits"] == {"timeout_s": 7.0, "body_bytes_max": 2**20}
     assert found["policy"] == {"hold_s": 0.5, "steps": (500, 2_550), "error_rate_max": 0.02}
@@ -426,7 +426,7 @@ def test_every_option_of_the_command_is_one_of_the_client() -> None:
         ServeOptions.__annotations__
     )
     with pytest.raises(Usage, match="did you mean timeout"):
-        wishes_of(None, {"time_out": 3})  # type: ignore[typeddict-unknown-key]
+        changes_of(None, {"time_out": 3})  # type: ignore[typeddict-unknown-key]
 
 
 def test_where_a_gateway_is_or_how_many_there_are_does_not_change_which_version_is_served() -> None:
