@@ -99,6 +99,7 @@ test-gpu: setup ## what only a machine with a GPU can try: captured lanes, sums 
 	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_cuda_exchange.py $(TEST_OPTIONS)
 	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_nccl.py $(TEST_OPTIONS)
 	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_kills.py $(TEST_OPTIONS)
+	$(PY) -m pytest -p no:cacheprovider -n 0 tests/gpu/test_training_kills.py $(TEST_OPTIONS)
 
 # Before Python 3.12 tracing doubles the processor's time of the unit tests, five minutes more on two
 # cores: so it is a job of its own beside .ci/run, not a part of it. Since 3.12 sys.monitoring traces for

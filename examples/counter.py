@@ -145,15 +145,15 @@ def gather(
         leaves = range(piece.first, min(piece.first + piece.size, lanes))
         values[piece] = _subtree([mine[lane] for lane in leaves])
     out = b"".join(values[piece].to_bytes() for piece in pieces[mesh.worker])
-    room = {
+    buffers = {
         peer: bytearray(sum(_width(piece, lanes) for piece in pieces[peer])) for peer in mesh.peers
     }
     mesh.exchange(
         {peer: [out] for peer in mesh.peers},
-        {peer: [buffer] for peer, buffer in room.items()},
+        {peer: [buffer] for peer, buffer in buffers.items()},
         tag=TAG,
     )
-    for peer, buffer in room.items():
+    for peer, buffer in buffers.items():
         at = 0
         for piece in pieces[peer]:
             width = _width(piece, lanes)

@@ -68,7 +68,7 @@ class Demo:
         self.cluster = opened(folder / "cluster")
         stack.callback(ending.down, self.cluster)
         self.say("a server, a coordinator and an agent, over what the training has left ...")
-        local.up(self.cluster, room=AgentSize(cpu=4.0))
+        local.up(self.cluster, size=AgentSize(cpu=4.0))
         self.session: Session = stack.enter_context(self.cluster.session())
         self.registry = Registry(self.session, self.cluster.blobs(), "demo")
         self.services = Services(self.session, "demo")

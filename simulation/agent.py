@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.agent import agent as shell
 from holdfast.agent import presence, supervisor, uplink
-from holdfast.agent.events import BeginProbes, Connected, Key, OrderAnswer, Said, SaidParts
+from holdfast.agent.events import (
+    BeginProbes,
+    Connected,
+    Key,
+    OrderAnswer,
+    PartsReport,
+    WorkerReport,
+)
 from holdfast.agent.journal import Journal
 from holdfast.agent.ports import Equipment
 from holdfast.agent.slots import Machine
@@ -25,7 +32,7 @@ from simulation.agent_session import Session
 from simulation.agent_stream import Stream, Transport, sent_batch
 from simulation.aio import Killed, VirtualLoop, loop_of
 from simulation.births import LOCAL_S, Launcher, ProcessTable
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 from simulation.plane import Client
 from simulation.worker import Worker
 
@@ -53,7 +60,7 @@ class TracedLog:
         def write(what: str, **details: Any) -> None:
             loop = events._get_running_loop()
             if isinstance(loop, VirtualLoop):
-                loop.being.tell(what, *details.values())
+                loop.process.tell(what, *details.values())
             else:
                 getattr(self._real, method)(what, **details)
 
@@ -97,13 +104,13 @@ class Connections:
         self._open.add(key)
         worker = self._host.processes.get(key)
         if worker is not None:
-            worker.arrive(lambda: self._host.heard(worker))  # it connects, and says all again
+            worker.arrive(lambda: self._host.report_soon(worker))  # it connects, and says all again
 
     def tell(self, key: Key, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
         self._agent.may_die()
         worker = self._host.processes.get(key)
         if worker is not None and key in self._connected:
-            worker.kernel.after(LOCAL_S, lambda: worker.arrive(lambda: worker.hear(what)))
+            worker.kernel.after(LOCAL_S, lambda: worker.arrive(lambda: worker.receive(what)))
 
     def close(self, key: Key) -> None:
         self._open.discard(key)
@@ -112,7 +119,7 @@ class Connections:
     def close_all(self) -> None:
         self._open.clear()
 
-    def hear(self, worker: Worker, agent: shell.Agent) -> None:
+    def take_report(self, worker: Worker, agent: shell.Agent) -> None:
         """A worker says, over its socket, what is true of it."""
         key = worker.key
         if key not in self._open:
@@ -121,7 +128,7 @@ class Connections:
             self._connected.add(key)
             agent.tell(Connected(key))
         agent.tell(
-            Said(
+            WorkerReport(
                 key,
                 ready=worker.ready,
                 view=worker.view.number if worker.view else 0,
@@ -134,11 +141,11 @@ class Connections:
         for attempt, parts in worker.said_parts.items():
             if parts and (key, attempt) not in self._parts:
                 self._parts.add((key, attempt))
-                agent.tell(SaidParts(key, attempt, parts))
+                agent.tell(PartsReport(key, attempt, parts))
         for attempt in sorted(worker.missed):
             if (key, attempt) not in self._parts:
                 self._parts.add((key, attempt))
-                agent.tell(SaidParts(key, attempt, missed=True))
+                agent.tell(PartsReport(key, attempt, missed=True))
 
 
 class Watchers:
@@ -180,7 +187,7 @@ class Answered:
         return answer
 
 
-class Agent(Being):
+class Agent(SimulatedProcess):
     """The process of an agent. Its steady clock is its machine's (`system.clock.Clock`)."""
 
     def __init__(self, world: World, host: Host) -> None:
@@ -294,10 +301,10 @@ class Agent(Being):
         if self._session is not None:
             self.loop.enter(self._session.wake)
 
-    def hear(self, worker: Worker) -> None:
+    def take_report(self, worker: Worker) -> None:
         """A worker says, over its socket, what is true of it."""
         if worker.up and self._shell is not None and self._connections is not None:
-            self.loop.enter(self._connections.hear, worker, self._shell)
+            self.loop.enter(self._connections.take_report, worker, self._shell)
 
     def order(self, term: int, session: int, order: Order, leader: Coordinator) -> None:
         """An order has come from a leader; without a stream it is lost."""

@@ -80,7 +80,7 @@ class Stream:
         agent.loop.check(agent.world.checks.reported, agent.host, facts)
         self._reports += 1
         mark = (*self._mark, self._reports)
-        self._send(lambda: leader.hear_report(term, facts, session, mark))
+        self._send(lambda: leader.receive_report(term, facts, session, mark))
 
     async def receive(self) -> OrderBatch | None:
         while not isinstance(found := await self._next(), SentBatch):
@@ -90,7 +90,7 @@ class Stream:
     async def refuse(self, batch: OrderBatch, index: int, answer: OrderAnswer) -> None:
         assert isinstance(batch, SentBatch)
         if answer.fenced:
-            batch.leader.hear_refusal(self._agent.host.name, batch.term)
+            batch.leader.receive_refusal(self._agent.host.name, batch.term)
 
     async def until_stale(self) -> None:
         await self._agent.loop.create_future()  # nobody here has credentials

@@ -1,9 +1,9 @@
-"""An asyncio loop in the world's time: a real shell runs in it, as one life of a being.
+"""An asyncio loop in the world's time: a real shell runs in it, as one life of a process.
 
 What is ready runs at once, in the order in which it became so; timers are events of the kernel. So
 a schedule is the same each time it is run. What runs in threads elsewhere runs here at once, or
-takes as long as the executor that it is given to says. When its being dies, nothing of it runs any
-more; when its being is stopped, everything waits.
+takes as long as the executor that it is given to says. When its process dies, nothing of it runs
+any more; when its process is stopped, everything waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from simulation.kernel import Being, Violation
+from simulation.kernel import SimulatedProcess, Violation
 
 R = TypeVar("R")
 
@@ -46,12 +46,12 @@ class _Handle:
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """The loop of a being's present life."""
+    """The loop of a process's present life."""
 
-    def __init__(self, being: Being) -> None:
-        self.being = being
-        self._kernel = being.kernel
-        self._life = being.life
+    def __init__(self, process: SimulatedProcess) -> None:
+        self.process = process
+        self._kernel = process.kernel
+        self._life = process.life
         self._ready: deque[_Handle] = deque()
         self._tasks: list[asyncio.Task[Any]] = []
         self._is_running = False
@@ -156,7 +156,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._ready.append(handle)
             if not self._is_running and not self._is_drained_soon:
                 self._is_drained_soon = True
-                self._kernel.after_for(0.0, self._drain, self.being, self._life)
+                self._kernel.after_for(0.0, self._drain, self.process, self._life)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -175,7 +175,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self.enter(callback, *args)
 
         if not self._is_over:
-            self._kernel.after_for(max(0.0, delay), fire, self.being, self._life)
+            self._kernel.after_for(max(0.0, delay), fire, self.process, self._life)
         return handle
 
     def call_at(  # type: ignore[override]
@@ -206,6 +206,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """What nobody asked for is of a dead process, or was reported by its owner."""
 
 
-def loop_of(being: Being) -> VirtualLoop:
+def loop_of(process: SimulatedProcess) -> VirtualLoop:
     """The loop of its present life. Of what a loop can do it has what shells ask for."""
-    return VirtualLoop(being)  # type: ignore[abstract]
+    return VirtualLoop(process)  # type: ignore[abstract]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.events import Ending, Force, Identity, Key, Slots
 from holdfast.wire.orders import StartWorker
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 
 if TYPE_CHECKING:
     from simulation.agent import Agent
@@ -42,7 +42,7 @@ PAUSED_S: Final = (1.0, 4.0)
 REMOVAL_S: Final = (0.01, 3.0)
 
 
-class Shim(Being):
+class Shim(SimulatedProcess):
     """A process that was forked for a worker."""
 
     def __init__(self, host: Host, key: Key, number: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.agent import agent
 from holdfast.agent.machine import AgentMachine
-from holdfast.agent.slots import Room
+from holdfast.agent.slots import SlotAllocator
 from holdfast.control.decide import checkpoints, lifecycle, membership, reconcile, records, serving
 from holdfast.control.decide.commands import AbandonCheckpoint, Decision, DropCheckpoint
 from holdfast.control.decide.facts import Checkpoint, ObservedState, Phase, WorkerPhase
@@ -181,14 +181,14 @@ def _forgets_what_was_lost(_: Any) -> Any:
     return lambda job, record: replace(job, checkpoints=job.checkpoints[:-1])
 
 
-def _all_room(old: Any) -> Any:
+def _whole_capacity(old: Any) -> Any:
     """The room of orphans counts as free."""
 
-    def rooms(desired: Any, observed: Any) -> Any:
+    def capacities(desired: Any, observed: Any) -> Any:
         capacity = {node.node: node.capacity for node in observed.nodes.values()}
-        return tuple(replace(room, capacity=capacity[room.node]) for room in old(desired, observed))
+        return tuple(replace(one, capacity=capacity[one.node]) for one in old(desired, observed))
 
-    return rooms
+    return capacities
 
 
 def _last_step_is_enough(_: Any) -> Any:
@@ -294,8 +294,8 @@ MUTANTS: Final = (
         "orphans take no room",
         "the room of workers that nobody wants is handed out, and agents do not count",
         (
-            (decide, "node_capacities", _all_room),
-            (Room, "refusal", never),
+            (decide, "node_capacities", _whole_capacity),
+            (SlotAllocator, "refusal", never),
             (AgentMachine, "validate", never),
         ),
     ),

@@ -21,7 +21,7 @@ from holdfast.coordination.embedded.transactions import (
 )
 from holdfast.coordination.embedded.tree import Tree
 from simulation.flow import Flow, Steps, Wait
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 from simulation.plane import Client, refused_at
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Deposed(Exception):
     """Our session is over, or another leads."""
 
 
-class Candidate(Being, ABC):
+class Candidate(SimulatedProcess, ABC):
     """Lives, campaigns, and leads by `lead` until it is deposed."""
 
     def __init__(self, world: World, name: str) -> None:

@@ -25,7 +25,7 @@ from simulation.plane import USERS, refused_at
 
 if TYPE_CHECKING:
     from simulation.host import Host
-    from simulation.worker import Held, Worker
+    from simulation.worker import HeldState, Worker
     from simulation.world import World
 
 LEADER = "1: only the leader of the newest term takes effect"
@@ -33,7 +33,7 @@ WHOLE = "2: a committed checkpoint can be read back whole"
 FORWARD = "3: a job's state never goes back"
 LANES = "4: in a view every lane is held once"
 SAMPLES = "5: every sample counts once"
-ROOM = "6: no machine is promised more than it has"
+CAPACITY = "6: no machine is promised more than it has"
 ENDS = "a job ends as its user wants, with the right result"
 AGREED = "settings take effect at one step, for everyone"
 KEPT = "a worker that an agent has accepted is started, or was stopped before"
@@ -138,16 +138,16 @@ class Checks:
         taken: dict[str, Resources] = {}
         for job in self.jobs.values():
             for placement in job.placements:
-                room = taken.get(placement.node, Resources())
-                taken[placement.node] = room + job.spec.resources
-        for name, room in taken.items():
-            if not room.fits(self._world.hosts[name].capacity):
-                raise Violation(ROOM, f"{room} are promised on {name}")
+                promised = taken.get(placement.node, Resources())
+                taken[placement.node] = promised + job.spec.resources
+        for name, promised in taken.items():
+            if not promised.fits(self._world.hosts[name].capacity):
+                raise Violation(CAPACITY, f"{promised} are promised on {name}")
 
     def _freed(self, job: str, placement: Placement) -> None:
         key = Key(job, placement.worker)
         if key in self._world.hosts[placement.node].processes and key not in self._lost_nodes:
-            raise Violation(ROOM, f"the room of {key} is free, but its process is alive")
+            raise Violation(CAPACITY, f"the room of {key} is free, but its process is alive")
 
     def _viewed(self, before: View | None, after: JobRecord) -> None:
         view = after.view
@@ -167,7 +167,7 @@ class Checks:
         if restore and restore not in {one.step for one in after.checkpoints}:
             raise Violation(WHOLE, f"{view} begins from {restore}, which is not committed")
 
-    def told(self, job: str, view: View, reason: str) -> None:
+    def view_sent(self, job: str, view: View, reason: str) -> None:
         """A view is written, and this is what its history says of it. A worker whose node was out
         of the plane counts as gone, as its users are told."""
         nobody, holding = _NOBODY.search(reason), _HOLDING.search(reason)
@@ -237,18 +237,20 @@ class Checks:
             raise Violation(ONCE, f"{key} was started on {self._ran[key]} and on {host.name}")
         self._ran[key] = host.name
         if any(Key(*record["key"]) == key for record in host.disk.of_kind("exited")):
-            raise Violation(ROOM, f"{key} starts on {host.name}, which has its end in its journal")
+            raise Violation(
+                CAPACITY, f"{key} starts on {host.name}, which has its end in its journal"
+            )
         trainings = self._world.settings.trainings
         taken = sum((trainings[one.job].spec.resources for one in host.processes), Resources())
         if not taken.fits(host.capacity):
-            raise Violation(ROOM, f"{sorted(map(str, host.processes))} all run on {host.name}")
+            raise Violation(CAPACITY, f"{sorted(map(str, host.processes))} all run on {host.name}")
 
     def reported(self, host: Host, facts: NodeFacts) -> None:
         """An agent's snapshot says only what is true for good."""
         for worker in facts.workers:
             key = Key(worker.job, worker.worker)
             if worker.phase is WorkerPhase.GONE and key in host.processes:
-                raise Violation(ROOM, f"{host.name} reports {key} as gone, but it is alive")
+                raise Violation(CAPACITY, f"{host.name} reports {key} as gone, but it is alive")
             if worker.exit and worker.exit.kind is ExitKind.LOST and key not in self._ran:
                 raise Violation(KEPT, f"{host.name} reports {key} as lost, which never ran")
             for parts in worker.parts.values():
@@ -261,7 +263,7 @@ class Checks:
 
     # --- workers ----------------------------------------------------------------------------------
 
-    def held(self, worker: Worker, before: Held | None, after: Held) -> None:
+    def held(self, worker: Worker, before: HeldState | None, after: HeldState) -> None:
         """A worker holds another state than before."""
         if before is not None and after[:2] != before[:2] and after.step <= before.step:
             raise Violation(FORWARD, f"{worker.name} held {before.step} and now {after.step}")
@@ -307,11 +309,11 @@ class Checks:
         world = self._world
         for name, job in self.jobs.items():
             if job.placements:
-                raise Violation(ROOM, f"{name} has ended and still has {job.placements}")
+                raise Violation(CAPACITY, f"{name} has ended and still has {job.placements}")
             self._ended_well(job)
         for host in world.hosts.values():
             if host.processes:
-                raise Violation(ROOM, f"{sorted(map(str, host.processes))} run on {host.name}")
+                raise Violation(CAPACITY, f"{sorted(map(str, host.processes))} run on {host.name}")
         world.plane.tree.validate()
 
     def serves(self, name: str, replicas: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from simulation.runner import run_many
-from simulation.search import Totals, replay_command, shrink, told
+from simulation.search import Totals, failure_report, replay_command, shrink
 from simulation.verdict import Kind
 
 INTERRUPTED: Final = 130
@@ -122,7 +122,7 @@ class _Search:
             self._told += 1
             if self._told <= TOLD_MAX:
                 small, off = shrink(self._kind, verdict)
-                print(told(self._kind, small, off), flush=True)
+                print(failure_report(self._kind, small, off), flush=True)
             else:
                 replay = replay_command(self._kind, verdict.seed)
                 print(f"seed {verdict.seed} too: {verdict.rule}; {replay}", flush=True)

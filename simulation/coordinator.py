@@ -58,7 +58,7 @@ NODES: Final = "/holdfast/nodes"
 
 
 @dataclass(slots=True)
-class Seen:
+class ReadPlane:
     """What a leader read of the plane, and where: each job with its node's version."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Coordinator(Candidate):
     def forget(self) -> None:
         super().forget()
         self.done = 0  # commits in this term
-        self.seen: Seen | None = None
+        self.seen: ReadPlane | None = None
         self.reports: dict[str, NodeFacts] = {}
         self._marks: dict[str, tuple[int, ...]] = {}
         self._sessions: dict[str, str] = {}  # in which a node has reported
@@ -124,7 +124,7 @@ class Coordinator(Candidate):
         if refused_at(outcome) is not None:
             raise Deposed
 
-    def _tick(self, seen: Seen) -> Generator[Wait, Any, bool]:
+    def _tick(self, seen: ReadPlane) -> Generator[Wait, Any, bool]:
         """Decide and carry out once; whether anything was decided."""
         nodes = {node: self.reports[node] for node in seen.nodes if self._has_reported(seen, node)}
         unreported = frozenset(seen.nodes.keys() - nodes.keys())
@@ -152,7 +152,7 @@ class Coordinator(Candidate):
                     return True
         return busy
 
-    def _send(self, seen: Seen, decisions: list[Decision]) -> bool:
+    def _send(self, seen: ReadPlane, decisions: list[Decision]) -> bool:
         """Send the orders that are not on their way; whether there were any."""
         orders: list[Any] = [decision.command for decision in decisions]
         self._outstanding.keep(orders)
@@ -174,7 +174,9 @@ class Coordinator(Candidate):
             self.name, host.agent, host.name, lambda: host.agent.order(term, session, order, self)
         )
 
-    def _commit(self, seen: Seen, name: str, records: list[Record]) -> Generator[Wait, Any, bool]:
+    def _commit(
+        self, seen: ReadPlane, name: str, records: list[Record]
+    ) -> Generator[Wait, Any, bool]:
         """These records of one job in one fenced transaction; False if it did not happen."""
         plane, client = self.world.plane, self.client
         job, manifest, done = seen.jobs[name], "", list[Record]()
@@ -214,10 +216,12 @@ class Coordinator(Candidate):
                 self._remove_blobs(job, record.step)
             elif isinstance(record, WriteView):
                 reason = self._reasons[record.job, record.view.number]
-                self.world.checks.told(name, record.view, reason)
+                self.world.checks.view_sent(name, record.view, reason)
         return True
 
-    def _guarded(self, seen: Seen, records: list[Record], after: JobRecord) -> tuple[Part, ...]:
+    def _guarded(
+        self, seen: ReadPlane, records: list[Record], after: JobRecord
+    ) -> tuple[Part, ...]:
         """The records' writes, together with the checks that only a leader passes."""
         path = f"{JOBS}/{after.name}"
         operations: list[Part] = [
@@ -269,8 +273,8 @@ class Coordinator(Candidate):
 
     # --- what it sees ---------------------------------------------------------------------------
 
-    def _reader(self, tree: Tree) -> Seen:
-        plane, seen = self.world.plane, Seen()
+    def _reader(self, tree: Tree) -> ReadPlane:
+        plane, seen = self.world.plane, ReadPlane()
         for name in tree.nodes[JOBS].child_names():
             node = tree.nodes[f"{JOBS}/{name}"]
             seen.jobs[name] = plane.value(node.data)
@@ -280,18 +284,18 @@ class Coordinator(Candidate):
         seen.draining = plane.value(tree.nodes["/holdfast/draining"].data)
         return seen
 
-    def _know_nodes(self, seen: Seen) -> None:
+    def _know_nodes(self, seen: ReadPlane) -> None:
         """What a node said in a session that is over says nothing about the next one."""
         for node in list(self.reports):
             if not self._is_of(seen, node):
                 del self.reports[node]
 
-    def _is_of(self, seen: Seen, node: str) -> bool:
+    def _is_of(self, seen: ReadPlane, node: str) -> bool:
         """Whether the node's report is of the session that it has, or of one that we do not know
         of yet."""
         return node in seen.nodes and int(self._sessions[node], 16) >= seen.nodes[node]
 
-    def _has_reported(self, seen: Seen, node: str) -> bool:
+    def _has_reported(self, seen: ReadPlane, node: str) -> bool:
         return node in self.reports and int(self._sessions[node], 16) == seen.nodes[node]
 
     def welcome(
@@ -307,7 +311,9 @@ class Coordinator(Candidate):
             self.name, agent, node, lambda: agent.loop.enter(stream.put, Welcome(term))
         )
 
-    def hear_report(self, term: int, facts: NodeFacts, session: str, mark: tuple[int, ...]) -> None:
+    def receive_report(
+        self, term: int, facts: NodeFacts, session: str, mark: tuple[int, ...]
+    ) -> None:
         """An agent's snapshot; one that was overtaken is ignored, and one that comes by a stream of
         another term: that stream was cut when the term ended."""
         if term == self.term and self._marks.get(facts.node, (0,)) < mark:
@@ -318,7 +324,7 @@ class Coordinator(Candidate):
                 self._fresh = True
                 self.resume()
 
-    def hear_refusal(self, node: str, term: int) -> None:
+    def receive_refusal(self, node: str, term: int) -> None:
         """An agent has refused us: it knows a later term."""
         self.tell("is refused by", node, "which knows term", term)
         self.world.happened["refused"] += 1

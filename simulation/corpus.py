@@ -19,14 +19,14 @@ TOPICS_CORPUS: Final = Path(__file__).parent / "topics" / "corpus.txt"
 _SHOWS: Final = "shows: "
 
 
-class Kept(NamedTuple):
+class KeptSeed(NamedTuple):
     """A seed, and why it is kept."""
 
     seed: int
     reason: str
 
 
-def corpus_of(path: Path) -> list[Kept]:
+def corpus_of(path: Path) -> list[KeptSeed]:
     """The seeds of a corpus, in the order of the file. `Usage`: a line that is none."""
     kept = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -39,11 +39,11 @@ def corpus_of(path: Path) -> list[Kept]:
                 f"line {number} of {path.name} is no seed with a reason: {text!r}",
                 fix="write a number, then # and why the seed is kept",
             )
-        kept.append(Kept(int(seed), reason.strip()))
+        kept.append(KeptSeed(int(seed), reason.strip()))
     return kept
 
 
-def failed(path: Path) -> list[Kept]:
+def failed(path: Path) -> list[KeptSeed]:
     """The seeds that once failed."""
     return [kept for kept in corpus_of(path) if not kept.reason.startswith(_SHOWS)]
 

@@ -1,4 +1,4 @@
-"""The real decisions behind one door: plan the room, then reconcile.
+"""The real decisions as one call: plan the capacity, then reconcile.
 
 `plan` is pure, and what it looks at changes seldom. So a plan is remembered, with all that it was
 made from, and made again when any of that is another.
@@ -29,19 +29,19 @@ class Decider:
         self, desired: DesiredState, observed: ObservedState, now_s: float
     ) -> list[Decision]:
         """What a leader that sees this does next."""
-        rooms = node_capacities(desired, observed)
-        decisions = reconcile(desired, observed, now_s, self._planned(desired, rooms, now_s))
+        capacities = node_capacities(desired, observed)
+        decisions = reconcile(desired, observed, now_s, self._planned(desired, capacities, now_s))
         if self._own_checks:
             check_decisions(desired, observed, decisions)
         return decisions
 
     def _planned(
-        self, desired: DesiredState, rooms: Sequence[NodeCapacity], now_s: float
+        self, desired: DesiredState, capacities: Sequence[NodeCapacity], now_s: float
     ) -> SchedulePlan:
         jobs = list(desired.jobs.values())
-        made_from = (rooms, desired.queues, seen_by_plan(jobs, now_s))
+        made_from = (capacities, desired.queues, seen_by_plan(jobs, now_s))
         if made_from != self._made_from:
-            self._plan = plan(jobs, rooms, desired.queues, now_s)
+            self._plan = plan(jobs, capacities, desired.queues, now_s)
             self._made_from = made_from
         return self._plan
 

@@ -1,7 +1,7 @@
 """Sequential code in a world of events: a generator that waits by yielding.
 
 What is yielded says how to begin to wait, and is handed the function that goes on. A flow belongs
-to a being and ends with its life: whatever would wake it is lost on the dead.
+to a process and ends with its life: whatever would wake it is lost on the dead.
 """
 
 from __future__ import annotations

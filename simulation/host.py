@@ -150,17 +150,17 @@ class Host:
         if shim is not None:
             shim.end()
 
-    def heard(self, worker: Worker) -> None:
+    def report_soon(self, worker: Worker) -> None:
         """A worker has something to say; what it says in one moment is said once."""
         if worker.key not in self._saying:
             self._saying.add(worker.key)
-            self.world.kernel.after(LOCAL_S, lambda: self._hear(worker))
+            self.world.kernel.after(LOCAL_S, lambda: self._report(worker))
 
-    def _hear(self, worker: Worker) -> None:
+    def _report(self, worker: Worker) -> None:
         self._saying.discard(worker.key)
         self.world.news = True
         if worker.up:
-            self.agent.arrive(lambda: self.agent.hear(worker))
+            self.agent.arrive(lambda: self.agent.take_report(worker))
 
     # --- what becomes of it ----------------------------------------------------------------------
 

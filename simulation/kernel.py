@@ -41,7 +41,7 @@ class Kernel:
         self.random = source(f"{seed}/times")
         self.events = 0
         self.trace: list[tuple[float, str, str, tuple[object, ...]]] = []
-        self._queue: list[tuple[float, int, Action, Being | None, int]] = []
+        self._queue: list[tuple[float, int, Action, SimulatedProcess | None, int]] = []
         self._serial = 0
 
     def after(self, delay_s: float, action: Action) -> None:
@@ -49,22 +49,24 @@ class Kernel:
         self._serial += 1
         heappush(self._queue, (self.now_s + delay_s, self._serial, action, None, 0))
 
-    def after_for(self, delay_s: float, action: Action, being: Being, life: int) -> None:
-        """Do it if this life of the being goes on until then; if it is stopped, when it goes on."""
+    def after_for(
+        self, delay_s: float, action: Action, process: SimulatedProcess, life: int
+    ) -> None:
+        """Do it if the process lives on until then; if it is stopped, when it goes on."""
         self._serial += 1
-        heappush(self._queue, (self.now_s + delay_s, self._serial, action, being, life))
+        heappush(self._queue, (self.now_s + delay_s, self._serial, action, process, life))
 
     def step(self) -> bool:
         """Run the next event; False if there is none."""
         if not self._queue:
             return False
-        self.now_s, _, action, being, life = heappop(self._queue)
+        self.now_s, _, action, process, life = heappop(self._queue)
         self.events += 1
-        if being is None:
+        if process is None:
             action()
-        elif life == being.life and being.up:
-            if being.stopped:
-                being.waiting.append(action)
+        elif life == process.life and process.up:
+            if process.stopped:
+                process.waiting.append(action)
             else:
                 action()
         return True
@@ -93,10 +95,10 @@ class Kernel:
 
 
 def _line(at_s: float, who: str, what: str, details: tuple[object, ...]) -> str:
-    return " ".join([f"{at_s:9.4f}", f"{who:<10}", what, *map(said, details)])
+    return " ".join([f"{at_s:9.4f}", f"{who:<10}", what, *map(brief, details)])
 
 
-def said(value: object) -> str:
+def brief(value: object) -> str:
     """A value in few words: fields that say nothing new are left out."""
     if isinstance(value, Enum):
         return str(value.value)
@@ -107,20 +109,20 @@ def said(value: object) -> str:
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         shown = list(zip(value._fields, value, strict=True))
     elif isinstance(value, Mapping):
-        return "{" + ", ".join(f"{said(key)}: {said(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{brief(key)}: {brief(one)}" for key, one in value.items()) + "}"
     elif isinstance(value, tuple | list):
-        return "(" + ", ".join(map(said, value)) + ")"
+        return "(" + ", ".join(map(brief, value)) + ")"
     else:
         return str(value)
-    told = [f"{name}={said(one)}" for name, one in shown if one and name not in _UNTOLD]
-    return f"{type(value).__name__}({', '.join(told)})"
+    parts = [f"{name}={brief(one)}" for name, one in shown if one and name not in _UNTOLD]
+    return f"{type(value).__name__}({', '.join(parts)})"
 
 
 _UNTOLD: Final = frozenset({"bundle", "command", "digest", "environment", "resources", "since_s"})
 
 
-class Being:
-    """Something that lives, may stop for a while, and may die and live again.
+class SimulatedProcess:
+    """A process that runs, may be stopped for a while, and may die and be started again.
 
     What it was about to do dies with it. What comes while it is stopped waits, as it does in the
     buffers of a process that got SIGSTOP.

@@ -18,7 +18,7 @@ from simulation import breakages
 from simulation.breaking import Mutant
 from simulation.corpus import CONTROL_CORPUS, SERVING_CORPUS, TOPICS_CORPUS, record, shown
 from simulation.runner import processes
-from simulation.search import HUNT_SEEDS_MAX, Found, hunt
+from simulation.search import HUNT_SEEDS_MAX, HuntResult, hunt
 from simulation.serving import breakages as serving_breakages
 from simulation.serving.world import SERVING
 from simulation.topics import breakages as topics_breakages
@@ -59,7 +59,7 @@ def hunt_all(only: str, first: int, seeds_max: int, jobs: int) -> Iterator[Row]:
         yield from pool.imap(partial(_hunted, first, seeds_max), wanted)
 
 
-def find_again(kind: Kind, mutant: Mutant, corpus: Path) -> Found:
+def find_again(kind: Kind, mutant: Mutant, corpus: Path) -> HuntResult:
     """By the seed that showed it last; when the code has changed, by another one."""
     seed = shown(corpus).get(mutant.name)
     found = None if seed is None else hunt(kind, mutant, seed, 1)

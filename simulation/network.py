@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from simulation.faults import Faults
-from simulation.kernel import Action, Being, Kernel
+from simulation.kernel import Action, Kernel, SimulatedProcess
 
 LATENCY_S: Final = (0.001, 0.008)
 # What a late message is late by: longer than many steps, shorter or longer than a session.
@@ -40,7 +40,7 @@ class Network:
     def send(
         self,
         machine: str,
-        target: Being,
+        target: SimulatedProcess,
         target_machine: str,
         action: Action,
         lost: Action = lambda: None,

@@ -28,7 +28,7 @@ from holdfast.coordination.embedded.tree import Tree
 from holdfast.wire.errors import BugError
 from simulation.faults import Faults
 from simulation.flow import Wait
-from simulation.kernel import Action, Being, Kernel
+from simulation.kernel import Action, Kernel, SimulatedProcess
 from simulation.network import Network
 
 TICK_MS: Final = 250
@@ -46,9 +46,9 @@ class Client:
     `watches`; `lost`, once it can be told, when its session has ended."""
 
     def __init__(
-        self, being: Being, machine: str, lost: Action, wake: Action = lambda: None
+        self, process: SimulatedProcess, machine: str, lost: Action, wake: Action = lambda: None
     ) -> None:
-        self.being = being
+        self.process = process
         self.machine = machine
         self.lost = lost
         self.wake = wake
@@ -111,7 +111,7 @@ class Plane:
 
     def open(self, client: Client) -> Wait:
         """Begin a session, on a new connection; True, or None if no answer came."""
-        life = client.being.life
+        life = client.process.life
         client.opened += 1
         opening = client.opened
         client.session = 0
@@ -122,7 +122,7 @@ class Plane:
         def opened() -> bool:
             self._last_session += 1
             session = self._last_session
-            if client.being.life == life and client.opened == opening:
+            if client.process.life == life and client.opened == opening:
                 client.session = session
             self._clients[session] = client
             self._sessions.open(session, SESSION_MS, self._now_ms())
@@ -149,12 +149,12 @@ class Plane:
         return self._round_trip(client, lambda: self.expire(session))
 
     def _round_trip(self, client: Client, serve: Callable[[], Any]) -> Wait:
-        kernel, faults, being = self._kernel, self._faults, client.being
-        life = being.life
+        kernel, faults, process = self._kernel, self._faults, client.process
+        life = process.life
 
         def begin(go_on: Callable[[Any], None]) -> None:
             if faults.strikes("request lost"):
-                being.after(HANG_UP_S, lambda: go_on(None))
+                process.after(HANG_UP_S, lambda: go_on(None))
                 return
             arrival = max(kernel.now_s + self._network.latency_s(), client.awaits)
             client.awaits = arrival
@@ -169,8 +169,8 @@ class Plane:
                 result = None
             else:
                 back_s = kernel.between(0.001, 0.006)
-            if being.life == life:
-                being.after(back_s, lambda: go_on(result))
+            if process.life == life:
+                process.after(back_s, lambda: go_on(result))
 
         return begin
 
@@ -234,19 +234,21 @@ class Plane:
             return  # it begins again with the server
         now_ms = self._now_ms()
         for session, client in self._clients.items():
-            if self._hears(client, session):
+            if self._is_reachable(client, session):
                 self._sessions.touch(session, now_ms)
         for session in self._sessions.expired(now_ms):
             self._end(session)
-        if any(not self._hears(client, session) for session, client in self._clients.items()):
+        if any(
+            not self._is_reachable(client, session) for session, client in self._clients.items()
+        ):
             self._sweep_later()
 
-    def _hears(self, client: Client, session: int) -> bool:
-        being = client.being
+    def _is_reachable(self, client: Client, session: int) -> bool:
+        process = client.process
         return (
             client.session == session
-            and being.up
-            and not being.stopped
+            and process.up
+            and not process.stopped
             and client.machine not in self._network.mute
         )
 
@@ -254,18 +256,18 @@ class Plane:
         self._kernel.tell("plane", "ends session", session)
         self._apply(session, CloseSession())
         client = self._clients.pop(session)
-        self._tell_of_end(client, session, client.being.life)
+        self._tell_of_end(client, session, client.process.life)
 
     def _tell_of_end(self, client: Client, session: int, life: int) -> None:
         """A client hears of the end of its session when it is heard again itself, and after it has
         heard of its beginning: one that never does asks for another one anyway."""
-        if client.being.life != life or client.session != session:
+        if client.process.life != life or client.session != session:
             return
         if not self.up or client.machine in self._network.deaf:
             self._kernel.after(HANG_UP_S, lambda: self._tell_of_end(client, session, life))
             return
 
-        def told() -> None:
+        def deliver() -> None:
             if client.session != session:
                 return
             if client.heard == session:
@@ -273,7 +275,7 @@ class Plane:
             else:
                 self._kernel.after(HANG_UP_S, lambda: self._tell_of_end(client, session, life))
 
-        client.being.after(self._kernel.between(0.001, 0.5), told)
+        client.process.after(self._kernel.between(0.001, 0.5), deliver)
 
     def _now_ms(self) -> int:
         return int(self._kernel.now_s * 1000)
@@ -304,22 +306,22 @@ class Plane:
         return outcome
 
     def _wake(self, client: Client) -> None:
-        if client.being.up:
+        if client.process.up:
             client.woken = True
-            self._tell_of_change(client, client.being.life)
+            self._tell_of_change(client, client.process.life)
 
     def _tell_of_change(self, client: Client, life: int) -> None:
-        kernel, being = self._kernel, client.being
+        kernel, process = self._kernel, client.process
         if client.machine in self._network.deaf:
             self._remember_watch(client, life)
             return
 
-        def told() -> None:
+        def deliver() -> None:
             client.woken = False
-            if being.life == life:
-                being.arrive(client.wake)
+            if process.life == life:
+                process.arrive(client.wake)
 
-        kernel.after(kernel.between(0.001, 0.01), told)
+        kernel.after(kernel.between(0.001, 0.01), deliver)
 
     def _remember_watch(self, client: Client, life: int) -> None:
         """Who cannot be told now is told when it is connected again: it sets its watches anew, and

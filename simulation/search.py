@@ -130,7 +130,7 @@ def replay_command(kind: Kind, seed: int, off: frozenset[str] = NO_FAULTS_OFF) -
     return f"python -m {kind.module} --seed {seed}{switched}"
 
 
-def told(kind: Kind, verdict: Verdict, off: frozenset[str] = NO_FAULTS_OFF) -> str:
+def failure_report(kind: Kind, verdict: Verdict, off: frozenset[str] = NO_FAULTS_OFF) -> str:
     """A failed run, for people."""
     lines = [
         f"seed {verdict.seed} breaks a rule",
@@ -148,7 +148,7 @@ def told(kind: Kind, verdict: Verdict, off: frozenset[str] = NO_FAULTS_OFF) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HuntResult:
     """How a mutant was found, after how many `seeds`; `verdict` None: it was not."""
 
     mutant: Mutant
@@ -156,11 +156,11 @@ class Found:
     verdict: Verdict | None
 
 
-def hunt(kind: Kind, mutant: Mutant, first: int = 1, seeds_max: int = HUNT_SEEDS_MAX) -> Found:
+def hunt(kind: Kind, mutant: Mutant, first: int = 1, seeds_max: int = HUNT_SEEDS_MAX) -> HuntResult:
     """Run seeds until the mutant shows."""
     with mutant.on():
         for count in range(1, seeds_max + 1):
             verdict = kind.run(first + count - 1, own_checks=False)
             if not verdict.ok:
-                return Found(mutant, count, verdict)
-    return Found(mutant, seeds_max, None)
+                return HuntResult(mutant, count, verdict)
+    return HuntResult(mutant, seeds_max, None)

@@ -48,7 +48,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UserAction:
     """What a user does at some time: `what` to job or node `target`."""
 
     at_s: float
@@ -57,17 +57,17 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorldSettings:
     coordinators: Mapping[str, float]  # name -> by how much its clock is wrong, in seconds
     hosts: Mapping[str, Resources]
     trainings: Mapping[str, Training]
-    wishes: tuple[Wish, ...]
+    actions: tuple[UserAction, ...]
     storms_s: tuple[float, ...]  # how long each lasts
     gather_s: float  # how long a leader waits for more changes after one
     services: Mapping[str, int]  # the jobs that serve, and how many replicas each is to have
 
 
-def drawn(seed: int) -> Settings:
+def drawn(seed: int) -> WorldSettings:
     """The world of a seed."""
     random = source(f"{seed}/world")
     scale = LARGE if random.random() < _LARGE else SMALL
@@ -79,34 +79,36 @@ def drawn(seed: int) -> Settings:
         f"node-{n}": Resources(cpu=float(random.randint(1, 3)))
         for n in range(1, random.choice(scale.hosts) + 1)
     }
-    room = int(sum(room.cpu for room in hosts.values()))
+    capacity = int(sum(resources.cpu for resources in hosts.values()))
     trainings = {}
     for number in range(random.choice(scale.trainings)):
-        training = _training(random, number, room, scale)
+        training = _training(random, number, capacity, scale)
         trainings[training.spec.name] = training
     times = source(f"{seed}/storms")
     count = times.choice(scale.storms)
     storms_s = tuple(times.uniform(*scale.storms_s) / count for _ in range(count))
     gather_s = times.choice(_GATHER_S)
-    wishes = _wishes(random, list(trainings), list(hosts), sum(storms_s))
+    actions = _actions(random, list(trainings), list(hosts), sum(storms_s))
     # Of its own chance: the rest of the world is the same with it and without it.
     more = source(f"{seed}/serving")
     # What it may have is never what a training cannot do without.
-    spare = room - max(training.spec.workers_min for training in trainings.values())
+    spare = capacity - max(training.spec.workers_min for training in trainings.values())
     if spare and more.random() < scale.serves:
         trainings["serve"] = _service(more, min(spare, 3))
         if more.random() < _SCALED:
-            scaled = Wish(sum(storms_s) * more.random(), "scale", "serve")
-            wishes = tuple(sorted((*wishes, scaled), key=lambda wish: (wish.at_s, wish.what)))
+            scaled = UserAction(sum(storms_s) * more.random(), "scale", "serve")
+            actions = tuple(
+                sorted((*actions, scaled), key=lambda action: (action.at_s, action.what))
+            )
     services = {name: one.spec.workers_max for name, one in trainings.items() if one.spec.serves}
-    return Settings(coordinators, hosts, trainings, wishes, storms_s, gather_s, services)
+    return WorldSettings(coordinators, hosts, trainings, actions, storms_s, gather_s, services)
 
 
-def _training(random: Random, number: int, room: int, scale: Scale) -> Training:
+def _training(random: Random, number: int, capacity: int, scale: Scale) -> Training:
     lanes, steps = random.randint(1, scale.lanes_max), random.randint(*scale.steps)
     # Rather more workers than fewer: alone nobody meets anybody.
     most = max(random.randint(1, min(lanes, 4)) for _ in range(2))
-    least = min(random.randint(1, most), room)
+    least = min(random.randint(1, most), capacity)
     spec = JobSpec(
         name=f"job{number + 1}",
         command=("train",),
@@ -139,18 +141,20 @@ def _service(random: Random, most: int) -> Training:
     return Training(spec, 0, 0, Undisturbed(0, 1, 0))
 
 
-def _wishes(random: Random, jobs: list[str], hosts: list[str], storm_s: float) -> tuple[Wish, ...]:
-    wishes = []
-    for what, chance in _WISHES:
+def _actions(
+    random: Random, jobs: list[str], hosts: list[str], storm_s: float
+) -> tuple[UserAction, ...]:
+    actions = []
+    for what, chance in _ACTIONS:
         if random.random() < chance:
             target = random.choice(hosts if what == "drain" else jobs)
-            wishes.append(Wish(storm_s * random.random(), what, target))
-    return tuple(sorted(wishes, key=lambda wish: (wish.at_s, wish.what)))
+            actions.append(UserAction(storm_s * random.random(), what, target))
+    return tuple(sorted(actions, key=lambda action: (action.at_s, action.what)))
 
 
 # The chance that users change how much of a service there is.
 _SCALED: Final = 0.5
-_WISHES: Final = (
+_ACTIONS: Final = (
     ("checkpoint", 0.3),
     ("drain", 0.25),
     ("pause", 0.2),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.events import Ending
 from simulation.faults import LOSSES_MAX
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 
 if TYPE_CHECKING:
     from simulation.coordinator import Coordinator
@@ -65,20 +65,20 @@ class Strikes:
         world.kernel.tell("FAULT", kind)
         self._by_kind[kind](host, boss, pause_s)
 
-    def pause(self, being: Being, machine: str, pause_s: float) -> None:
+    def pause(self, process: SimulatedProcess, machine: str, pause_s: float) -> None:
         """SIGSTOP, and SIGCONT after a while."""
-        if not being.up or being.stopped:
+        if not process.up or process.stopped:
             return
-        being.tell("is stopped")
+        process.tell("is stopped")
         if machine:
             self._world.plane.expect_silence(machine)
-        being.stop()
-        life = being.life
+        process.stop()
+        life = process.life
 
         def go_on() -> None:
-            if being.life == life and being.stopped:
-                being.tell("goes on")
-                being.go_on()
+            if process.life == life and process.stopped:
+                process.tell("goes on")
+                process.go_on()
 
         self._world.kernel.after(pause_s, go_on)
 

@@ -29,7 +29,7 @@ from holdfast.wire.orders import GiveSettings, GiveView, StopWorker, TakeShare, 
 from holdfast.wire.reports import Part
 from simulation.arithmetic import Sums, contribution, following, setting_of, summed
 from simulation.blobs import Share
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 from simulation.settings import Training
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ASK_AGAIN_S: Final = 0.4
 ASKS_MAX: Final = 3
 
 
-class Held(NamedTuple):
+class HeldState(NamedTuple):
     """A state: the last completed step, the number that stands for the weights, and from which
     step on each setting is in effect."""
 
@@ -59,10 +59,10 @@ class Brought(NamedTuple):
     """What a member brings to a meeting: its hello, and the state that it could give."""
 
     hello: Hello
-    held: Held | None
+    held: HeldState | None
 
 
-class Worker(Being):
+class Worker(SimulatedProcess):
     """The process of one worker. Its agent hears what it says; its host sees it end."""
 
     def __init__(self, world: World, host: Host, key: Key, training: Training) -> None:
@@ -75,14 +75,14 @@ class Worker(Being):
         self.ending = False  # it has made the last step
         self.suspects: frozenset[int] = frozenset()
         self.settings: tuple[tuple[str, str, int], ...] = ()
-        self.held: Held | None = None
+        self.held: HeldState | None = None
         self.view: View | None = None
         self.together = False  # everyone of the view has met
         self.deaf = world.faults.random.random() < 0.1  # it does not listen to SIGTERM
         self.said_parts: dict[int, tuple[Part, ...]] = {}
         self.missed: set[int] = set()
         self.unreadable: set[int] = set()
-        self._brought: Held | None = None  # what it brought to the meeting of its view
+        self._brought: HeldState | None = None  # what it brought to the meeting of its view
         self._meeting: dict[tuple[int, int], Brought] = {}
         self._own: dict[int, int] = {}  # what lanes contribute to the step that is under way
         self._sums: dict[tuple[int, int], dict[int, Sums]] = {}
@@ -123,10 +123,10 @@ class Worker(Being):
         elif not self.deaf:
             self.arrive(lambda: self.after(self.kernel.between(*LEAVE_S), self._leave))
 
-    def hear(self, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
+    def receive(self, what: GiveView | GiveSettings | TakeShare | StopWorker) -> None:
         """Something from its agent."""
         if isinstance(what, GiveView):
-            self._hear_view(what.view)
+            self._receive_view(what.view)
         elif isinstance(what, TakeShare):
             number = what.attempt.number
             if number not in self._shares:
@@ -141,7 +141,7 @@ class Worker(Being):
         self.end(Ending(code=0, word="done" if self.ending else "left"))
 
     def _say(self) -> None:
-        self.host.heard(self)
+        self.host.report_soon(self)
 
     def cannot_read(self, step: int) -> None:
         """The checkpoint that its view begins from cannot be read; another view comes."""
@@ -152,7 +152,7 @@ class Worker(Being):
 
     # --- views ----------------------------------------------------------------------------------
 
-    def _hear_view(self, view: View) -> None:
+    def _receive_view(self, view: View) -> None:
         if self.view is not None and view.number <= self.view.number:
             return
         if self.key.worker not in view.lanes:
@@ -179,7 +179,7 @@ class Worker(Being):
 
     def _greet(self, peer: int, asks: bool) -> None:
         me, brought = self.key.worker, self._brings()
-        self._send(peer, lambda worker: worker.hear_greeting(me, brought, asks))
+        self._send(peer, lambda worker: worker.receive_greeting(me, brought, asks))
 
     def _brings(self) -> Brought:
         assert self.view is not None
@@ -188,7 +188,7 @@ class Worker(Being):
         epoch = Epoch(self.view.number, 0)
         return Brought(Hello("meet", self.key.job, self.key.worker, -1, epoch, step, record), held)
 
-    def hear_greeting(self, peer: int, brought: Brought, asks: bool) -> None:
+    def receive_greeting(self, peer: int, brought: Brought, asks: bool) -> None:
         """A member of a view says what it brought to the meeting."""
         mine, number = self.view.number if self.view else 0, brought.hello.epoch.view
         if number < mine:
@@ -223,7 +223,7 @@ class Worker(Being):
         self._take_shares()
         self._begin_step()
 
-    def _chosen(self, view: View, brought: Mapping[int, Brought]) -> Held | None:
+    def _chosen(self, view: View, brought: Mapping[int, Brought]) -> HeldState | None:
         """What this member goes on from; None: it cannot."""
         found = conclude({worker: one.hello for worker, one in brought.items()})
         if found.source is None:
@@ -235,7 +235,7 @@ class Worker(Being):
         # The source's settings, also for those who hold the same state.
         return self.held._replace(record=given.record)
 
-    def _still_counts(self, chosen: Held) -> bool:
+    def _still_counts(self, chosen: HeldState) -> bool:
         """Whether what was computed for the step under way may be used in it: it is of the same
         step, and under the same settings."""
         if self.held is None or chosen.step != self.held.step:
@@ -245,7 +245,7 @@ class Worker(Being):
     def _knows_settings(self, view: View) -> bool:
         return len(self.settings) >= view.settings
 
-    def _with_settings(self, view: View, held: Held) -> Held:
+    def _with_settings(self, view: View, held: HeldState) -> HeldState:
         """The state with those settings of the view that it does not know yet."""
         record = extended(held.record, self.settings, view.settings, held.step)
         return held._replace(record=record)
@@ -256,7 +256,7 @@ class Worker(Being):
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldState) -> None:
         self.world.checks.held(self, self.held, held)
         self.held = held
 
@@ -274,7 +274,7 @@ class Worker(Being):
         delay_s = 0.001 + self.kernel.between(*LANE_S) * len(missing)
         self.after(delay_s, lambda: self._computed(view, held, missing))
 
-    def _computed(self, view: View, held: Held, lanes: list[int]) -> None:
+    def _computed(self, view: View, held: HeldState, lanes: list[int]) -> None:
         if held != self.held:
             return
         step, setting = held.step + 1, self._setting()
@@ -293,9 +293,9 @@ class Worker(Being):
         number, me = self.view.number, self.key.worker
         mine = self._sums.get((number, step), {}).get(me)
         if mine is not None:
-            self._send(peer, lambda worker: worker.hear_sums(me, number, step, mine))
+            self._send(peer, lambda worker: worker.receive_sums(me, number, step, mine))
 
-    def hear_sums(self, peer: int, number: int, step: int, sums: Sums) -> None:
+    def receive_sums(self, peer: int, number: int, step: int, sums: Sums) -> None:
         """The lane sums of a member of view `number` for `step`."""
         if number < (self.view.number if self.view else 0):
             return
@@ -304,7 +304,7 @@ class Worker(Being):
         self._sums.setdefault((number, step), {})[peer] = sums
         self._complete()
 
-    def hear_need(self, peer: int, number: int, step: int) -> None:
+    def receive_need(self, peer: int, number: int, step: int) -> None:
         """A member of view `number` lacks our sums for `step`."""
         if self.view is not None and number == self.view.number:
             self._send_sums(peer, step)
@@ -321,7 +321,7 @@ class Worker(Being):
         self._own = {}
         # Our own sums of the step before are not needed by anyone any more; of this one, perhaps.
         self._sums.pop((number, step - 1), None)
-        self._hold(Held(step, value, held.record))
+        self._hold(HeldState(step, value, held.record))
         self.tell("completes step", step, "in view", number)
         self._say()
         self._take_shares()
@@ -389,7 +389,7 @@ class Worker(Being):
         sums = self._sums.get((view.number, step), {})
         silent = [peer for peer in self._peers() if peer not in sums]
         for peer in silent:
-            self._send(peer, lambda worker: worker.hear_need(me, view.number, step))
+            self._send(peer, lambda worker: worker.receive_need(me, view.number, step))
         self._suspect(silent if me in sums else ())
 
     def _suspect(self, silent: Iterable[int]) -> None:

@@ -30,10 +30,10 @@ from simulation.host import Host
 from simulation.kernel import Kernel, Violation
 from simulation.network import Network
 from simulation.plane import Plane
-from simulation.settings import Settings, Wish, drawn
+from simulation.settings import UserAction, WorldSettings, drawn
 from simulation.strikes import Strikes
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
-from simulation.worker import Held, Worker
+from simulation.worker import HeldState, Worker
 
 # A run that needs more than this does not end.
 EVENTS_MAX: Final = 60_000
@@ -56,7 +56,7 @@ class World:
     ) -> None:
         self.seed = seed
         self.own_checks = own_checks  # also those that the code under test has of itself
-        self.settings: Settings = drawn(seed)
+        self.settings: WorldSettings = drawn(seed)
         self.kernel = Kernel(seed, traced=traced)
         self.faults = Faults(seed, sum(self.settings.storms_s), off)
         self.network = Network(self.kernel, self.faults)
@@ -73,7 +73,7 @@ class World:
         self.strikes = Strikes(self)
         self._submit()
         self.hosts.update(
-            {name: Host(self, name, room) for name, room in self.settings.hosts.items()}
+            {name: Host(self, name, resources) for name, resources in self.settings.hosts.items()}
         )
         self.coordinators.extend(
             Coordinator(self, name, skew_s) for name, skew_s in self.settings.coordinators.items()
@@ -99,7 +99,7 @@ class World:
         worker = self.workers.get(key)
         return worker if worker is not None and worker.up else None
 
-    def restored(self, worker: Worker, view: View) -> Held | None:
+    def restored(self, worker: Worker, view: View) -> HeldState | None:
         """The state that `view` begins from; None if this worker cannot have it."""
         step, training = view.restore_step, worker.training
         if step is None:
@@ -107,7 +107,7 @@ class World:
         self.checks.restores(worker, view, step)
         self.happened["restore"] += 1
         if step == 0:
-            return Held(0, start_of(training.number))
+            return HeldState(0, start_of(training.number))
         if step in worker.unreadable or view.manifest in self.blobs.lost:
             worker.cannot_read(step)
             return None
@@ -120,7 +120,7 @@ class World:
         found = self.blobs.read_whole(self.plane.value(node.data).manifest)
         if isinstance(found, str):
             raise Violation(WHOLE, f"{worker.name} cannot read step {step}: {found}")
-        return Held(*found)
+        return HeldState(*found)
 
     def collect(self, manifest_key: str) -> None:
         """Remove a manifest and those of its parts that no other manifest names."""
@@ -167,9 +167,9 @@ class World:
 
     def _begin(self) -> None:
         kernel = self.kernel
-        beings: list[Coordinator | Host] = [*self.coordinators, *self.hosts.values()]
-        for being in beings:
-            start = being.start if isinstance(being, Coordinator) else being.agent.start
+        started: list[Coordinator | Host] = [*self.coordinators, *self.hosts.values()]
+        for each in started:
+            start = each.start if isinstance(each, Coordinator) else each.agent.start
             kernel.after(kernel.between(0.0, 0.3), start)
 
     def _storms(self) -> None:
@@ -189,9 +189,9 @@ class World:
             if from_s <= fault.at_s < to_s:
                 strike = partial(self.strikes.strike, fault.kind)
                 kernel.after(fault.at_s - from_s, strike)
-        for wish in self.settings.wishes:
-            if from_s <= wish.at_s < to_s:
-                kernel.after(wish.at_s - from_s, partial(self._wish, wish))
+        for action in self.settings.actions:
+            if from_s <= action.at_s < to_s:
+                kernel.after(action.at_s - from_s, partial(self._act, action))
         self.stormy = True
         kernel.after(to_s - from_s, self._end_storm)
         self._until(lambda: not self.stormy or self._all_over())
@@ -278,8 +278,8 @@ class World:
         """What is broken is mended, who is stopped goes on."""
         self.faults.quiet = True
         self.network.heal()
-        for being in [*self.coordinators, *(host.agent for host in self.hosts.values())]:
-            being.go_on()
+        for process in [*self.coordinators, *(host.agent for host in self.hosts.values())]:
+            process.go_on()
         for worker in self.workers.values():
             worker.go_on()
 
@@ -328,25 +328,25 @@ class World:
         if after != job and not job.status.phase.final:
             self.plane.do(SetData(path, self.plane.keep(after), -1))
 
-    def _wish(self, wish: Wish) -> None:
-        self.kernel.tell("user", wish.what, wish.target)
+    def _act(self, action: UserAction) -> None:
+        self.kernel.tell("user", action.what, action.target)
         random = self.faults.random
-        if wish.what == "drain":
-            data = self.plane.keep(frozenset({wish.target}))
+        if action.what == "drain":
+            data = self.plane.keep(frozenset({action.target}))
             self.plane.do(SetData("/holdfast/draining", data, -1))
-        elif wish.what == "pause":
-            self.pause(wish.target)
-        elif wish.what == "stop":
-            self._change(wish.target, lambda job: _wants(job, Intent.STOP))
-        elif wish.what == "checkpoint":
-            self._change(wish.target, lambda job: replace(job, checkpoint_asked=True))
-        elif wish.what == "set":
+        elif action.what == "pause":
+            self.pause(action.target)
+        elif action.what == "stop":
+            self._change(action.target, lambda job: _wants(job, Intent.STOP))
+        elif action.what == "checkpoint":
+            self._change(action.target, lambda job: replace(job, checkpoint_asked=True))
+        elif action.what == "set":
             at_step = random.choice((0, random.randint(1, 7)))
-            self._change(wish.target, lambda job: _with_setting(job, at_step))
+            self._change(action.target, lambda job: _with_setting(job, at_step))
         else:
-            most = self.settings.trainings[wish.target].spec.workers_max
+            most = self.settings.trainings[action.target].spec.workers_max
             wanted = random.randint(1, most)
-            self._change(wish.target, lambda job: replace(job, workers_wanted=wanted))
+            self._change(action.target, lambda job: replace(job, workers_wanted=wanted))
 
 
 def _with_setting(job: JobRecord, at_step: int) -> JobRecord:

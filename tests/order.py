@@ -35,7 +35,7 @@ SLOW: Final = (
     "tests/contract/test_control_plane_failover.py",
 )
 _CONTROL: Final = "proofs of the control plane"
-_TOPICS: Final = ("admin", "groups", "records", "transactions")
+_TOPICS: Final = ("admin", "groups", "lost_answers", "records", "transactions")
 # Tests of one file share something that takes long to start; those of the same name would be too
 # much for a small machine at the same time.
 TOGETHER: Final = {
@@ -57,7 +57,7 @@ TOGETHER: Final = {
             "tests/integration/test_completion.py",
             "tests/integration/test_gateway.py",
             "tests/integration/test_gateway_changes.py",
-            "tests/integration/test_gateway_doors.py",
+            "tests/integration/test_gateway_access.py",
             "tests/integration/test_serve_command.py",
             "tests/integration/test_serving_clients.py",
             "tests/integration/test_serving_clients_schema.py",

@@ -210,7 +210,7 @@ def test_a_four_letter_word_is_answered_in_zookeepers_form(
         flag = protocol.FLAG_EPHEMERAL
         link.call(1, protocol.CREATE, wire.create_body("/of-a-session", b"", flag))
         link.call(2, protocol.GET_DATA, wire.read_body("/of-a-session", watch=True))
-        answer = four_letter_word(server.port, word, timeout_s=20)
+        answer = four_letter_word(server.port, word, timeout_s=60)
         for line in WORDS[word]:
             assert re.search(f"^{line}$", answer, re.MULTILINE), (line, answer)
         link.call(3, protocol.CLOSE_SESSION)

@@ -19,7 +19,7 @@ from holdfast.serve.records import RolloutStage
 from simulation.breaking import Mutant
 from simulation.corpus import SERVING_CORPUS, failed
 from simulation.mutants import find_again
-from simulation.search import Totals, explore, shrink, told
+from simulation.search import Totals, explore, failure_report, shrink
 from simulation.serving.breakages import MUTANTS
 from simulation.serving.faults import COUNTS_MAX, LATER_MAX, RATES_MAX
 from simulation.serving.settings import ACTS
@@ -51,12 +51,12 @@ def sound(first: int, count: int) -> Totals:
     print(f"seeds {first} to {first + count - 1}")
     totals = explored(first, count)
     if totals.failures:
-        pytest.fail(told(SERVING, *shrink(SERVING, totals.failures[0])))
+        pytest.fail(failure_report(SERVING, *shrink(SERVING, totals.failures[0])))
     assert totals.runs == count
     return totals
 
 
-def test_no_service_breaks_a_rule_and_every_kind_of_fault_wish_and_answer_is_among_it() -> None:
+def test_no_service_breaks_a_rule_and_every_kind_of_fault_action_and_answer_is_among_it() -> None:
     """Worlds without one of them would show less than they say."""
     totals = sound(1, SEEDS)
     assert not {*RATES_MAX, *COUNTS_MAX, *LATER_MAX} - totals.struck.keys()
@@ -81,7 +81,7 @@ def test_seeds_that_once_failed_do_not_fail_again() -> None:
     assert len(kept) > 2
     for seed, reason in kept:
         verdict = SERVING.run(seed)
-        assert verdict.ok, f"{reason}\n{told(SERVING, verdict)}"
+        assert verdict.ok, f"{reason}\n{failure_report(SERVING, verdict)}"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_failing_seed_is_told_as_a_story_and_made_smaller() -> None:
         small, off = shrink(SERVING, verdict)
     assert small.rule == verdict.rule
     assert len(small.faults) < len(verdict.faults)
-    text = told(SERVING, small, off)
+    text = failure_report(SERVING, small, off)
     assert f"replay: python -m simulation.serving --seed {verdict.seed} --off" in text
     assert "plan" in text
 

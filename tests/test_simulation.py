@@ -21,7 +21,7 @@ from simulation.breaking import Mutant
 from simulation.corpus import CONTROL_CORPUS, failed
 from simulation.faults import BIRTHS_MAX, COUNTS_MAX, LOSSES_MAX, RATES_MAX
 from simulation.mutants import find_again
-from simulation.search import Totals, explore, shrink, told
+from simulation.search import Totals, explore, failure_report, shrink
 from simulation.world import CONTROL
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ def sound(first: int, count: int) -> Totals:
     print(f"seeds {first} to {first + count - 1}")
     totals = explored(first, count)
     if totals.failures:
-        pytest.fail(told(CONTROL, *shrink(CONTROL, totals.failures[0])))
+        pytest.fail(failure_report(CONTROL, *shrink(CONTROL, totals.failures[0])))
     assert totals.runs == count
     return totals
 
@@ -70,7 +70,7 @@ def test_nothing_breaks_a_rule_in_a_thousand_worlds(first: int) -> None:
 def test_seeds_that_once_failed_break_no_rule() -> None:
     for kept in failed(CONTROL_CORPUS):
         verdict = CONTROL.run(kept.seed)
-        assert verdict.ok, f"{kept.reason}\n{told(CONTROL, verdict)}"
+        assert verdict.ok, f"{kept.reason}\n{failure_report(CONTROL, verdict)}"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

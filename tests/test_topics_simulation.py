@@ -11,7 +11,7 @@ import pytest
 from simulation.breaking import Mutant
 from simulation.corpus import TOPICS_CORPUS
 from simulation.mutants import find_again
-from simulation.search import Totals, explore, shrink, told
+from simulation.search import Totals, explore, failure_report, shrink
 from simulation.topics.breakages import MUTANTS
 from simulation.topics.faults import COUNTS_MAX, RATES_MAX
 from simulation.topics.world import TOPICS_WORLD
@@ -23,7 +23,7 @@ def test_a_broker_breaks_a_promise_in_one_of_many_worlds() -> None:
     totals = Totals()
     for totals in explore(TOPICS_WORLD, 1, SEEDS):
         if totals.failures:
-            pytest.fail(told(TOPICS_WORLD, *shrink(TOPICS_WORLD, totals.failures[0])))
+            pytest.fail(failure_report(TOPICS_WORLD, *shrink(TOPICS_WORLD, totals.failures[0])))
     assert totals.runs == SEEDS
     assert set(totals.struck) == {*RATES_MAX, *COUNTS_MAX}, "every kind of fault happens"
     for what in ("committed", "aborted", "unknown", "restarts"):

@@ -5,7 +5,7 @@
     python -m bench.scale.sessions     # what a session and a watch cost the coordination server
     python -m bench.scale.members      # what the list of agents costs a leader
     python -m bench.scale.meeting      # what a meeting and an exchange cost a member
-    python -m bench.scale.listeners        # one member's part of a very large meeting
+    python -m bench.scale.listeners    # one member's part of a very large meeting
     python -m bench.scale.serving      # what a request costs the gateway, and what a replica
 
 Each takes `--json` and less than two minutes on a quiet machine. Times of processors, not of the

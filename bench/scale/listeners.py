@@ -39,7 +39,7 @@ def _frame(hello: Hello) -> bytes:
     return _HEAD.pack(b"HFm\n", 1, len(data)) + data
 
 
-async def _heard(reader: asyncio.StreamReader) -> Hello:
+async def _read_hello(reader: asyncio.StreamReader) -> Hello:
     _, _, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     return Hello.of(json.loads(await reader.readexactly(size)))
 
@@ -55,7 +55,7 @@ async def _answering(line: Connection) -> None:
         called = Called(_KEY, JOB, Purpose.MESH, to, os.urandom(handshake.NONCE_BYTES))
         writer.write(called.answer(opening))
         called.caller(await reader.readexactly(handshake.PROOF_BYTES))
-        hello = await _heard(reader)
+        hello = await _read_hello(reader)
         writer.write(_frame(Hello("meet", JOB, hello.to, hello.worker, EPOCH, 0)))
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=4_096)
@@ -75,7 +75,7 @@ async def _calling(line: Connection, members: int) -> None:
         writer.write(calling.opening)
         writer.write(calling.prove(await reader.readexactly(handshake.ANSWER_BYTES)))
         writer.write(_frame(Hello("meet", JOB, worker, 0, EPOCH, 0)))
-        await _heard(reader)
+        await _read_hello(reader)
         return writer
 
     kept = await asyncio.gather(*(call(worker) for worker in range(1, members)))
@@ -132,7 +132,7 @@ def main() -> None:
         if not options.json:
             print(rows[-1], flush=True)
     if options.json:
-        print(json.dumps({"doors": rows}, indent=2))
+        print(json.dumps({"listeners": rows}, indent=2))
 
 
 if __name__ == "__main__":

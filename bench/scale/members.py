@@ -29,7 +29,7 @@ DATA = json.dumps(
 _PATIENCE_S = 120.0
 
 
-class Told:
+class MemberCounter:
     """The members that the follower was told of last."""
 
     def __init__(self) -> None:
@@ -57,17 +57,17 @@ def measure(server: EmbeddedServer, count: int) -> dict[str, Any]:
 
     for number in range(count):
         create(number)
-    told = Told()
+    counter = MemberCounter()
     joins = []
     with connect(f"zk://127.0.0.1:{server.port}") as session:
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
-        with Membership(session, PATH).watch(told):
-            told.wait(count)
+        with Membership(session, PATH).watch(counter):
+            counter.wait(count)
             first = (time.monotonic() - begun_s, time.process_time() - begun_cpu_s)
             for number in range(count, count + JOINS):
                 begun_s, begun_cpu_s = time.monotonic(), time.process_time()
                 create(number)
-                told.wait(number + 1)
+                counter.wait(number + 1)
                 joins.append((time.monotonic() - begun_s, time.process_time() - begun_cpu_s))
     link.close()
     took_s, used_s = zip(*joins, strict=True)

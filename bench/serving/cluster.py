@@ -53,7 +53,7 @@ from holdfast.wire.resources import Resources
 # As often as `holdfast rollout` looks: whoever measures is no more in the way than users are.
 LOOK_S: Final = SERVE_LOOK_S
 # Agents give away what we say; the machine's cores are shared by all as the kernel likes.
-ROOM: Final = AgentSize(cpu=16.0)
+AGENT_SIZE: Final = AgentSize(cpu=16.0)
 SMALL_SHARE: Final = Resources(cpu=0.5)
 QUICK: Final = RolloutPolicy(steps=(), hold_s=0.0)
 BATCH: Final = work.BATCH_MAX
@@ -105,7 +105,7 @@ class ServingCluster:
 
     def start_all(self) -> None:
         """Coordinator and agent, then a controller and the gateway."""
-        up(self.cluster, room=ROOM)
+        up(self.cluster, size=AGENT_SIZE)
         self.start_gateway()
         serving.ensure(self.cluster, self.session)
 

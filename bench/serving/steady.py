@@ -36,8 +36,9 @@ LOOK_S: Final = 0.05
 # Different texts of failures that are kept; the rest is counted as one.
 REASONS_MAX: Final = 32
 NEVER: Final = 1 << 62  # a number that no request has
-# A generator in its own process has Python and this module to load before it begins.
-START_S: Final = 60.0
+# A generator in its own process has Python and this module to load before it begins; on a machine
+# with strangers on it that has taken more than a minute.
+START_S: Final = 300.0
 
 
 def _by_status() -> dict[int, Histogram]:

@@ -40,7 +40,7 @@ _THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 _ARGUMENTS_START, _ENVIRONMENT_START, _ENVIRONMENT_END = 45, 47, 48
 
 
-def doubt(program: Mapping[str, Any], environment: Mapping[str, str], cwd: str) -> str:
+def reason_not_to_fork(program: Mapping[str, Any], environment: Mapping[str, str], cwd: str) -> str:
     """Why a fork would not be what `python` does; empty: it would be.
 
     A module that is imported already comes from elsewhere than it would from these folders.

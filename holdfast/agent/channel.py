@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.agent import users
-from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
+from holdfast.agent.events import Connected, Disconnected, Event, Key, PartsReport, WorkerReport
 from holdfast.system import logs
 from holdfast.wire import sharing, values, worker_messages
 from holdfast.wire.errors import Refused, Usage
@@ -145,8 +145,8 @@ def _listen(folder: Path) -> socket.socket:
 def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event | None:
     """What the worker says; None: it is of a kind that this version does not know."""
     if kind == "say":
-        say = values.said(values.Say, raw, body)
-        return Said(
+        say = values.parse_body(values.Say, raw, body)
+        return WorkerReport(
             key,
             say.ready,
             say.view,
@@ -160,6 +160,6 @@ def _event(key: Key, raw: bytes, kind: str, body: Any) -> Event | None:
             unreadable_why=say.unreadable_why[:UNREADABLE_WHY_CHARACTERS_MAX],
         )
     if kind == "parts":
-        done = values.said(values.SayParts, raw, body)
-        return SaidParts(key, done.attempt, done.parts, done.missed)
+        done = values.parse_body(values.SayParts, raw, body)
+        return PartsReport(key, done.attempt, done.parts, done.missed)
     return None

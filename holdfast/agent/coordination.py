@@ -63,14 +63,14 @@ _ANOTHER_AGENT: Final = SessionLost(
 
 
 class _Request:
-    """A want that is being seen to. `standing` is what its worker is told."""
+    """A want that is being served. `status` is what its worker is told."""
 
     def __init__(self, key: Key, queue: str, want: Want) -> None:
         self.key = key
         self.queue = queue
         self.want = want
         self.held: AcquiredLock | None = None
-        self.standing = WantState(WAITING)
+        self.status = WantState(WAITING)
         self.asked = False  # a thread sees to it
         self.over = threading.Event()  # nobody wants it any more
         self.call_off: Callable[[], None] = lambda: None
@@ -179,13 +179,13 @@ class Coordination:
 
     def _begin(self, worker: _SharingWorker, request: _Request) -> None:
         others = [one for one in worker.requests.values() if one is not request]
-        waiting = sum(1 for one in others if one.standing.state == WAITING)
+        waiting = sum(1 for one in others if one.status.state == WAITING)
         if request.want.token is not None:
-            request.standing = WantState(LOST, error=_ANOTHER_AGENT)
+            request.status = WantState(LOST, error=_ANOTHER_AGENT)
         elif not worker.queue:
-            request.standing = WantState(REFUSED, error=_no_queue())
+            request.status = WantState(REFUSED, error=_no_queue())
         elif len(others) >= SHARED_HELD_MAX + SHARED_WAITS_MAX or waiting >= SHARED_WAITS_MAX:
-            request.standing = WantState(REFUSED, error=_too_many(request.key))
+            request.status = WantState(REFUSED, error=_too_many(request.key))
         else:
             self._see_to(request)
 
@@ -194,10 +194,10 @@ class Coordination:
     def _see_to(self, request: _Request) -> None:
         """Get it, in a thread of its own, once there is a session."""
         session = self._session
-        if session is None or request.asked or request.standing.state != WAITING or self._closed:
+        if session is None or request.asked or request.status.state != WAITING or self._closed:
             return
         if self._waits >= SHARED_AGENT_WAITS_MAX:
-            request.standing = WantState(REFUSED, error=_full(self._node))
+            request.status = WantState(REFUSED, error=_full(self._node))
             return
         request.asked = True
         want, holder = request.want, f"{request.key}@{self._node}"
@@ -238,18 +238,18 @@ class Coordination:
     ) -> None:
         self._waits -= 1
         if held is None:
-            request.standing = WantState(REFUSED, error=error)
+            request.status = WantState(REFUSED, error=error)
         elif request.over.is_set() and not self._closed:
             request.held = held
             self._give_back(request)
             return
         else:
             request.held = held
-            request.standing = self._standing(held)
+            request.status = self._status_of(held)
             held.on_lost(lambda: self._call(self._lost, request))
         self._say(request.key)
 
-    def _standing(self, held: AcquiredLock) -> WantState:
+    def _status_of(self, held: AcquiredLock) -> WantState:
         return WantState(HELD, held.token, held.sure_until_s, held.over_at_s)
 
     def _lost(self, request: _Request) -> None:
@@ -259,7 +259,7 @@ class Coordination:
         what = f"the {request.want.kind} {request.want.name!r} is lost"
         log.warning("a worker has lost what it held", worker=str(request.key), what=what)
         request.held = None
-        request.standing = WantState(
+        request.status = WantState(
             LOST,
             error=SessionLost(
                 what,
@@ -336,8 +336,8 @@ class Coordination:
             return
         for request in worker.requests.values():
             if request.held is not None:
-                request.standing = self._standing(request.held)
-        found = {number: one.standing for number, one in worker.requests.items()}
+                request.status = self._status_of(request.held)
+        found = {number: one.status for number, one in worker.requests.items()}
         self._tell(key, sharing.want_states_line(found))
 
     def _say_value(self, key: Key, at: tuple[str, str]) -> None:

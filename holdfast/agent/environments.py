@@ -167,7 +167,7 @@ class Environments:
         except TimeoutError:
             raise CannotPrepare(f"{FAILED} within {ENVIRONMENT_MAKE_S:g} s") from None
         except (_CreationFailed, OSError) as error:
-            raise CannotPrepare(_told(error)) from None
+            raise CannotPrepare(_failure_text(error)) from None
         finally:
             await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
         took_s = round(time.monotonic() - since_s, 1)
@@ -269,7 +269,7 @@ class _CreationFailed(Exception):
     """A program did not end well; its last lines."""
 
 
-def _told(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     """pip's last lines, then one that says what happened: it ends with pip's own word for it."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]

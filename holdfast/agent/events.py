@@ -238,7 +238,7 @@ class ProcessExited:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class WorkerReport:
     """What a worker says of itself: a level, not a change. It says it again when it reconnects,
     and, where it `beats`, at least every `WORKER_BEAT_S`."""
 
@@ -256,7 +256,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidParts:
+class PartsReport:
     """All its parts of this attempt are durable; `missed`: it had already passed the step."""
 
     key: Key
@@ -342,8 +342,8 @@ Event = (
     | ProcessStarted
     | ProcessAdopted
     | ProcessExited
-    | Said
-    | SaidParts
+    | WorkerReport
+    | PartsReport
     | Connected
     | Disconnected
     | Examined
@@ -411,7 +411,7 @@ class Examine:
 
 @dataclass(frozen=True, slots=True)
 class BeginProbes:
-    """Ask this worker's probes from now on, until it is buried; `Probed` follows each time."""
+    """Ask this worker's probes from now on, until it has ended; `Probed` follows each time."""
 
     order: StartWorker
     ports: Mapping[str, int]
@@ -419,7 +419,7 @@ class BeginProbes:
 
 @dataclass(frozen=True, slots=True)
 class WatchDisk:
-    """Look now and then how much the worker's folders hold, until it is buried; `DiskUsed` follows
+    """Look now and then how much the worker's folders hold, until it has ended; `DiskUsed` follows
     when it is more than `bytes_max`."""
 
     key: Key

@@ -159,10 +159,10 @@ def _over_disk(held_bytes: int, bytes_max: int) -> str:
 
 def _story(fact: str, own: str) -> str:
     """The user's own words first; the middle goes when it is too long."""
-    room = EXIT_DETAIL_CHARACTERS_MAX - len(fact) - 16
-    if len(own) > room:
-        head = own[: room // 4]
-        own = f"{head}\n[...]\n{own[-(room - len(head)) :]}"
+    space = EXIT_DETAIL_CHARACTERS_MAX - len(fact) - 16
+    if len(own) > space:
+        head = own[: space // 4]
+        own = f"{head}\n[...]\n{own[-(space - len(head)) :]}"
     return f"{own}\n{fact}" if own else fact[:EXIT_DETAIL_CHARACTERS_MAX]
 
 

@@ -107,7 +107,7 @@ class Keeper:
                         self._is(ready=True)
                 except OSError as error:  # no room for a process or on the disk: that passes
                     self._reason = f"it cannot be started: {error}"
-                await self._bury()
+                await self._clean_up()
                 if time.monotonic() - since_s > ZYGOTE_RETRY_S_MAX:
                     deaths.succeeded()
                 pause_s = deaths.failed()
@@ -119,7 +119,7 @@ class Keeper:
             self._is(ready=False)
             if self._zygote is not None:
                 processes.send(self._zygote, signal.SIGKILL)  # it holds nothing but memory
-            await self._bury()
+            await self._clean_up()
 
     def _is(self, *, ready: bool, settled: bool = True) -> None:
         self.is_ready = ready
@@ -143,7 +143,7 @@ class Keeper:
             return True
         log.info("the zygote of an earlier agent is of no use; it is ended")
         processes.send(held, signal.SIGKILL)
-        await self._bury()
+        await self._clean_up()
         return False
 
     async def _start(self) -> bool:
@@ -170,7 +170,7 @@ class Keeper:
                 start_new_session=True,
             )
 
-    async def _bury(self) -> None:
+    async def _clean_up(self) -> None:
         """Wait for its end, and take note of it."""
         if self._zygote is not None:
             await processes.readable(self._zygote)

@@ -42,6 +42,7 @@ from holdfast.agent.events import (
     NeverStarted,
     OrderAnswer,
     OrderReceived,
+    PartsReport,
     PortsTaken,
     Preparing,
     Probed,
@@ -50,8 +51,6 @@ from holdfast.agent.events import (
     ProcessStarted,
     Recovered,
     Report,
-    Said,
-    SaidParts,
     SignalProcess,
     Started,
     StartProcess,
@@ -60,6 +59,7 @@ from holdfast.agent.events import (
     TermSeen,
     Timer,
     WatchDisk,
+    WorkerReport,
     WriteEntry,
     key_of,
     named_ports,
@@ -104,11 +104,11 @@ class AgentMachine(AgentState):
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """What follows from `event`. Entries of the journal come first in what is returned."""
         match event:
-            case Said() | SaidParts() | Connected() | Disconnected():
+            case WorkerReport() | PartsReport() | Connected() | Disconnected():
                 worker = self._workers.get(event.key)
                 if worker is None or worker.gone:
                     return []  # a late word of one whose end is known
-                actions = self._heard(worker, event, now_s)
+                actions = self._on_worker_event(worker, event, now_s)
                 worker.validate()
                 return actions
             case Probed() | DiskUsed():
@@ -169,7 +169,7 @@ class AgentMachine(AgentState):
             return [OrderAnswer(True, "it was accepted before")]
         refusal = self._refusal(order)
         living = self._living_slots()
-        slots = None if refusal else self._room.slots_for(order, living, self._drained())
+        slots = None if refusal else self._allocator.slots_for(order, living, self._drained())
         if slots is None:
             return [OrderAnswer(False, refusal or "its devices or ports are still in use")]
         return [
@@ -186,8 +186,8 @@ class AgentMachine(AgentState):
             return "a worker has a number from 1 and a command"
         if len(self._workers) >= AGENT_WORKERS_MAX:
             return f"this agent knows {AGENT_WORKERS_MAX} workers already"
-        capacity = self._room.capacity(self._living_slots(), self._drained())
-        return self._room.refusal(order.resources, self._living_resources(), capacity)
+        capacity = self._allocator.capacity(self._living_slots(), self._drained())
+        return self._allocator.refusal(order.resources, self._living_resources(), capacity)
 
     def _stop(self, order: StopWorker, now_s: float) -> list[Action]:
         key = key_of(order)
@@ -252,8 +252,11 @@ class AgentMachine(AgentState):
 
     # --- workers -------------------------------------------------------------------------------
 
-    def _heard(
-        self, worker: WorkerRecord, event: Said | SaidParts | Connected | Disconnected, now_s: float
+    def _on_worker_event(
+        self,
+        worker: WorkerRecord,
+        event: WorkerReport | PartsReport | Connected | Disconnected,
+        now_s: float,
     ) -> list[Action]:
         match event:
             case Connected():
@@ -262,16 +265,16 @@ class AgentMachine(AgentState):
             case Disconnected():
                 worker.lives(now_s, beats=False)
                 return []
-            case SaidParts():
+            case PartsReport():
                 worker.progress_s = now_s
                 worker.note_attempt(event.attempt, event.parts, event.missed)
                 return [Report()]
-            case Said():
+            case WorkerReport():
                 worker.linked = True
                 worker.lives(now_s, event.beats)
-                return self._said(worker, event, now_s)
+                return self._on_report(worker, event, now_s)
 
-    def _said(self, worker: WorkerRecord, event: Said, now_s: float) -> list[Action]:
+    def _on_report(self, worker: WorkerRecord, event: WorkerReport, now_s: float) -> list[Action]:
         if event.view < worker.view:
             return []  # what it said before it adopted the view that is in the journal
         before = (worker.ready, worker.view)
@@ -280,7 +283,7 @@ class AgentMachine(AgentState):
         actions: list[Action] = []
         if has[0] and has != (worker.ready, worker.view, worker.step is None):
             actions.append(self._keep(Held(worker.key, event.view, event.step), now_s))
-        if worker.hear(event, now_s) or (worker.ready, worker.view) != before:
+        if worker.take_report(event, now_s) or (worker.ready, worker.view) != before:
             worker.progress_s = now_s
             actions.append(Report())
         return actions
@@ -378,7 +381,7 @@ class AgentMachine(AgentState):
             case NeverStarted():
                 end = _BEFORE
             case Examined():
-                if not (event.paused and worker.doubted) or worker.kill_at_s is not None:
+                if not (event.paused and worker.suspected) or worker.kill_at_s is not None:
                     return []  # it is merely busy, has spoken since, or ends anyway
                 stopping = self._keep(Stopping(key, now_s, frozen=True), now_s)
                 return [stopping, self._kill(worker, now_s)]
@@ -396,7 +399,7 @@ class AgentMachine(AgentState):
         worker.moves += 1
         if worker.order is None:
             return None
-        slots = self._room.moved(worker.order, worker.slots, taken.ports, self._living_slots())
+        slots = self._allocator.moved(worker.order, worker.slots, taken.ports, self._living_slots())
         if worker.moves > PORT_MOVES_MAX or slots is None:
             return None
         moved = self._keep(Moved(worker.key, slots), now_s)
@@ -423,7 +426,7 @@ class AgentMachine(AgentState):
                 return [hung, self._kill(worker, now_s)]
             worker.progress_s = now_s
         if worker.silent_s is not None and worker.silent_s <= now_s:
-            worker.heard_s, worker.doubted = now_s, True
+            worker.heard_s, worker.suspected = now_s, True
             return [Examine(worker.key)]
         return []
 

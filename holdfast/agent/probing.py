@@ -153,7 +153,7 @@ class Prober:
         except TimeoutError:
             raise _ProbeFailed(f"{line[0]} took more than {probe.timeout_s:g} s") from None
         finally:
-            status, lines = await child.bury()
+            status, lines = await child.clean_up()
         if status:
             last = f": {lines[-1]}" if lines else ""
             raise _ProbeFailed(f"{line[0]} ended with status {status}{last}")
@@ -189,7 +189,7 @@ class _Child:
         """Wait until the command has ended, whatever it has left behind."""
         await processes.readable(self._held)
 
-    async def bury(self) -> tuple[int, list[str]]:
+    async def clean_up(self) -> tuple[int, list[str]]:
         """End whatever still runs of it; its status, and the lines that it wrote. One that does
         not die (its disk hangs) is left to the system: nobody waits for it."""
         with suppress(ProcessLookupError):

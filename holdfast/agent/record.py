@@ -14,10 +14,10 @@ from holdfast.agent.events import (
     Identity,
     Key,
     Moved,
-    Said,
     Slots,
     Started,
     Stopping,
+    WorkerReport,
     named_ports,
     serves,
     settles,
@@ -76,7 +76,7 @@ class WorkerRecord:
     troubles: dict[Asked, str] = field(default_factory=dict)  # what those that fail say
     progress_s: float = 0.0
     heard_s: float | None = None  # the last sign of life; None: it is not held to give any
-    doubted: bool = False  # it was silent, and is being looked at
+    suspected: bool = False  # it was silent, and is being looked at
     moves: int = 0  # how often strangers held its ports
     exit: Exit | None = None
     inherited: bool = False  # accepted by the agent before this one
@@ -220,18 +220,22 @@ class WorkerRecord:
 
     def lives(self, now_s: float, beats: bool) -> None:
         """It gave a sign of life; `beats`: there will be another."""
-        self.heard_s, self.doubted = (now_s if beats else None), False
+        self.heard_s, self.suspected = (now_s if beats else None), False
 
-    def hear(self, said: Said, now_s: float) -> bool:
+    def take_report(self, report: WorkerReport, now_s: float) -> bool:
         """Take what it says of itself beside its view; whether that is news to others."""
         before = (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
-        if self.waits and not said.waits:
+        if self.waits and not report.waits:
             self.progress_s = now_s  # what it waited for is not counted
         if self.ready:
-            self.step = said.step
-        self.unreadable, self.ending, self.suspects = said.unreadable, said.ending, said.suspects
-        self.waits, self.metrics = said.waits, said.metrics
-        self.unreadable_why = said.unreadable_why
+            self.step = report.step
+        self.unreadable, self.ending, self.suspects = (
+            report.unreadable,
+            report.ending,
+            report.suspects,
+        )
+        self.waits, self.metrics = report.waits, report.metrics
+        self.unreadable_why = report.unreadable_why
         return before != (self.step, self.unreadable, self.ending, self.suspects, self.metrics)
 
     def to_tell(self) -> list[GiveView | GiveSettings | TakeShare | StopWorker]:

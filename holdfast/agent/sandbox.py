@@ -105,8 +105,8 @@ def _as_if_owned(libc: ctypes.CDLL, path: str, ids: tuple[int, int]) -> int:
     tree = _call(libc, _OPEN_TREE, _HERE, os.path.realpath(path).encode(), _CLONE | _CLOSES)
     space = _mapping(libc, ids)
     try:
-        wish = _MOUNT_ATTRIBUTES.pack(_ID_MAP, 0, 0, space)
-        _call(libc, _SET_ATTRIBUTES, tree, b"", _EMPTY_PATH, wish, len(wish))
+        attributes = _MOUNT_ATTRIBUTES.pack(_ID_MAP, 0, 0, space)
+        _call(libc, _SET_ATTRIBUTES, tree, b"", _EMPTY_PATH, attributes, len(attributes))
     except OSError as error:
         os.close(tree)
         raise OSError(

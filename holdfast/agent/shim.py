@@ -208,7 +208,7 @@ class Shim:
             os.setgroups(user["groups"])
             os.setresgid(user["gid"], user["gid"], user["gid"])
             os.setresuid(user["uid"], user["uid"], user["uid"])
-        # After both: whoever enters a namespace of users, or becomes another one, loses the wish.
+        # After both: entering a namespace of users, or becoming another one, resets this.
         self._libc.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)

@@ -30,7 +30,7 @@ class Machine:
     gpu_share: int = 1
 
 
-class Room:
+class SlotAllocator:
     """Gives out slots. Ports go round, so that a port that somebody else holds is not met twice."""
 
     def __init__(self, machine: Machine) -> None:
@@ -52,7 +52,7 @@ class Room:
         if wanted.fits(free):
             return None
         return (
-            f"it needs {_said(wanted)}, and {_said(free)} is free: "
+            f"it needs {_amounts(wanted)}, and {_amounts(free)} is free: "
             f"{len(living)} workers have not gone"
         )
 
@@ -133,7 +133,7 @@ class Room:
     def validate_promises(self, living: Sequence[Resources]) -> None:
         """No more is promised than there is."""
         if not sum(living, Resources()).fits(self.machine.capacity):
-            raise BugError(f"more is promised than {_said(self.machine.capacity)}")
+            raise BugError(f"more is promised than {_amounts(self.machine.capacity)}")
 
     def validate(self, slots: Sequence[Slots], inherited: Sequence[Slots] = ()) -> None:
         """Nothing is given twice; a device no more often than it may be shared. Those that an agent
@@ -149,6 +149,6 @@ class Room:
                 raise BugError(f"GPU {gpu} is given to {shares[gpu]} workers")
 
 
-def _said(room: Resources) -> str:
-    disk = f", disk {room.disk_bytes} B" if room.disk_bytes else ""
-    return f"cpu {room.cpu:g}, memory {room.memory_bytes} B, gpu {room.gpu}{disk}"
+def _amounts(amount: Resources) -> str:
+    disk = f", disk {amount.disk_bytes} B" if amount.disk_bytes else ""
+    return f"cpu {amount.cpu:g}, memory {amount.memory_bytes} B, gpu {amount.gpu}{disk}"

@@ -25,7 +25,7 @@ from holdfast.agent.events import (
     key_of,
 )
 from holdfast.agent.record import WorkerRecord
-from holdfast.agent.slots import Machine, Room
+from holdfast.agent.slots import Machine, SlotAllocator
 from holdfast.wire.causes import is_gpu_fault
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import AGENT_WORKERS_MAX
@@ -48,7 +48,7 @@ class AgentState:
     def __init__(self, node: str, machine: Machine) -> None:
         self.node = node
         self.term = 0
-        self._room = Room(machine)
+        self._allocator = SlotAllocator(machine)
         self._workers: dict[Key, WorkerRecord] = {}
         self._forgotten: dict[Key, None] = {}  # in the order of forgetting
         self._gpu_faults: Counter[int] = Counter()  # that have ended workers which are forgotten
@@ -58,7 +58,7 @@ class AgentState:
     def snapshot(self) -> NodeFacts:
         """What is true of this machine, once the actions given out so far are done."""
         workers = tuple(worker.facts() for worker in self._workers.values())
-        capacity = self._room.capacity(self._living_slots(), self._drained())
+        capacity = self._allocator.capacity(self._living_slots(), self._drained())
         return NodeFacts(self.node, capacity, workers)
 
     def living(self) -> list[Key]:
@@ -115,9 +115,9 @@ class AgentState:
                 self._forgotten.clear()
             case Accepted(order, slots):
                 key = key_of(order)
-                host = self._room.machine.host
+                host = self._allocator.machine.host
                 self._workers[key] = WorkerRecord(key, order, slots, progress_s=now_s, host=host)
-                self._room.took(slots)
+                self._allocator.took(slots)
             case Exited(key, end):
                 worker = self._workers.setdefault(key, WorkerRecord(key, None))
                 worker.exit = end
@@ -131,7 +131,7 @@ class AgentState:
             case Started() | Held() | Moved() | Stopping():
                 self._known(entry.key).apply(entry)
                 if isinstance(entry, Moved):
-                    self._room.took(entry.slots)
+                    self._allocator.took(entry.slots)
 
     def _known(self, key: Key) -> WorkerRecord:
         worker = self._workers.get(key)
@@ -151,12 +151,12 @@ class AgentState:
             raise BugError("the agent holds more workers than it may")
         # A machine may have become smaller while its workers went on without an agent.
         living = [worker for worker in self._workers.values() if not worker.gone]
-        self._room.validate(
+        self._allocator.validate(
             [worker.slots for worker in living if not worker.inherited],
             [worker.slots for worker in living if worker.inherited],
         )
         if not all(worker.inherited for worker in living):
-            self._room.validate_promises(self._living_resources())
+            self._allocator.validate_promises(self._living_resources())
 
     def _drained(self) -> frozenset[int]:
         """The GPUs that have failed too often to be given to anybody."""

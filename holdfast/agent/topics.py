@@ -37,7 +37,7 @@ class WorkerTopics:
     def attach(self, session: Session) -> None:
         """This is the agent's session."""
         self.close()
-        self._follow = topics.config(session).watch(self._heard)
+        self._follow = topics.config(session).watch(self._on_config)
 
     def environment(self, folder: Path) -> dict[str, str]:
         """For the worker that this folder is made for, with its credentials in it; nothing, where
@@ -60,7 +60,7 @@ class WorkerTopics:
         if self._follow is not None:
             self._follow.close()
 
-    def _heard(self, versioned: Versioned) -> None:
+    def _on_config(self, versioned: Versioned) -> None:
         with self._lock:
             self._found = topics.record_from(versioned.value)
             self._folders = {folder for folder in self._folders if folder.is_dir()}

@@ -180,7 +180,7 @@ class Zygote:
 
     def _fork(self, folder: str, line: socket.socket) -> tuple[dict[str, Any], Launch | None]:
         launch: Launch = json.loads((Path(folder) / "launch.json").read_bytes())
-        reason = _threads() or becoming.doubt(
+        reason = _threads() or becoming.reason_not_to_fork(
             launch["program"], launch["environment"], launch["cwd"]
         )
         if reason:

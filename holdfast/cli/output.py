@@ -157,9 +157,9 @@ def show_table(
         widths = [widths[at] for at in kept]
         cells = [[row[at] for at in kept] for row in cells]
         # What the others leave of the line, and never less than its head.
-        room = console.width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-        wraps = (wraps or bool(drop)) and widths[-1] > room >= _WRAPPED_MIN
-        widths[-1] = max(len(columns[-1]), min(widths[-1], room))
+        space = console.width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+        wraps = (wraps or bool(drop)) and widths[-1] > space >= _WRAPPED_MIN
+        widths[-1] = max(len(columns[-1]), min(widths[-1], space))
     grid = Table(box=None, pad_edge=False, header_style="dim", show_header=any(columns))
     for column, width in zip(columns, widths, strict=True):
         side: JustifyMethod = "right" if column in right else "left"
@@ -247,9 +247,10 @@ def wrapped(line: str, width: int) -> list[str]:
             parts[-1] += beside + part
         else:
             parts.append(below + part if parts else part)
-    room = max(_WRAPPED_MIN, width - len(lead))
+    space = max(_WRAPPED_MIN, width - len(lead))
     return [
         lead + row
         for part in parts
-        for row in textwrap.wrap(part, room, break_long_words=False, break_on_hyphens=False) or [""]
+        for row in textwrap.wrap(part, space, break_long_words=False, break_on_hyphens=False)
+        or [""]
     ]

@@ -215,19 +215,19 @@ def _row(name: str, queue: QueueQuota | None, jobs: list[JobRecord]) -> dict[str
     }
 
 
-def _document(room: Resources) -> dict[str, float | int | None]:
+def _document(resources: Resources) -> dict[str, float | int | None]:
     return {
-        "cpu": room.cpu if room.cpu < _UNLIMITED_CPU else None,
-        "memory_bytes": room.memory_bytes if room.memory_bytes < _UNLIMITED else None,
-        "gpu": room.gpu if room.gpu < _UNLIMITED else None,
-        "disk_bytes": room.disk_bytes if room.disk_bytes < _UNLIMITED else None,
+        "cpu": resources.cpu if resources.cpu < _UNLIMITED_CPU else None,
+        "memory_bytes": resources.memory_bytes if resources.memory_bytes < _UNLIMITED else None,
+        "gpu": resources.gpu if resources.gpu < _UNLIMITED else None,
+        "disk_bytes": resources.disk_bytes if resources.disk_bytes < _UNLIMITED else None,
     }
 
 
-def _amount(room: dict[str, float | int | None] | None, *, zeros: bool = False) -> str:
+def _amount(resources: dict[str, float | int | None] | None, *, zeros: bool = False) -> str:
     """`8 cpu, 64 GiB, 4 gpu`. What is unlimited is left out, and what is 0 unless it matters."""
     parts = []
-    for kind, value in (room or {}).items():
+    for kind, value in (resources or {}).items():
         if value is None or (value == 0 and not zeros):
             continue
         size = texts.size(int(value)) if kind.endswith("_bytes") else ""
@@ -242,5 +242,5 @@ def _most(limit: Resources | None) -> str:
     return f"{text} at most" if text else "no limit"
 
 
-def _plain(room: Resources) -> str:
-    return _amount(_document(room)) or "nothing"
+def _plain(resources: Resources) -> str:
+    return _amount(_document(resources)) or "nothing"

@@ -155,7 +155,7 @@ class Mirror:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._dirty: set[_Key] = set()
-        self._doubted = True  # what is dirty must be no older than the refresh that reads it
+        self._needs_fence = True  # what is dirty must be no older than the refresh that reads it
         self._fence = False  # the next question goes behind a fence
         self._read_in = 0  # the session in which all was read; 0: none
         self._changed: set[str] = set()
@@ -188,16 +188,16 @@ class Mirror:
         while True:
             with self._lock:
                 todo, self._dirty = self._dirty, set()
-                doubted, self._doubted = self._doubted, False
-            link, self._fence = self._session.link, doubted
+                needs_fence, self._needs_fence = self._needs_fence, False
+            link, self._fence = self._session.link, needs_fence
             try:
                 self._read(todo)
             except BaseException:
                 with self._lock:
                     self._dirty |= todo
-                    self._doubted = self._doubted or doubted
+                    self._needs_fence = self._needs_fence or needs_fence
                 raise
-            if not doubted or self._session.link == link:
+            if not needs_fence or self._session.link == link:
                 break
             self._all_dirty()  # a fence that another server has passed says nothing of this one
         self._read_in = session
@@ -225,7 +225,7 @@ class Mirror:
             self._dirty.update(
                 (_CHILDREN if path in self._folders else _VALUE, path) for path in paths
             )
-            self._doubted = True
+            self._needs_fence = True
 
     def put(self, mirrored: Mirrored[T], path: str, value: T) -> None:
         """This process has written it, so it is known without a read."""
@@ -254,7 +254,7 @@ class Mirror:
         with self._lock:
             self._dirty = {(_CHILDREN, path) for path in self._folders}
             self._dirty |= {(_VALUE, path) for path in self._kept}
-            self._doubted = True
+            self._needs_fence = True
         for kept in self._kept.values():
             kept.marks = None  # another plane may count the same
 

@@ -117,7 +117,7 @@ class Nodes:
             return answer.get(timeout=deadline.left_s())
         except REPLY_LOST as error:
             if writes:
-                self.fences.doubt()
+                self.fences.note_lost_reply()
             if lease is not None and isinstance(error, kz.SessionExpiredError):
                 lease.end("the servers ended the session")
                 lease.check()
@@ -532,7 +532,7 @@ class Fences:
         self._lost = 0
         self._decided = 0
 
-    def doubt(self) -> None:
+    def note_lost_reply(self) -> None:
         """The reply to a write was lost: the next fresh read, whoever asks, is behind a vote."""
         with self._lock:
             self._lost += 1

@@ -140,7 +140,7 @@ class EventTeller:
         while True:
             events, upto_now = outbox.next_events(upto)
             if not events:
-                outbox.told(upto)
+                outbox.acknowledge(upto)
                 return LOOK_S
             leadership.check()
             try:
@@ -152,7 +152,7 @@ class EventTeller:
                 return self._away.failed()
             transaction = leadership.transaction()
             transaction.replace(POSITION, to_bytes(EventsPosition(upto_now))).commit()
-            outbox.told(upto_now)
+            outbox.acknowledge(upto_now)
             self._away.succeeded()
             if self._trouble:
                 _log.info("topics are back; events go on", events=len(events))
@@ -270,7 +270,7 @@ class Outbox:
             events.insert(0, gap_of_plane(self._anew, upto))
         return together(events, upto, EVENTS_TOGETHER)
 
-    def told(self, upto: int) -> None:
+    def acknowledge(self, upto: int) -> None:
         """Let go of what was told."""
         self._position, self._anew = max(self._position, upto), None
         for key in list(self._untold):

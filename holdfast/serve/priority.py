@@ -1,8 +1,8 @@
-"""Whoever looks after things lets those who answer go first.
+"""Processes and threads that answer requests go before those that only look after things.
 
     give_way()                      # a process that looks after things: a controller
-    step_back_alone()               # one thread of a process that answers
-    step_back_main(pid)             # the first thread of another process, which looks after things
+    lower_own_priority()            # one thread of a process that answers
+    lower_first_thread(pid)         # the first thread of another process
     apart = OwnSession()                 # a process, and what it starts, that nobody waits for, ...
     with apart.patiently("m@7", 10.0):    # ... but for whoever waits for this: then as all others
         ...
@@ -33,14 +33,14 @@ from typing import Final
 from holdfast.system import logs
 from holdfast.system.tasks import WAITED, start_thread
 
-# By how much the thread and the process that load a version step back, as `nice` has it: they take
-# what the requests leave over. The thread not far: it holds Python's lock now and then, and whoever
-# waits for that lock waits for the thread to be given a core. Nor the thread of Envoy that is told
-# what to do: it checks the replicas too.
+# By how much the thread and the process that load a version lower their priority (`nice`): they
+# take what the requests leave over. The thread not by much: it holds Python's lock now and then,
+# and whoever waits for that lock waits for the thread to be given a core. Nor the thread of Envoy
+# that is told what to do: it checks the replicas too.
 LOADING_NICE: Final = 5
 TRIAL_NICE: Final = 10
-# By how much those step back who look after things and answer nobody: a controller, and what a
-# gateway watches with. Not far: a rollback waits for them.
+# By how much those lower their priority that only look after things: a controller, and what a
+# gateway watches with. Not by much: a rollback waits for them.
 GIVE_WAY_NICE: Final = 3
 # The last one that there is.
 NICE_MAX: Final = 19
@@ -63,17 +63,17 @@ _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 def give_way() -> None:
     """The calling thread, and whatever it starts from now on: call it before all others. The
     session too if it is its own: not one that it shares with those who have started it."""
-    _step_back(GIVE_WAY_NICE)
+    _lower_priority(GIVE_WAY_NICE)
     if os.getsid(0) == os.getpid():
         _set_session(GIVE_WAY_NICE)
 
 
-def step_back_alone() -> None:
+def lower_own_priority() -> None:
     """The calling thread, and whatever it starts from now on; the rest of its process stays."""
-    _step_back(LOADING_NICE)
+    _lower_priority(LOADING_NICE)
 
 
-def step_back_main(pid: int) -> None:
+def lower_first_thread(pid: int) -> None:
     """The first thread of another process, by so much behind the foremost of its others, which stay
     where they are. What it starts from now on stands where it does: call it when those threads are
     there that answer. Whoever calls it again changes nothing."""
@@ -106,9 +106,9 @@ class OwnSession:
 
     @contextmanager
     def patiently(self, what: str, most_s: float) -> Iterator[None]:
-        """Within, the whole session steps back, but not for longer than said in all that is done
-        for the same thing, one after the other: on a machine that is busy for long it would not
-        come to an end."""
+        """Within, the whole session has a lower priority, but not for longer than `most_s` in all
+        that is done for the same thing, one after the other: on a machine that is busy for long
+        it would not come to an end."""
         if what != self._what:
             self._what, self._spent_s = what, 0.0
         began_s = time.monotonic()
@@ -138,7 +138,7 @@ class OwnSession:
 
 
 def may_return() -> bool:
-    """Whether a thread that has stepped back may come back: that takes a privilege."""
+    """Whether a thread that has lowered its priority may raise it again: that takes a privilege."""
     found: list[bool] = []
 
     def tries() -> None:
@@ -158,7 +158,7 @@ def may_return() -> bool:
 # --- private --------------------------------------------------------------------------------------
 
 
-def _step_back(by: int) -> None:
+def _lower_priority(by: int) -> None:
     # Of this thread alone: for Linux a thread is a process of its own.
     nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, NICE_MAX)
     try:

@@ -185,7 +185,7 @@ class Services:
         def change(before: ServiceSpec) -> ServiceSpec:
             wanted = before.target if target is None else target.removeprefix("@")
             self._check_target(before.model, wanted)
-            return _wished(replace(before, target=wanted, pinned=None, split={}))
+            return _revised(replace(before, target=wanted, pinned=None, split={}))
 
         return self._change(name, change, lambda after: f"roll out {after.model}@{after.target}")
 
@@ -212,7 +212,7 @@ class Services:
 
         def change(before: ServiceSpec) -> ServiceSpec:
             self._check_target(before.model, str(version))
-            return _wished(replace(before, pinned=version, split={}))
+            return _revised(replace(before, pinned=version, split={}))
 
         said = words or f"serve version {version} and no other"
         return self._change(name, change, lambda _: said)
@@ -224,7 +224,7 @@ class Services:
         def change(before: ServiceSpec) -> ServiceSpec:
             for version in weights:
                 self._check_target(before.model, str(version))
-            return _wished(replace(before, split=checked.weights(weights), pinned=None))
+            return _revised(replace(before, split=checked.weights(weights), pinned=None))
 
         def words(after: ServiceSpec) -> str:
             parts = [f"version {one}: {part / 100:g} %" for one, part in after.split.items()]
@@ -424,7 +424,7 @@ def _asked(path: str, fact: Fact | None) -> HistoryPage:
     return HistoryPage() if fact is None else page_from(path, fact.data, fact.zxid)
 
 
-def _wished(service: ServiceSpec) -> ServiceSpec:
+def _revised(service: ServiceSpec) -> ServiceSpec:
     """Users said which version to serve: one that had failed is tried again."""
     return replace(service, version_revision=service.version_revision + 1)
 

@@ -154,18 +154,18 @@ class Blobs:
         After an error the buffer holds anything.
         """
         expect = self._expected(check_key(key), expect_digest)
-        room = buffer.cast("B")
+        view = buffer.cast("B")
 
         def once(deadline: TransferDeadline) -> int:
             size_bytes, pieces = self._backend.open(key, deadline)
-            if size_bytes > room.nbytes:
+            if size_bytes > view.nbytes:
                 raise Usage(
-                    f"{key!r} has {size_bytes} bytes, the buffer only {room.nbytes}",
+                    f"{key!r} has {size_bytes} bytes, the buffer only {view.nbytes}",
                     fix="give a buffer of the blob's size",
                 )
             at = 0
             for piece in self._verified(key, size_bytes, pieces, deadline, expect):
-                room[at : at + len(piece)] = piece
+                view[at : at + len(piece)] = piece
                 at += len(piece)
             return at
 

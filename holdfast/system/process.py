@@ -58,28 +58,28 @@ def main(serve: Callable[[Sequence[str]], int]) -> int:
     return error.exit_code
 
 
-def when_told_to_end(end: Callable[[], None]) -> None:
+def on_termination(end: Callable[[], None]) -> None:
     """Call `end` at each SIGTERM and SIGINT, on a thread of its own.
 
     A handler interrupts the main thread wherever that is, also in another handler: one that took a
     lock (as `Event.set` does) could wait for itself for ever. This one writes a byte.
     """
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
 
-    def tell(*_: object) -> None:
+    def note(*_: object) -> None:
         with suppress(BlockingIOError):  # as many as a pipe holds are enough
-            os.write(told, b".")
+            os.write(writer, b".")
 
-    def hear() -> None:
-        while os.read(heard, 1):
+    def wait() -> None:
+        while os.read(reader, 1):
             end()
 
     tasks.start_thread(
-        hear, "signals", lasts="a process can be told to end for as long as it lives"
+        wait, "signals", lasts="a process can be told to end for as long as it lives"
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, tell)
+        signal.signal(number, note)
 
 
 def raise_file_limit() -> None:

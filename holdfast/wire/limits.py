@@ -1,4 +1,4 @@
-"""Time-outs and limits that several parts of the house share.
+"""Time-outs and limits that several parts share.
 
 Each has its unit last in its name, and the reason for its value. What one module alone uses stands
 in that module.

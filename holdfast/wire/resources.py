@@ -1,4 +1,4 @@
-"""Room on a machine: the one value in which needs, promises and limits are counted."""
+"""Resources of a machine: the one value in which needs, promises and limits are counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Room on a machine: what it has, what a worker needs, what a queue may use."""
+    """Resources of a machine: what it has, what a worker needs, what a queue may use."""
 
     cpu: float = 0.0
     memory_bytes: int = 0
@@ -35,11 +35,11 @@ class Resources:
             self.cpu * count, self.memory_bytes * count, self.gpu * count, self.disk_bytes * count
         )
 
-    def fits(self, room: Resources) -> bool:
-        """Whether `room` has at least this. A thousandth of a core is rounding, not room."""
+    def fits(self, capacity: Resources) -> bool:
+        """Whether `capacity` has at least this. A thousandth of a core is rounding."""
         return (
-            self.cpu <= room.cpu + 1e-3
-            and self.memory_bytes <= room.memory_bytes
-            and self.gpu <= room.gpu
-            and self.disk_bytes <= room.disk_bytes
+            self.cpu <= capacity.cpu + 1e-3
+            and self.memory_bytes <= capacity.memory_bytes
+            and self.gpu <= capacity.gpu
+            and self.disk_bytes <= capacity.disk_bytes
         )

@@ -137,10 +137,10 @@ def want_states_line(standings: Mapping[int, WantState]) -> bytes:
 
 def _plain(one: WantState) -> dict[str, Any]:
     times = {"sure_s": one.sure_s, "over_s": one.over_s}
-    return {"state": one.state, "token": one.token, **times, "error": _said(one.error)}
+    return {"state": one.state, "token": one.token, **times, "error": _plain_error(one.error)}
 
 
-def _said(error: HoldfastError | None) -> dict[str, str] | None:
+def _plain_error(error: HoldfastError | None) -> dict[str, str] | None:
     if error is None:
         return None
     kind = type(error).__name__
@@ -172,7 +172,7 @@ def _error(said: Mapping[str, str] | None) -> HoldfastError | None:
 
 def value_line(value: SharedValue) -> bytes:
     known = {"name": value.name, "value": value.value, "version": value.version}
-    return worker_messages.line(CONFIG, {**known, "error": _said(value.error)})
+    return worker_messages.line(CONFIG, {**known, "error": _plain_error(value.error)})
 
 
 def value_from(body: Mapping[str, Any]) -> SharedValue:

@@ -236,18 +236,18 @@ def _with_its_view(found: _GivenView, before: Order | None) -> GiveView:
 def _check(order: Order) -> None:
     match order:
         case StartWorker():
-            check_room(order.resources)
+            check_resources(order.resources)
             for probe in filter(None, (order.ready, order.live)):
                 _check_probe(probe)
         case TakeShare() if not 0 <= order.share < order.shares:
             raise ValueError(f"share {order.share} of {order.shares}")
 
 
-def check_room(room: Resources) -> None:
+def check_resources(resources: Resources) -> None:
     """`ValueError` unless a machine can have it. Written so that a NaN fails too."""
-    whole = min(room.memory_bytes, room.gpu, room.disk_bytes)
-    if not (0 <= room.cpu < float("inf") and whole >= 0):
-        raise ValueError(f"no machine has this room: {room}")
+    whole = min(resources.memory_bytes, resources.gpu, resources.disk_bytes)
+    if not (0 <= resources.cpu < float("inf") and whole >= 0):
+        raise ValueError(f"no machine has these resources: {resources}")
 
 
 def _check_probe(probe: Probe) -> None:
@@ -325,7 +325,7 @@ def facts_from(raw: bytes) -> NodeFacts:
     """The snapshot in these bytes; `Refused` if they are not one."""
     try:
         facts = _facts_decoder.decode(raw)
-        check_room(facts.capacity)
+        check_resources(facts.capacity)
     except NOT_READ as error:
         raise malformed("a snapshot of a node", str(error)) from error
     if not facts.node or not all(worker.job for worker in facts.workers):
@@ -366,7 +366,7 @@ def line(kind: str, body: Say | SayParts) -> bytes:
     return worker_messages.line(kind, msgspec.to_builtins(body))
 
 
-def said(kind: type[T], raw: bytes, body: Any) -> T:
+def parse_body(kind: type[T], raw: bytes, body: Any) -> T:
     """The body of a line as a value of `kind`; `Refused` if it is none."""
     try:
         prepared(kind)  # type: ignore[arg-type]  # a type can be hashed

@@ -65,7 +65,7 @@ class Extension(Protocol):
     def unsent(self, *, anew: bool) -> bytes:
         """What is to be sent now; all of it, if the connection is a new one."""
 
-    def hear(self, kind: str, body: Any) -> None:
+    def receive(self, kind: str, body: Any) -> None:
         """The agent has said this."""
 
 

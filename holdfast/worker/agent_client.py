@@ -406,7 +406,7 @@ class AgentClient:
             with self._changed:
                 try:
                     if more is not None and kind in more.kinds:
-                        more.hear(kind, body)
+                        more.receive(kind, body)
                     else:
                         self._receive_order(kind, body)
                 except (KeyError, TypeError, ValueError) as error:

@@ -80,7 +80,7 @@ class Grip(Protocol):
 
     def trouble(self) -> HoldfastError | None: ...
 
-    def doubt(self) -> HoldfastError | None: ...
+    def unsure(self) -> HoldfastError | None: ...
 
     def release(self) -> None: ...
 
@@ -107,9 +107,9 @@ class SharedHold:
         has confirmed it lately, so somebody else may have it soon."""
         if self._released:
             raise SessionLost(f"{self._grip.what} was released", fix="acquire it again")
-        doubt = self._grip.doubt()
-        if doubt is not None:
-            raise doubt
+        unsure = self._grip.unsure()
+        if unsure is not None:
+            raise unsure
 
     def release(self) -> None:
         """Let go, once."""
@@ -178,7 +178,7 @@ class HoldRequest:
     def __init__(self, client: SharingClient, want: Want) -> None:
         self._client = client
         self.want = want
-        self.standing = WantState(WAITING)
+        self.status = WantState(WAITING)
         self.thread = threading.get_ident()
         self.lost: HoldfastError | None = None  # once it is, it stays so
 
@@ -188,16 +188,16 @@ class HoldRequest:
 
     @property
     def token(self) -> int:
-        return self.standing.token
+        return self.status.token
 
     def trouble(self) -> HoldfastError | None:
         """Why it is not held any more; None: it is."""
         return self._client.trouble(self)
 
-    def doubt(self) -> HoldfastError | None:
+    def unsure(self) -> HoldfastError | None:
         """Why it is not known to be held at this moment; None: it is held."""
         trouble = self.trouble()
-        if trouble is not None or self._client.clock.now_s() < self.standing.sure_s:
+        if trouble is not None or self._client.clock.now_s() < self.status.sure_s:
             return trouble
         return Unavailable(
             f"it is not known whether {self.what} is still held",
@@ -235,7 +235,7 @@ class SharingClient:
         """Wait until it is held. `TimedOut`, and whatever the agent refuses it with."""
         until_s = None if timeout_s is None else self.clock.now_s() + max(0.0, timeout_s)
         with self._agent.changing:
-            self._check_room(kind, name)
+            self._check_limit(kind, name)
             number = next(self._numbers)
             request = HoldRequest(self, Want(number, kind, name, count, until_s))
             self._requests[number] = request
@@ -243,8 +243,8 @@ class SharingClient:
         try:
             with self._waiting(f"{kind} {number}"):
                 patience_s = None if timeout_s is None else max(0.0, timeout_s) + SHARED_ANSWER_S
-                self._agent.wait(lambda: request.standing.state != WAITING, patience_s)
-            if request.standing.state != HELD:
+                self._agent.wait(lambda: request.status.state != WAITING, patience_s)
+            if request.status.state != HELD:
                 self._refused(request)
         except BaseException:
             self.drop(request)
@@ -252,8 +252,8 @@ class SharingClient:
         return request
 
     def _refused(self, request: HoldRequest) -> NoReturn:
-        if request.standing.error is not None:
-            raise request.standing.error
+        if request.status.error is not None:
+            raise request.status.error
         self._check_leaving(request.what)
         raise TimedOut(
             f"{request.what} was not free in time",
@@ -263,10 +263,10 @@ class SharingClient:
 
     def trouble(self, request: HoldRequest) -> HoldfastError | None:
         with self._agent.changing:
-            standing = request.standing
-            if request.lost is None and standing.state != HELD:
-                request.lost = standing.error or BugError(f"{request.what} was never held")
-            elif request.lost is None and self.clock.now_s() >= standing.over_s:
+            status = request.status
+            if request.lost is None and status.state != HELD:
+                request.lost = status.error or BugError(f"{request.what} was never held")
+            elif request.lost is None and self.clock.now_s() >= status.over_s:
                 request.lost = SessionLost(
                     f"{request.what} is lost",
                     why="the agent has not confirmed it for as long as its session lives",
@@ -282,9 +282,9 @@ class SharingClient:
             if self._requests.pop(request.want.id, None) is not None:
                 self._say()
 
-    def _check_room(self, kind: str, name: str) -> None:
+    def _check_limit(self, kind: str, name: str) -> None:
         others = self._requests.values()
-        waiting = sum(1 for one in others if one.standing.state == WAITING)
+        waiting = sum(1 for one in others if one.status.state == WAITING)
         if waiting >= SHARED_WAITS_MAX or len(others) - waiting >= SHARED_HELD_MAX:
             raise Full(
                 "this worker holds or waits for too much at once",
@@ -336,20 +336,20 @@ class SharingClient:
         wants = [request.want for request in self._requests.values()]
         return sharing.wants_line(self._serial, wants, self._values)
 
-    def hear(self, kind: str, body: Any) -> None:
+    def receive(self, kind: str, body: Any) -> None:
         if kind == sharing.CONFIG:
             value = sharing.value_from(body)
             if value.name in self._values:
                 self._values[value.name] = value
                 self.on_value()
             return
-        for number, standing in sharing.want_states_from(body).items():
+        for number, status in sharing.want_states_from(body).items():
             request = self._requests.get(number)
             if request is None or request.lost is not None:
                 continue
-            request.standing = standing
-            if standing.state == HELD:
-                request.want = replace(request.want, token=standing.token)
+            request.status = status
+            if status.state == HELD:
+                request.want = replace(request.want, token=status.token)
 
     def _say(self) -> None:
         self._changed = True
@@ -505,7 +505,7 @@ class _LocalHold:
     def trouble(self) -> HoldfastError | None:
         return None
 
-    def doubt(self) -> HoldfastError | None:
+    def unsure(self) -> HoldfastError | None:
         return None
 
     def release(self) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from simulation.scale import serving, sizes, training
 from simulation.scale.charts import MODEL_S, charts
 from simulation.scale.costs import MEASURED, Costs
-from simulation.scale.loads import Part, breaks
+from simulation.scale.loads import ScalingPart, breaks
 from simulation.scale.pictures import svg
-from simulation.scale.serving import BILLION_A_DAY, PEAK, Traffic
+from simulation.scale.serving import BILLION_A_DAY, PEAK, RequestLoad
 from simulation.scale.training import Cluster
 
 WORKERS = 10_000
@@ -29,10 +29,10 @@ examples:
 """
 
 
-def tables(costs: Costs) -> dict[str, tuple[int, list[Part]]]:
+def tables(costs: Costs) -> dict[str, tuple[int, list[ScalingPart]]]:
     """What is looked at, each with the size that its shares are shown for."""
     peak = round(PEAK * BILLION_A_DAY)
-    small, large = Traffic(peak), Traffic(peak, MODEL_S)
+    small, large = RequestLoad(peak), RequestLoad(peak, MODEL_S)
     return {
         "workers, all in one job": (WORKERS, training.parts(costs)),
         "workers, ten in a job": (WORKERS, training.parts(costs, 10)),
@@ -47,7 +47,7 @@ def facts(costs: Costs) -> dict[str, float]:
     """Figures that are no limits: what 10,000 workers and a billion predictions a day need."""
     one, tens = Cluster(WORKERS), Cluster(WORKERS, 10)
     peak = PEAK * BILLION_A_DAY
-    small, large = Traffic(peak), Traffic(peak, MODEL_S)
+    small, large = RequestLoad(peak), RequestLoad(peak, MODEL_S)
     lives_s = costs.worker_years.value * 365.25 * 86_400
     agents, view_bytes = one.agents, sizes.view_order_bytes(WORKERS)
     return {

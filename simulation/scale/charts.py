@@ -152,7 +152,7 @@ def checks(costs: Costs) -> Chart:
     rates = [10**power * digit for power in range(2, 6) for digit in (1, 2, 5)]
 
     def line(name: str, model_s: float) -> Line:
-        traffic = serving.Traffic(1.0, model_s)
+        traffic = serving.RequestLoad(1.0, model_s)
         return Line(
             name,
             [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PartLoad:
     """How much of a part's limit is used. Above 1 it is broken, or not what was promised."""
 
     used: float
@@ -20,29 +20,29 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScalingPart:
     """A part whose load grows with a size (workers, or requests a second)."""
 
     name: str
     limit: str  # what the limit is, in words
-    load: Callable[[int], Load]
+    load: Callable[[int], PartLoad]
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
     """Where a part breaks: the first size beyond its limit. None: not below `size_max`."""
 
-    part: Part
+    part: ScalingPart
     size: int | None
 
 
-def breaks(parts: Sequence[Part], size_max: int) -> list[Break]:
+def breaks(parts: Sequence[ScalingPart], size_max: int) -> list[Break]:
     """All parts, the one that breaks first at the head, those that do not at the end."""
     found = [Break(part, breaks_at(part, size_max)) for part in parts]
     return sorted(found, key=lambda one: size_max + 1 if one.size is None else one.size)
 
 
-def breaks_at(part: Part, size_max: int) -> int | None:
+def breaks_at(part: ScalingPart, size_max: int) -> int | None:
     """The first size beyond the limit. Loads may fall here and there while they grow, so sizes are
     tried one after the other, a tenth apart; then it is found exactly between two of them."""
     below, size = 0, 1

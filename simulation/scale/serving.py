@@ -19,7 +19,7 @@ from holdfast.wire.limits import (
     STATS_POLL_S,
 )
 from simulation.scale.costs import Costs
-from simulation.scale.loads import Load, Part
+from simulation.scale.loads import PartLoad, ScalingPart
 
 DAY_S = 86_400
 BILLION_A_DAY = 1e9 / DAY_S
@@ -28,7 +28,7 @@ PROTOCOLS = 2  # a cluster of Envoy for HTTP and one for gRPC, each with its own
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class RequestLoad:
     """Requests a second to one service. `model_s`: of a replica's core, beside what the server
     itself costs. `busy`: the part of a core that is to be used at this rate."""
 
@@ -39,36 +39,36 @@ class Traffic:
     versions: int = 2  # that replicas hold, and gateways check: during a rollout, and after it
 
 
-def replicas(traffic: Traffic, costs: Costs) -> int:
+def replicas(traffic: RequestLoad, costs: Costs) -> int:
     """Replicas of one core each."""
     each_s = costs.replica_request_s.value + traffic.model_s
     return max(1, math.ceil(traffic.rate * each_s / traffic.busy))
 
 
-def gateways(traffic: Traffic, costs: Costs) -> int:
+def gateways(traffic: RequestLoad, costs: Costs) -> int:
     """Machines with an Envoy on `gateway_cores` each."""
     cores = traffic.rate * costs.envoy_request_s.value / traffic.busy
     return max(1, math.ceil(cores / traffic.gateway_cores))
 
 
-def checks_of_gateway(traffic: Traffic, costs: Costs) -> float:
+def checks_of_gateway(traffic: RequestLoad, costs: Costs) -> float:
     """Cores that a gateway spends on health checks: it checks every replica for itself."""
     rate = replicas(traffic, costs) * PROTOCOLS * traffic.versions / HEALTH_CHECK_S
     return rate * costs.envoy_check_s.value
 
 
-def checks_of_replica(traffic: Traffic, costs: Costs) -> float:
+def checks_of_replica(traffic: RequestLoad, costs: Costs) -> float:
     """The part of its core that a replica spends on answering them."""
     rate = gateways(traffic, costs) * PROTOCOLS * traffic.versions / HEALTH_CHECK_S
     return rate * costs.replica_check_s.value
 
 
-def polling(traffic: Traffic, costs: Costs) -> float:
+def polling(traffic: RequestLoad, costs: Costs) -> float:
     """Cores that the controller spends on asking for counts during a rollout."""
     return replicas(traffic, costs) / STATS_POLL_S * costs.ask_s.value
 
 
-def kept_s(traffic: Traffic, costs: Costs) -> float:
+def kept_s(traffic: RequestLoad, costs: Costs) -> float:
     """For how long the prediction logs of all replicas reach back."""
     kept = (1 + PREDICTIONS_FILES_KEPT) * PREDICTIONS_FILE_BYTES_MAX
     return replicas(traffic, costs) * kept / (traffic.rate * costs.prediction_bytes.value)
@@ -80,47 +80,47 @@ def turn_s(services: int, replicas_each: int, costs: Costs) -> float:
     return services * costs.files_service_s.value + there * costs.files_replica_s.value
 
 
-def parts(costs: Costs, traffic: Traffic) -> list[Part]:
+def parts(costs: Costs, traffic: RequestLoad) -> list[ScalingPart]:
     """By requests a second to one service."""
 
-    def at(rate: int) -> Traffic:
+    def at(rate: int) -> RequestLoad:
         return replace(traffic, rate=float(rate))
 
     return [
-        Part(
+        ScalingPart(
             "service: its replicas",
             f"SERVICE_REPLICAS_MAX = {SERVICE_REPLICAS_MAX}",
-            lambda rate: Load(replicas(at(rate), costs), SERVICE_REPLICAS_MAX),
+            lambda rate: PartLoad(replicas(at(rate), costs), SERVICE_REPLICAS_MAX),
         ),
-        Part(
+        ScalingPart(
             "gateway: health checks",
             "a tenth of its cores",
-            lambda rate: Load(checks_of_gateway(at(rate), costs), 0.1 * traffic.gateway_cores),
+            lambda rate: PartLoad(checks_of_gateway(at(rate), costs), 0.1 * traffic.gateway_cores),
         ),
-        Part(
+        ScalingPart(
             "replica: health checks",
             "a tenth of its core",
-            lambda rate: Load(checks_of_replica(at(rate), costs), 0.1),
+            lambda rate: PartLoad(checks_of_replica(at(rate), costs), 0.1),
         ),
-        Part(
+        ScalingPart(
             "controller: counts during a rollout",
             "one core",
-            lambda rate: Load(polling(at(rate), costs), 1.0),
+            lambda rate: PartLoad(polling(at(rate), costs), 1.0),
         ),
     ]
 
 
-def service_parts(costs: Costs, replicas_each: int = 2) -> list[Part]:
+def service_parts(costs: Costs, replicas_each: int = 2) -> list[ScalingPart]:
     """By the number of services behind a gateway."""
     return [
-        Part(
+        ScalingPart(
             "gateway: a change, its own time",
             "one second",
-            lambda services: Load(turn_s(services, replicas_each, costs), 1.0),
+            lambda services: PartLoad(turn_s(services, replicas_each, costs), 1.0),
         ),
-        Part(
+        ScalingPart(
             "gateway: a change, until Envoy has it",
             f"it is written again after {ENVOY_TAKE_S:g} s",
-            lambda services: Load(services * costs.take_service_s.value, ENVOY_TAKE_S),
+            lambda services: PartLoad(services * costs.take_service_s.value, ENVOY_TAKE_S),
         ),
     ]

@@ -27,7 +27,7 @@ from holdfast.wire.limits import (
 )
 from simulation.scale import sizes
 from simulation.scale.costs import Costs
-from simulation.scale.loads import Load, Part
+from simulation.scale.loads import PartLoad, ScalingPart
 
 # A line of 10 Gb/s, in both directions.
 LINE_BYTES_PER_S = 1.25e9
@@ -113,7 +113,9 @@ def line_s(bytes_per_s: float = LINE_BYTES_PER_S) -> float:
 At = Callable[[int], Cluster]
 
 
-def parts(costs: Costs, workers_a_job: int | None = None, workers_a_node: int = 10) -> list[Part]:
+def parts(
+    costs: Costs, workers_a_job: int | None = None, workers_a_node: int = 10
+) -> list[ScalingPart]:
     """Every part, for clusters of that shape."""
 
     def at(size: int) -> Cluster:
@@ -122,74 +124,76 @@ def parts(costs: Costs, workers_a_job: int | None = None, workers_a_node: int = 
     return [*_leader(at, costs), *_plane(at, costs), *_workers(at, costs)]
 
 
-def _leader(at: At, costs: Costs) -> list[Part]:
-    def telling(size: int) -> Load:
+def _leader(at: At, costs: Costs) -> list[ScalingPart]:
+    def telling(size: int) -> PartLoad:
         cluster = at(size)
-        return Load(tick_s(cluster, costs) + tell_s(cluster, costs), REMEET_S)
+        return PartLoad(tick_s(cluster, costs) + tell_s(cluster, costs), REMEET_S)
 
     return [
-        Part(
+        ScalingPart(
             "leader: reports and decisions",
             "one core",
-            lambda size: Load(leader_share(at(size), costs), 1.0),
+            lambda size: PartLoad(leader_share(at(size), costs), 1.0),
         ),
-        Part("leader: telling a view", f"members wait {REMEET_S:g} s for it", telling),
-        Part(
+        ScalingPart("leader: telling a view", f"members wait {REMEET_S:g} s for it", telling),
+        ScalingPart(
             "leader: streams of agents",
             f"STREAMS_MAX = {STREAMS_MAX:,}",
-            lambda size: Load(at(size).agents, STREAMS_MAX),
+            lambda size: PartLoad(at(size).agents, STREAMS_MAX),
         ),
-        Part(
+        ScalingPart(
             "leader: knowing all agents when it begins",
             f"a session's {SESSION_TIMEOUT_S:g} s",
-            lambda size: Load(at(size).agents * costs.members_first_s.value, SESSION_TIMEOUT_S),
+            lambda size: PartLoad(at(size).agents * costs.members_first_s.value, SESSION_TIMEOUT_S),
         ),
     ]
 
 
-def _plane(at: At, costs: Costs) -> list[Part]:
-    def keeping(size: int) -> Load:
+def _plane(at: At, costs: Costs) -> list[ScalingPart]:
+    def keeping(size: int) -> PartLoad:
         """Each agent's client asks for a sign of life, and kazoo pings in between."""
         rate = at(size).agents * (1 / KEEPER_FRACTION + 3) / SESSION_TIMEOUT_S
-        return Load(rate * costs.request_s.value, 1.0)
+        return PartLoad(rate * costs.request_s.value, 1.0)
 
     return [
-        Part("plane: signs of life", "one core", keeping),
-        Part(
+        ScalingPart("plane: signs of life", "one core", keeping),
+        ScalingPart(
             "plane: connections",
             f"CONNECTIONS_MAX = {CONNECTIONS_MAX:,}",
-            lambda size: Load(at(size).agents, CONNECTIONS_MAX),
+            lambda size: PartLoad(at(size).agents, CONNECTIONS_MAX),
         ),
-        Part(
+        ScalingPart(
             "plane: the record of a view",
             f"VALUE_BYTES_MAX = {VALUE_BYTES_MAX:,}",
-            lambda size: Load(sizes.view_bytes_about(at(size).members), VALUE_BYTES_MAX),
+            lambda size: PartLoad(sizes.view_bytes_about(at(size).members), VALUE_BYTES_MAX),
         ),
-        Part(
+        ScalingPart(
             "store: a manifest",
             f"MANIFEST_BYTES_MAX = {MANIFEST_BYTES_MAX:,}",
-            lambda size: Load(at(size).members * costs.manifest_bytes.value, MANIFEST_BYTES_MAX),
+            lambda size: PartLoad(
+                at(size).members * costs.manifest_bytes.value, MANIFEST_BYTES_MAX
+            ),
         ),
     ]
 
 
-def _workers(at: At, costs: Costs) -> list[Part]:
-    def exchanging(size: int) -> Load:
+def _workers(at: At, costs: Costs) -> list[ScalingPart]:
+    def exchanging(size: int) -> PartLoad:
         bytes_s = 2 * GIGABYTE * costs.byte_s.value
-        return Load(exchange_s(at(size).members, costs) - bytes_s, line_s())
+        return PartLoad(exchange_s(at(size).members, costs) - bytes_s, line_s())
 
     return [
-        Part(
+        ScalingPart(
             "worker: callers at its listener",
             f"CALLERS_MAX = {CALLERS_MAX:,}",
-            lambda size: Load(at(size).members - 1, CALLERS_MAX),
+            lambda size: PartLoad(at(size).members - 1, CALLERS_MAX),
         ),
-        Part(
+        ScalingPart(
             "worker: a meeting",
             f"a call is lost after {PROBE_S:g} s without an answer",
-            lambda size: Load(at(size).members * costs.meeting_s.value, PROBE_S),
+            lambda size: PartLoad(at(size).members * costs.meeting_s.value, PROBE_S),
         ),
-        Part(
+        ScalingPart(
             "worker: messages of an exchange",
             "as long as their bytes take at 10 Gb/s",
             exchanging,

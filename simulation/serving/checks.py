@@ -27,7 +27,7 @@ FAILED: Final = "a version that failed gets no requests"
 RETIRED: Final = "a retired version gets no new requests"
 JUDGED: Final = "a bad version never serves everything by its rollout"
 SETTLES: Final = "every rollout ends: promoted, or failed with a reason"
-WISHES: Final = "what users want is served, if it can be"
+DESIRED: Final = "what users want is served, if it can be"
 QUIET: Final = "a service that nothing happens to is left alone"
 
 # Plans of one world: more of them and something goes to and fro.
@@ -207,9 +207,9 @@ class Checks(Promises):
         plan = plane.plan
         if plan is None or plan.next is not None or plan.leaving:
             return False
-        if not all(each.up and not each.stopped for each in world.beings()):
+        if not all(each.up and not each.stopped for each in world.processes()):
             return False
-        if not all(sight.hears for sight in world.sights()):
+        if not all(mirror.receives for mirror in world.mirrors()):
             return False
         if plan.revision != plane.service.revision or plan.replicas != plane.job_replicas:
             return False
@@ -264,5 +264,5 @@ class Checks(Promises):
         if not world.faults.struck and harmless:
             wrong = [v for v in plan.failed if natures[v] is Nature.GOOD]
             if wrong:
-                raise Violation(WISHES, f"{plan.failed} failed, and was good")
+                raise Violation(DESIRED, f"{plan.failed} failed, and was good")
         self.end_of_requests(plan)

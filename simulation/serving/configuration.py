@@ -37,7 +37,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class WeightedCluster:
     """A share of a route: the cluster, and what the request says to the replica."""
 
     cluster: str
@@ -47,7 +47,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class RetryPolicy:
     """How a request is tried again: how often, upon what, by another host, after how many tries at
     another level, and how much of its time a try has."""
 
@@ -62,9 +62,9 @@ class Retries:
 class Route:
     """Where a request goes: by variants; or the gateway answers itself, with `status`."""
 
-    variants: tuple[Variant, ...]
+    variants: tuple[WeightedCluster, ...]
     total: int
-    retries: Retries
+    retries: RetryPolicy
     timeout_s: float
     status: int
 
@@ -114,7 +114,7 @@ def cluster_of(one: Json) -> Cluster:
 def _route(one: Json, host: Json) -> Route:
     action = one.get("route")
     if action is None:
-        nothing = Retries(0, frozenset(), False, 1, 0.0)
+        nothing = RetryPolicy(0, frozenset(), False, 1, 0.0)
         return Route((), 0, nothing, 0.0, one["direct_response"]["status"])
     variants = tuple(_variant(each) for each in action["weighted_clusters"]["clusters"])
     retries = _retries(action.get("retry_policy") or host.get("retry_policy") or {})
@@ -122,12 +122,12 @@ def _route(one: Json, host: Json) -> Route:
     return Route(variants, total, retries, _seconds(action["timeout"]), 0)
 
 
-def _variant(one: Json) -> Variant:
+def _variant(one: Json) -> WeightedCluster:
     added = {
         each["header"]["key"]: each["header"]["value"] for each in one["request_headers_to_add"]
     }
     instead = added.get(marks.INSTEAD)
-    return Variant(
+    return WeightedCluster(
         str(one["name"]),
         one["weight"],
         int(added[marks.VERSION]),
@@ -135,9 +135,9 @@ def _variant(one: Json) -> Variant:
     )
 
 
-def _retries(policy: Mapping[str, Any]) -> Retries:
+def _retries(policy: Mapping[str, Any]) -> RetryPolicy:
     priority = policy.get("retry_priority", {}).get("typed_config", {})
-    return Retries(
+    return RetryPolicy(
         policy.get("num_retries", 0),
         frozenset(policy.get("retry_on", "").split(",")),
         any(each["name"] == _PREVIOUS_HOSTS for each in policy.get("retry_host_predicate", ())),

@@ -20,8 +20,8 @@ from holdfast.serve.rollout.facts import (
     SetPlan,
 )
 from holdfast.wire.limits import ROLLOUT_LOOK_S, TROUBLE_S
-from simulation.kernel import Being
-from simulation.serving.plane import GATEWAY, JOB, REPLICA, WISH, Sight
+from simulation.kernel import SimulatedProcess
+from simulation.serving.plane import GATEWAY, JOB, REPLICA, SERVICE, PlaneMirror
 from simulation.serving.settings import NAME
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ANSWER_S: Final = (0.005, 0.05)
 STAND_S: Final = (0.02, 0.5)
 
 
-class RolloutController(Being):
+class RolloutController(SimulatedProcess):
     """A candidate; it leads when nobody else does."""
 
     def __init__(self, world: World, name: str, clock_s: float) -> None:
@@ -41,11 +41,11 @@ class RolloutController(Being):
         self.clock_s = clock_s
         self.term = 0  # that it believes to lead
         self.memory = ServiceHistory()
-        kinds = frozenset({WISH, JOB, REPLICA, GATEWAY})
-        self.sight = Sight(world, self, kinds, self._look)
+        kinds = frozenset({SERVICE, JOB, REPLICA, GATEWAY})
+        self.mirror = PlaneMirror(world, self, kinds, self._look)
         self.plan: RolloutPlan | None = None  # as it wrote it, or read it in this term
         self._in_hand = False
-        self._doubts = False
+        self._dirty = False
         self._polling = False
         self._polled_s = -1.0
         self._unscaled_s = 0.0
@@ -119,17 +119,17 @@ class RolloutController(Being):
         plane = self.world.plane
         if self.term or plane.leader:
             return  # it is woken when the leader is gone
-        if not self.sight.reaches:
+        if not self.mirror.reaches:
             self.after(1.0, self._campaign)
             return
         plane.term += 1
         self.term = plane.leader = plane.term
         self.memory, self.plan = ServiceHistory(), None
         self._in_hand = self._polling = False
-        self._doubts, self._unscaled_s = True, 0.0
+        self._dirty, self._unscaled_s = True, 0.0
         self._polled_s = -1.0
         self.tell("leads", self.term)
-        self.sight.begin()
+        self.mirror.begin()
 
     def _look_at(self, after_s: float) -> None:
         """Look at that time, unless it looks earlier anyway."""
@@ -143,14 +143,14 @@ class RolloutController(Being):
             self._look()
 
     def _look(self) -> None:
-        if self._in_hand or not self.term or not self.sight.known:
+        if self._in_hand or not self.term or not self.mirror.known:
             return  # it looks again when it has written
-        if self._doubts:
-            if not self.sight.hears:
+        if self._dirty:
+            if not self.mirror.receives:
                 self._look_at(ROLLOUT_LOOK_S)
                 return
-            self.plan, self._doubts = self.world.plane.plan, False
-        observed, desired = self._observed(), self.sight.desired
+            self.plan, self._dirty = self.world.plane.plan, False
+        observed, desired = self._observed(), self.mirror.desired
         assert desired is not None
         decisions = advance.advance(desired, observed, self.now_s())
         if decisions:
@@ -162,11 +162,11 @@ class RolloutController(Being):
             self._look_at(self._poll(desired))
 
     def _observed(self) -> ServiceObservation:
-        sight = self.sight
+        mirror = self.mirror
         now = ServiceObservation(
-            self.plan, sight.replicas, sight.gateways, job_replicas=sight.job_replicas
+            self.plan, mirror.replicas, mirror.gateways, job_replicas=mirror.job_replicas
         )
-        return self.memory.look(NAME, now, sight.failures, self.now_s())
+        return self.memory.look(NAME, now, mirror.failures, self.now_s())
 
     def _carry_out(
         self,
@@ -185,17 +185,17 @@ class RolloutController(Being):
         self._in_hand = False
         done = False
         for command in commands:
-            if not self.sight.reaches or self.world.faults.strikes("request lost"):
-                self._doubts = True
+            if not self.mirror.reaches or self.world.faults.strikes("request lost"):
+                self._dirty = True
             elif isinstance(command, SetPlan):
                 done = self._set_plan(command, desired, observed)
             else:
                 done = self._scale(command) or done
-            if self._doubts:
+            if self._dirty:
                 break
         if not self.term:
             return
-        if self._doubts:
+        if self._dirty:
             self._look_at(ROLLOUT_LOOK_S)
         elif done:
             self._look()
@@ -207,12 +207,12 @@ class RolloutController(Being):
     ) -> bool:
         world = self.world
         if not world.write_plan(self.name, self.term, command, desired, observed):
-            self._doubts = True
+            self._dirty = True
             if self.term != world.plane.leader:
                 self._give_up()
             return False
         if world.faults.strikes("reply lost"):
-            self._doubts = True
+            self._dirty = True
         self.plan = command.plan
         return True
 
@@ -225,29 +225,31 @@ class RolloutController(Being):
             self._unscaled_s = now_s + TROUBLE_S
             return False
         world.scale(command.replicas)
-        self.sight.job_replicas = command.replicas
+        self.mirror.job_replicas = command.replicas
         return True
 
     def _poll(self, desired: DesiredService) -> float:
         """Ask replicas for their counts, if they matter now; when to look again."""
         plan, now_s = self.plan, self.kernel.now_s
         every_s, look_s = pauses_s(plan, desired.service)
-        if plan is None or every_s is None or self._polling or not self.sight.replicas:
+        if plan is None or every_s is None or self._polling or not self.mirror.replicas:
             return look_s
         if now_s >= self._polled_s + every_s:
             self._polled_s, self._polling = now_s, True
-            asked, variants, term = sorted(self.sight.replicas), plan.variants, self.term
-            self.after(self.kernel.between(*ANSWER_S), lambda: self._hear(term, asked, variants))
+            asked, variants, term = sorted(self.mirror.replicas), plan.variants, self.term
+            self.after(
+                self.kernel.between(*ANSWER_S), lambda: self._take_answers(term, asked, variants)
+            )
         return look_s
 
-    def _hear(self, term: int, asked: list[int], variants: tuple[Variant, ...]) -> None:
+    def _take_answers(self, term: int, asked: list[int], variants: tuple[Variant, ...]) -> None:
         if term != self.term:
             return
         self._polling = False
         world = self.world
         world.traffic.flow()
         living = {worker: world.replicas[worker] for worker in asked if worker in world.replicas}
-        found = {worker: being.stats() for worker, being in living.items()}
+        found = {worker: replica.stats() for worker, replica in living.items()}
         answers = {worker: stats for worker, stats in found.items() if stats is not None}
         self.memory.see_stats(answers, list(living), variants, self.now_s())
         self._look()

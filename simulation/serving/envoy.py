@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.resources import CLUSTERS_FILE, LISTENER_FILE, ROUTES_FILE, VERSION
 from holdfast.wire.limits import EJECT_FAILURES, EJECT_S, HEALTH_CHECK_TIMEOUT_S
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 from simulation.serving.configuration import Cluster, Host, Table
 from simulation.serving.traffic import KINDS
 
 if TYPE_CHECKING:
-    from simulation.serving.replica import ReplicaBeing
+    from simulation.serving.replica import SimulatedReplica
     from simulation.serving.world import World
 
 TAKE_S: Final = 0.003
@@ -23,7 +23,7 @@ WARM_S: Final = (0.002, 0.02)
 START_S: Final = (0.3, 0.6)
 
 
-class Envoy(Being):
+class Envoy(SimulatedProcess):
     """One Envoy. It goes on while its gateway's process is away. `news`: it has changed."""
 
     def __init__(self, world: World, name: str, news: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Envoy(Being):
         return self.taken((CLUSTERS_FILE,)) and self._warming.keys().isdisjoint(clusters)
 
     def healthy(self) -> frozenset[tuple[str, int]]:
-        """What its own door says."""
+        """What its admin socket says."""
         return frozenset(
             (host.address, host.port)
             for cluster in self.active.values()
@@ -166,7 +166,7 @@ class Envoy(Being):
     def _passes(self, address: str) -> bool:
         return self.world.by_address[address].believed(self._checked_s.get(address, -1.0))
 
-    def trusts(self, replica: ReplicaBeing) -> bool:
+    def trusts(self, replica: SimulatedReplica) -> bool:
         """Whether it would send requests to this process, wherever it stands in its files."""
         ejected = self.kernel.now_s < self._ejected_s.get(replica.host, 0.0)
         return not ejected and self._passes(replica.host)
@@ -211,5 +211,5 @@ class Envoy(Being):
     def answered(self, host: Host) -> None:
         self._failed.pop(host.address, None)
 
-    def replica(self, host: Host) -> ReplicaBeing:
+    def replica(self, host: Host) -> SimulatedReplica:
         return self.world.by_address[host.address]

@@ -10,9 +10,9 @@ from holdfast.serve.gateway.applying import AwaitSettled, AwaitTaken, AwaitWarm,
 from holdfast.serve.gateway.state import Front, GatewayState, KnownService, PlaneService
 from holdfast.serve.records import Gateway
 from holdfast.wire.limits import ENVOY_SETTLE_S, LOST_LOOK_S, STALE_AFTER_S, STALE_STEP_S
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 from simulation.serving.envoy import Envoy
-from simulation.serving.plane import GATEWAY, PLAN, REPLICA, WISH, Sight
+from simulation.serving.plane import GATEWAY, PLAN, REPLICA, SERVICE, PlaneMirror
 from simulation.serving.settings import NAME
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TELL_S: Final = (0.001, 0.02)
 AGAIN_S: Final = (0.5, 3.0)
 
 
-class GatewayBeing(Being):
+class SimulatedGateway(SimulatedProcess):
     """One gateway. What it knew last is on its disk, and its Envoy goes on without it."""
 
     def __init__(self, world: World, name: str, front: Front) -> None:
@@ -30,8 +30,8 @@ class GatewayBeing(Being):
         self.world = world
         self.front = front
         self.envoy = Envoy(world, f"{name}/envoy", lambda: self.arrive(self._go_on))
-        kinds = frozenset({WISH, PLAN, REPLICA})
-        self.sight = Sight(world, self, kinds, self._hear)
+        kinds = frozenset({SERVICE, PLAN, REPLICA})
+        self.mirror = PlaneMirror(world, self, kinds, self._on_news)
         self.services: tuple[KnownService, ...] = ()
         self.remembered: tuple[KnownService, ...] = ()  # on disk
         self.ready_since_s: dict[tuple[int, int], float] = {}  # worker, version: in use since
@@ -46,7 +46,7 @@ class GatewayBeing(Being):
         self._wait_until_s = 0.0
         self._timer_s = 0.0
         self._tells = False
-        self._heard = False  # there is something to look at
+        self._has_news = False  # there is something to look at
 
     def start(self) -> None:
         self.begin()
@@ -58,7 +58,7 @@ class GatewayBeing(Being):
             self._wait_until_s = self.kernel.now_s + STALE_AFTER_S
         else:
             self._revive()
-        self.sight.begin()
+        self.mirror.begin()
         self._look_again(STALE_AFTER_S)
 
     # --- faults -----------------------------------------------------------------------------------
@@ -96,21 +96,21 @@ class GatewayBeing(Being):
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
-        self._heard = True
+    def _on_news(self) -> None:
+        self._has_news = True
         self._turn()
 
     def _turn(self) -> None:
         if self._applying is not None or not self.envoy.answering:
-            self._heard = True
+            self._has_news = True
             return  # it looks when that is done, or when Envoy is there again
-        self._heard = False
-        now_s, sight = self.kernel.now_s, self.sight
+        self._has_news = False
+        now_s, mirror = self.kernel.now_s, self.mirror
         # One that is deaf does not notice: its session lives, and nothing seems to change.
-        present = sight.known and now_s >= self.world.plane.away_until_s
-        if present and sight.desired is not None:
-            replicas = {str(worker): replica for worker, replica in sight.replicas.items()}
-            found = {NAME: PlaneService(sight.desired.service, sight.plan, replicas)}
+        present = mirror.known and now_s >= self.world.plane.away_until_s
+        if present and mirror.desired is not None:
+            replicas = {str(worker): replica for worker, replica in mirror.replicas.items()}
+            found = {NAME: PlaneService(mirror.desired.service, mirror.plan, replicas)}
             healthy = self.envoy.healthy() if state.anything_lost(self.services) else None
             before = self.services
             self.services = state.kept(before, found, now_s, healthy)
@@ -173,7 +173,7 @@ class GatewayBeing(Being):
             self._steps.pop(0)
         self._applied(self._applying)
         self._say_soon()
-        if self._heard:
+        if self._has_news:
             self._turn()
 
     def _settled(self, step: AwaitSettled) -> bool:
@@ -217,9 +217,9 @@ class GatewayBeing(Being):
             self.after(self.kernel.between(*TELL_S), self._say)
 
     def _say(self) -> None:
-        sight, plane = self.sight, self.world.plane
-        if not sight.reaches:
-            until_s = max(sight.mute_until_s, plane.away_until_s)
+        mirror, plane = self.mirror, self.world.plane
+        if not mirror.reaches:
+            until_s = max(mirror.mute_until_s, plane.away_until_s)
             self.after(until_s - self.kernel.now_s + 0.01, self._say)
             return
         self._tells = False

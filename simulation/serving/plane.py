@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from holdfast.control.decide.facts import Failure
 from holdfast.serve.records import Gateway, Replica, RolloutPlan, ServiceSpec
 from holdfast.serve.rollout.facts import DesiredService
-from simulation.kernel import Being
+from simulation.kernel import SimulatedProcess
 
 if TYPE_CHECKING:
     from simulation.serving.world import World
 
-WISH: Final = "wish"  # the service, what its target names, what is retired
-PLAN: Final = "course"
+SERVICE: Final = "service"  # the service, what its target names, what is retired
+PLAN: Final = "plan"
 JOB: Final = "job"
 REPLICA: Final = "replica"
 GATEWAY: Final = "gateway"
@@ -54,14 +54,18 @@ class Plane:
         return DesiredService(self.service, self.target, "", unusable)
 
 
-class Sight:
+class PlaneMirror:
     """What one process has read. `news` is called after each read."""
 
     def __init__(
-        self, world: World, being: Being, kinds: frozenset[str], news: Callable[[], None]
+        self,
+        world: World,
+        process: SimulatedProcess,
+        kinds: frozenset[str],
+        news: Callable[[], None],
     ) -> None:
         self._world = world
-        self._being = being
+        self._process = process
         self._kinds = kinds
         self._news = news
         self._dirty: dict[Node, None] = {}
@@ -82,7 +86,7 @@ class Sight:
         plane = self._world.plane
         self.known, self._comes = False, False
         self.replicas, self.gateways = {}, {}
-        self._dirty = {(kind, 0): None for kind in (WISH, PLAN, JOB) if kind in self._kinds}
+        self._dirty = {(kind, 0): None for kind in (SERVICE, PLAN, JOB) if kind in self._kinds}
         if REPLICA in self._kinds:
             self._dirty |= {(REPLICA, worker): None for worker in plane.replicas}
         if GATEWAY in self._kinds:
@@ -96,25 +100,25 @@ class Sight:
         return now_s >= self.mute_until_s and now_s >= self._world.plane.away_until_s
 
     @property
-    def hears(self) -> bool:
+    def receives(self) -> bool:
         now_s = self._world.kernel.now_s
         return now_s >= self.deaf_until_s and now_s >= self._world.plane.away_until_s
 
     def touched(self, node: Node) -> None:
         """Something was written there."""
-        if node[0] not in self._kinds or not self._being.up:
+        if node[0] not in self._kinds or not self._process.up:
             return
         faults = self._world.faults
         if faults.strikes("late"):
             late_s = self._world.kernel.between(*LATE_S)
             self._late_until_s[node] = self._world.kernel.now_s + late_s
-            self._being.after(late_s, lambda: self.mark(node))
+            self._process.after(late_s, lambda: self.mark(node))
             return
         if faults.strikes("double"):
-            self._being.after(self._world.kernel.between(*LATE_S), lambda: self.mark(node))
+            self._process.after(self._world.kernel.between(*LATE_S), lambda: self.mark(node))
         self.mark(node)
 
-    def hears_late(self, node: Node) -> bool:
+    def is_late(self, node: Node) -> bool:
         """Whether news of it are still on their way, by a fault."""
         return self._world.kernel.now_s <= self._late_until_s.get(node, -1.0)
 
@@ -126,7 +130,7 @@ class Sight:
 
     def _read_soon(self) -> None:
         self._comes = True
-        self._being.after(self._read_s(), self._read)
+        self._process.after(self._read_s(), self._read)
 
     def _read_s(self) -> float:
         return self._world.kernel.between(READ_S, self._world.settings.read_s)
@@ -135,7 +139,7 @@ class Sight:
         world, kernel = self._world, self._world.kernel
         heard_s = max(self.deaf_until_s, world.plane.away_until_s)
         if kernel.now_s < heard_s:
-            self._being.after(heard_s - kernel.now_s + self._read_s(), self._read)
+            self._process.after(heard_s - kernel.now_s + self._read_s(), self._read)
             return
         self._comes = False
         dirty, self._dirty = self._dirty, {}
@@ -146,7 +150,7 @@ class Sight:
 
     def _take(self, kind: str, name: int | str) -> None:
         plane = self._world.plane
-        if kind == WISH:
+        if kind == SERVICE:
             self.desired = plane.desired()
         elif kind == PLAN:
             self.plan = plane.plan

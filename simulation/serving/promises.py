@@ -15,15 +15,15 @@ from holdfast.serve.gateway.state import GatewayState, KnownService
 from holdfast.serve.records import WEIGHT_TOTAL, RolloutPlan
 from holdfast.wire.limits import HEALTH_CHECK_TIMEOUT_S, LOST_REPLICA_S
 from simulation.kernel import Violation
-from simulation.serving.configuration import Cluster, Route, Variant
+from simulation.serving.configuration import Cluster, Route, WeightedCluster
 from simulation.serving.plane import REPLICA
 from simulation.serving.settings import NAME, Nature
 from simulation.serving.traffic import KINDS
 
 if TYPE_CHECKING:
     from simulation.serving.envoy import Envoy
-    from simulation.serving.gateway import GatewayBeing
-    from simulation.serving.replica import ReplicaBeing
+    from simulation.serving.gateway import SimulatedGateway
+    from simulation.serving.replica import SimulatedReplica
     from simulation.serving.world import World
 
 ANSWERED: Final = "8: a request is answered, as long as one replica that can is healthy and known"
@@ -54,15 +54,15 @@ class Promises:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._wished = {1}
+        self._desired = {1}
         self._answered: dict[str, set[int]] = {}  # gateway -> versions of its answers, in peace
 
-    def wished(self) -> None:
+    def desired_changed(self) -> None:
         """Users have asked for something."""
         plane = self._world.plane
-        self._wished |= {plane.target, *plane.service.split}
+        self._desired |= {plane.target, *plane.service.split}
         if plane.service.pinned is not None:
-            self._wished.add(plane.service.pinned)
+            self._desired.add(plane.service.pinned)
 
     # --- what Envoy is given ----------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Promises:
             self._hosts(known, variant, clusters)
 
     def _hosts(
-        self, known: KnownService, variant: Variant, clusters: Mapping[str, Cluster]
+        self, known: KnownService, variant: WeightedCluster, clusters: Mapping[str, Cluster]
     ) -> None:
         cluster = clusters.get(variant.cluster)
         if cluster is None:
@@ -151,7 +151,7 @@ class Promises:
             if at and level <= {"", region}:
                 raise Violation(HOME, f"{cluster.name} has {levels}, seen from {region}")
 
-    def known_now(self, gateway: GatewayBeing, before: Sequence[KnownService]) -> None:
+    def known_now(self, gateway: SimulatedGateway, before: Sequence[KnownService]) -> None:
         """What the gateway knows has been looked at anew."""
         there = {one.address for known in gateway.services for one in known.replicas}
         if all(one.address in there for known in before for one in known.replicas):
@@ -194,7 +194,7 @@ class Promises:
 
     # --- a request --------------------------------------------------------------------------------
 
-    def routed(self, gateway: GatewayBeing, variant: Variant) -> None:
+    def routed(self, gateway: SimulatedGateway, variant: WeightedCluster) -> None:
         """A request goes this way: some plan says so that is not older than what the gateway has
         told everybody that it has applied."""
         told = self._world.plane.gateways.get(gateway.name)
@@ -209,7 +209,7 @@ class Promises:
             f"{gateway.name} has applied plan {since}, and sends to version {variant.version}",
         )
 
-    def able(self, gateway: GatewayBeing, variant: Variant) -> list[ReplicaBeing]:
+    def able(self, gateway: SimulatedGateway, variant: WeightedCluster) -> list[SimulatedReplica]:
         """The replicas that are healthy, could answer, and are known to the gateway and its Envoy:
         for long enough that Envoy has them by now."""
         world = self._world
@@ -240,7 +240,7 @@ class Promises:
             late_s += _HUNG_S
         return world.now_s - late_s
 
-    def turned_away(self, gateway: GatewayBeing, route: Route | None) -> None:
+    def turned_away(self, gateway: SimulatedGateway, route: Route | None) -> None:
         """The gateway answered itself, that it has nothing."""
         self._world.happened["turned away"] += 1
         applied = gateway.applied
@@ -251,16 +251,16 @@ class Promises:
                 status = route.status if route is not None else None
                 raise Violation(ANSWERED, f"{gateway.name} answers {status} by itself")
 
-    def answered(self, gateway: GatewayBeing, variant: Variant, version: int) -> None:
-        if version not in (variant.version, variant.instead) or version not in self._wished:
+    def answered(self, gateway: SimulatedGateway, variant: WeightedCluster, version: int) -> None:
+        if version not in (variant.version, variant.instead) or version not in self._desired:
             raise Violation(ASKED, f"version {version} answered a request for {variant}")
         self._answered.setdefault(gateway.name, set()).add(version)
 
     def lost(
         self,
-        gateway: GatewayBeing,
-        variant: Variant,
-        stayed: Sequence[ReplicaBeing],
+        gateway: SimulatedGateway,
+        variant: WeightedCluster,
+        stayed: Sequence[SimulatedReplica],
         why: list[str],
     ) -> None:
         """Nobody answered it, and these were there the whole time."""
@@ -285,7 +285,7 @@ class Promises:
                 for one in known.replicas:
                     worker = one.replica.worker
                     # What went late in the storm may come after all else is settled.
-                    if deadly or gateway.sight.hears_late((REPLICA, worker)):
+                    if deadly or gateway.mirror.is_late((REPLICA, worker)):
                         continue
                     if not self._world.by_address[one.replica.host].up:
                         raise Violation(GONE, f"{gateway.name} knows {worker}")

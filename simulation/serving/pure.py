@@ -32,7 +32,7 @@ _OTHERS_KEPT: Final = 8_000
 Files = Mapping[str, Json]
 
 
-class Kept:
+class KnownResults:
     """What they gave, in all worlds of one process that run the same code. Bounded."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Kept:
 class Pure:
     """The functions, for one world."""
 
-    def __init__(self, seed: int, kept: Kept) -> None:
+    def __init__(self, seed: int, kept: KnownResults) -> None:
         self._kept = kept
         self._facts: dict[int, tuple[Replica, tuple[object, ...]]] = {}
         self._asked = seed % _ASKED_AGAIN  # in each world at another time
@@ -107,11 +107,11 @@ class Pure:
 
     def _matters(self, known: KnownService) -> tuple[object, ...]:
         service = known.service
-        replicas = tuple([self._told(one.replica) for one in known.replicas])
+        replicas = tuple([self._reported(one.replica) for one in known.replicas])
         variants = known.plan.variants if known.plan is not None else ()
         return (service.name, service.limits, known.lost_s is None, variants, replicas)
 
-    def _told(self, replica: Replica) -> tuple[object, ...]:
+    def _reported(self, replica: Replica) -> tuple[object, ...]:
         """Values are never changed, only replaced: what is said of one is worked out once."""
         found = self._facts.get(id(replica))
         if found is None:

@@ -17,8 +17,8 @@ from holdfast.serve.records import (
     RolloutStage,
 )
 from holdfast.wire.limits import HEALTH_CHECK_FAILURES, HEALTH_CHECK_S, HEALTH_CHECK_TIMEOUT_S
-from simulation.kernel import Being
-from simulation.serving.plane import JOB, PLAN, REPLICA, Sight
+from simulation.kernel import SimulatedProcess
+from simulation.serving.plane import JOB, PLAN, REPLICA, PlaneMirror
 from simulation.serving.settings import NAME, Nature
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ UNWELL_AFTER_S: Final = HEALTH_CHECK_FAILURES * HEALTH_CHECK_S
 SILENT_AFTER_S: Final = HEALTH_CHECK_FAILURES * HEALTH_CHECK_TIMEOUT_S + HEALTH_CHECK_S
 
 
-class ReplicaBeing(Being):
+class SimulatedReplica(SimulatedProcess):
     """One process. Its number never comes back."""
 
     def __init__(self, world: World, worker: int) -> None:
@@ -68,7 +68,7 @@ class ReplicaBeing(Being):
         self.started_s = 0.0
         self.registered = False  # its session lives, and it has joined
         self.pauses = 0  # how often it was stopped
-        self.sight = Sight(world, self, frozenset({PLAN}), self._follow)
+        self.mirror = PlaneMirror(world, self, frozenset({PLAN}), self._follow)
         self._shows = False
         # What those see who ask for its health: since when, and what they believed before.
         self.well = False
@@ -200,14 +200,14 @@ class ReplicaBeing(Being):
     def _join(self) -> None:
         self.joined = True
         self._register()
-        self.sight.begin()
+        self.mirror.begin()
 
     def _register(self) -> None:
         self.registered = True
         self._show()
 
     def _follow(self) -> None:
-        plan = self.sight.plan
+        plan = self.mirror.plan
         if plan is None:
             return
         if plan.version_revision != self.version_revision:
@@ -267,9 +267,9 @@ class ReplicaBeing(Being):
             self.after(self.kernel.between(0.001, 0.05), self._write)
 
     def _write(self) -> None:
-        sight = self.sight
-        if not sight.reaches:
-            until_s = max(sight.mute_until_s, self.world.plane.away_until_s)
+        mirror = self.mirror
+        if not mirror.reaches:
+            until_s = max(mirror.mute_until_s, self.world.plane.away_until_s)
             self.after(until_s - self.kernel.now_s + 0.01, self._write)
             return
         self._shows = False

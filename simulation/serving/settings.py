@@ -73,7 +73,7 @@ ACTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class UserAction:
     """What a user does, and when within its storm."""
 
     at_s: float
@@ -87,11 +87,11 @@ class Storm:
     """A time in which users act and things go wrong. Peace follows, until all is settled."""
 
     length_s: float
-    acts: tuple[Act, ...]
+    acts: tuple[UserAction, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorldSettings:
     """A world before it begins."""
 
     service: ServiceSpec
@@ -106,7 +106,7 @@ class Settings:
     storms: tuple[Storm, ...]
 
 
-def draw(seed: int, off: frozenset[str]) -> Settings:
+def draw(seed: int, off: frozenset[str]) -> WorldSettings:
     """What this seed decides. `off`: with "acts" in it, users do nothing."""
     random = source(f"{seed}/serving")
     count = random.randint(3, 6)
@@ -134,7 +134,7 @@ def draw(seed: int, off: frozenset[str]) -> Settings:
     storms = tuple(
         _storm(random, natures, off) for _ in range(random.choice((1, 1, 1, 1, 1, 1, 1, 2)))
     )
-    return Settings(
+    return WorldSettings(
         service, natures, fronts, regions, clocks_s, session_s, read_s, apply_s, calm_s, storms
     )
 
@@ -153,10 +153,10 @@ def _storm(random: Random, natures: dict[int, Nature], off: frozenset[str]) -> S
     return Storm(length_s, tuple(acts) if "acts" not in off else ())
 
 
-def _act(random: Random, natures: dict[int, Nature], length_s: float) -> Act:
+def _act(random: Random, natures: dict[int, Nature], length_s: float) -> UserAction:
     # Nobody holds on to a version that ends every process which is sent a request of it.
     calm = [version for version, nature in natures.items() if nature is not Nature.CRASHING]
     what = random.choice(ACTS)
     among = calm if what in ("pin", "split") else sorted(natures)
     versions = tuple(random.sample(among, min(2, len(among))))
-    return Act(length_s * random.random(), what, versions, random.randint(1, 4))
+    return UserAction(length_s * random.random(), what, versions, random.randint(1, 4))

@@ -19,13 +19,13 @@ from simulation.serving.configuration import (
     Cluster,
     Host,
     Route,
-    Variant,
+    WeightedCluster,
 )
 from simulation.serving.settings import NAME, Nature
 
 if TYPE_CHECKING:
-    from simulation.serving.gateway import GatewayBeing
-    from simulation.serving.replica import ReplicaBeing
+    from simulation.serving.gateway import SimulatedGateway
+    from simulation.serving.replica import SimulatedReplica
     from simulation.serving.world import World
 
 TICK_S: Final = (0.3, 0.9)
@@ -94,7 +94,7 @@ class Traffic:
                     self._share(gateway, variant, cluster, requests * variant.weight // route.total)  # type: ignore[union-attr]
 
     def _share(
-        self, gateway: GatewayBeing, variant: Variant, cluster: Cluster, requests: int
+        self, gateway: SimulatedGateway, variant: WeightedCluster, cluster: Cluster, requests: int
     ) -> None:
         envoy = gateway.envoy
         able = []
@@ -126,7 +126,7 @@ class Followed:
         "_world",
     )
 
-    def __init__(self, world: World, gateway: GatewayBeing) -> None:
+    def __init__(self, world: World, gateway: SimulatedGateway) -> None:
         self._world = world
         self._gateway = gateway
         self._tries = 0
@@ -206,7 +206,7 @@ class Followed:
         self._gateway.envoy.broken(host)
         self._go_on(BROKEN)
 
-    def _computed(self, host: Host, replica: ReplicaBeing, life: int, version: int) -> None:
+    def _computed(self, host: Host, replica: SimulatedReplica, life: int, version: int) -> None:
         if replica.life == life and not replica.stopped:
             self._answered(host, replica, version)
         else:
@@ -214,7 +214,7 @@ class Followed:
             self._gateway.envoy.broken(host)
             self._go_on(BROKEN)
 
-    def _answered(self, host: Host, replica: ReplicaBeing, version: int) -> None:
+    def _answered(self, host: Host, replica: SimulatedReplica, version: int) -> None:
         world = self._world
         self._gateway.envoy.answered(host)
         world.happened["answered again" if self._tries > 1 else "answered"] += 1

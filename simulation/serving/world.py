@@ -10,15 +10,15 @@ from holdfast.serve.records import RolloutPlan
 from holdfast.serve.rollout import advance
 from holdfast.serve.rollout.facts import DesiredService, ServiceObservation, SetPlan
 from holdfast.wire.errors import BugError
-from simulation.kernel import Being, Kernel, Violation
+from simulation.kernel import Kernel, SimulatedProcess, Violation
 from simulation.serving.checks import Checks
 from simulation.serving.controller import RolloutController
 from simulation.serving.faults import Faults
-from simulation.serving.gateway import GatewayBeing
-from simulation.serving.plane import JOB, PLAN, WISH, Node, Plane, Sight
-from simulation.serving.pure import Kept, Pure
-from simulation.serving.replica import RESTLESS_TIMES, ReplicaBeing
-from simulation.serving.settings import Act, Settings, draw
+from simulation.serving.gateway import SimulatedGateway
+from simulation.serving.plane import JOB, PLAN, SERVICE, Node, Plane, PlaneMirror
+from simulation.serving.pure import KnownResults, Pure
+from simulation.serving.replica import RESTLESS_TIMES, SimulatedReplica
+from simulation.serving.settings import UserAction, WorldSettings, draw
 from simulation.serving.traffic import Traffic
 from simulation.verdict import NO_FAULTS_OFF, Kind, Verdict, verdict_of, with_story
 
@@ -30,7 +30,7 @@ PEACE_S: Final = 180.0
 # A clock jumps by seconds; if by more than so many, by so many times as much: an hour or so.
 FAR_S, FAR = 2.0, 900.0
 EXPIRIES: Final = ("expire replica", "expire gateway", "depose controller")
-_KEPT: Final = Kept()
+_KEPT: Final = KnownResults()
 EVENTS_MAX: Final = 30_000
 
 
@@ -43,18 +43,18 @@ class World:
         off: frozenset[str] = NO_FAULTS_OFF,
         *,
         traced: bool = False,
-        kept: Kept | None = None,
+        kept: KnownResults | None = None,
     ) -> None:
         self.seed = seed
         self.kernel = Kernel(seed, traced=traced)
-        self.settings: Settings = draw(seed, off)
+        self.settings: WorldSettings = draw(seed, off)
         storms_s = [storm.length_s for storm in self.settings.storms]
         self.faults = Faults(seed, storms_s, off)
-        self.pure = Pure(seed, kept or Kept())
+        self.pure = Pure(seed, kept or KnownResults())
         service = self.settings.service
         self.plane = Plane(service, service.replicas_min)
-        self.replicas: dict[int, ReplicaBeing] = {}
-        self.by_address: dict[str, ReplicaBeing] = {}  # the dead too
+        self.replicas: dict[int, SimulatedReplica] = {}
+        self.by_address: dict[str, SimulatedReplica] = {}  # the dead too
         self.happened: Counter[str] = Counter()
         self.silent_until_s = 0.0
         self.hung_until_s = 0.0  # a replica hangs, or has just done so
@@ -66,7 +66,7 @@ class World:
         self.checks = Checks(self)
         self.traffic = Traffic(self)
         self.gateways = [
-            GatewayBeing(self, f"g{number}", front)
+            SimulatedGateway(self, f"g{number}", front)
             for number, front in enumerate(self.settings.fronts)
         ]
         self.controllers = [
@@ -83,16 +83,16 @@ class World:
         """By a clock that is right."""
         return EPOCH_S + self.kernel.now_s
 
-    def beings(self) -> list[Being]:
+    def processes(self) -> list[SimulatedProcess]:
         """All processes but Envoy."""
         return [*self.gateways, *self.controllers, *self.replicas.values()]
 
-    def sights(self) -> list[Sight]:
+    def mirrors(self) -> list[PlaneMirror]:
         """What each of them has read."""
         return [
-            *(gateway.sight for gateway in self.gateways),
-            *(controller.sight for controller in self.controllers),
-            *(replica.sight for replica in self.replicas.values()),
+            *(gateway.mirror for gateway in self.gateways),
+            *(controller.mirror for controller in self.controllers),
+            *(replica.mirror for replica in self.replicas.values()),
         ]
 
     # --- one run ----------------------------------------------------------------------------------
@@ -178,13 +178,13 @@ class World:
         """Watches wake those who look there."""
         for controller in self.controllers:
             if controller.term:
-                controller.sight.touched(node)
+                controller.mirror.touched(node)
         for gateway in self.gateways:
-            gateway.sight.touched(node)
+            gateway.mirror.touched(node)
         if node[0] == PLAN:
             for replica in self.replicas.values():
                 if replica.joined:
-                    replica.sight.touched(node)
+                    replica.mirror.touched(node)
 
     def leader_lost(self, term: int, after_s: float) -> None:
         """The session of this term's leader is over, so much later."""
@@ -215,17 +215,19 @@ class World:
         self.changed((JOB, 0))
 
     def _match_job(self) -> None:
-        alive = [being for being in self.replicas.values() if being.up and not being.draining]
+        alive = [
+            replica for replica in self.replicas.values() if replica.up and not replica.draining
+        ]
         for _ in range(self.plane.job_replicas - len(alive)):
             self._workers += 1
-            being = ReplicaBeing(self, self._workers)
-            self.replicas[self._workers] = self.by_address[being.host] = being
-            being.start()
-        for being in alive[self.plane.job_replicas :]:
-            being.drain()
+            replica = SimulatedReplica(self, self._workers)
+            self.replicas[self._workers] = self.by_address[replica.host] = replica
+            replica.start()
+        for replica in alive[self.plane.job_replicas :]:
+            replica.drain()
 
-    def replica_gone(self, being: ReplicaBeing) -> None:
-        self.replicas.pop(being.worker, None)
+    def replica_gone(self, replica: SimulatedReplica) -> None:
+        self.replicas.pop(replica.worker, None)
         self.kernel.after(self.kernel.between(0.3, 1.5), self._match_job)
 
     # --- users, faults ----------------------------------------------------------------------------
@@ -234,26 +236,26 @@ class World:
         self.waiting = self.kernel.random.choice((0, 4, 20, 60)) if self.stormy else 0
         self.kernel.after(LOAD_S, self._load)
 
-    def _act(self, act: Act) -> None:
+    def _act(self, act: UserAction) -> None:
         """A user asks for something. Retired versions are refused to them, as they really are."""
         plane, first = self.plane, act.versions[0]
         if self.now_s < plane.away_until_s:
             self.kernel.after(plane.away_until_s - self.now_s, lambda: self._act(act))
             return
         service = replace(plane.service, revision=plane.service.revision + 1)
-        wished = replace(service, version_revision=service.version_revision + 1)
+        asked = replace(service, version_revision=service.version_revision + 1)
         usable = [version for version in act.versions if version not in plane.retired]
         if act.what == "target" and usable:
             plane.target = usable[0]
             if act.number % 2:  # its alias moves by itself, or users ask for a rollout with it
-                plane.service = replace(wished, pinned=None, split={})
+                plane.service = replace(asked, pinned=None, split={})
         elif act.what == "pin" and usable:
-            plane.service = replace(wished, pinned=usable[0], split={})
+            plane.service = replace(asked, pinned=usable[0], split={})
         elif act.what == "rollout":
-            plane.service = replace(wished, pinned=None, split={})
+            plane.service = replace(asked, pinned=None, split={})
         elif act.what == "split" and usable:
             split = dict(zip(usable, (3_000, 1_000 * act.number), strict=False))
-            plane.service = replace(wished, split=split, pinned=None)
+            plane.service = replace(asked, split=split, pinned=None)
         elif act.what == "retire" and (plane.plan is None or first != plane.plan.stable):
             plane.retired[first] = "it is bad"
         elif act.what == "scale":
@@ -261,8 +263,8 @@ class World:
             plane.service = replace(service, replicas_wanted=act.number, replicas_max=most)
         self.kernel.tell("user", act.what, act.versions, act.number)
         self.happened[act.what] += 1
-        self.checks.wished()
-        self.changed((WISH, 0))
+        self.checks.desired_changed()
+        self.changed((SERVICE, 0))
 
     def _strike(self, kind: str) -> None:
         # A plane that is away ends no session.
@@ -282,12 +284,12 @@ class World:
         elif kind.endswith(("gateway", "envoy")):
             self._strike_gateway(kind, random.choice(self.gateways))
         elif kind in ("deaf", "mute"):
-            sight = random.choice(self.sights())
+            mirror = random.choice(self.mirrors())
             until_s = self.now_s + between(0.3, 4.0)
             if kind == "deaf":
-                sight.deaf_until_s = until_s
+                mirror.deaf_until_s = until_s
             else:
-                sight.mute_until_s = until_s
+                mirror.mute_until_s = until_s
         elif kind == "plane away":
             self.plane.away_until_s = self.now_s + between(0.5, 6.0)
         elif kind == "silence":
@@ -299,7 +301,7 @@ class World:
                 controller.crash()
             self._strike_gateway("restart gateway", self.gateways[0])
 
-    def _strike_replica(self, kind: str, replica: ReplicaBeing) -> None:
+    def _strike_replica(self, kind: str, replica: SimulatedReplica) -> None:
         if kind == "kill replica":
             replica.killed()
         elif kind == "pause replica":
@@ -321,7 +323,7 @@ class World:
             for each in self.controllers:
                 each.depose()
 
-    def _strike_gateway(self, kind: str, gateway: GatewayBeing) -> None:
+    def _strike_gateway(self, kind: str, gateway: SimulatedGateway) -> None:
         if kind == "restart gateway":
             gateway.restart()
         elif kind == "pause gateway":

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from holdfast.agent import credential_store as wallets
+from holdfast.agent import credential_store as credential_stores
 from holdfast.agent.credential_store import CredentialStore
 from holdfast.agent.events import (
     Ending,
@@ -21,8 +21,8 @@ from holdfast.agent.events import (
     ProcessExited,
     ProcessStarted,
     Report,
-    Said,
     StartProcess,
+    WorkerReport,
     key_of,
 )
 from holdfast.agent.grpc_transport import GrpcTransport
@@ -39,7 +39,7 @@ from holdfast.wire.reports import NodeFacts
 from holdfast.wire.resources import Resources
 from holdfast.wire.rpc import Contact
 
-ROOM = Resources(cpu=8.0, memory_bytes=1 << 34)
+RESOURCES = Resources(cpu=8.0, memory_bytes=1 << 34)
 PATIENCE_S = 120.0
 
 
@@ -48,7 +48,7 @@ class MemoryAgent:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.machine = AgentMachine(node, Machine(ROOM))
+        self.machine = AgentMachine(node, Machine(RESOURCES))
         self.delivered: list[tuple[int, Order]] = []
         self.started: list[Key] = []
         self._changed = asyncio.Condition()
@@ -82,7 +82,7 @@ class MemoryAgent:
         await self.happens(ProcessExited(Key(job, worker), Ending(signal=9)))
 
     async def steps(self, job: str, worker: int, step: int) -> None:
-        await self.happens(Said(Key(job, worker), ready=True, step=step))
+        await self.happens(WorkerReport(Key(job, worker), ready=True, step=step))
 
     def snapshot(self) -> NodeFacts:
         return self._facts
@@ -127,7 +127,7 @@ async def credentials(
     authority: Authority, folder: Path, node: str, join_address: str
 ) -> CredentialStore:
     token = tokens.join_token(authority, node=node)
-    credential_store, _ = await wallets.join(folder / node, node, join_address, token)
+    credential_store, _ = await credential_stores.join(folder / node, node, join_address, token)
     return credential_store
 
 

@@ -28,7 +28,7 @@ def number(path: str, data: bytes) -> int:
 
 
 class Job(NamedTuple):
-    wish: bytes
+    spec: bytes
     settings: bytes | None
     state: bytes
     pages: tuple[bytes, ...]
@@ -40,8 +40,8 @@ def job_of(path: str, found: dict[str, Fact] | Any) -> Job:
         raise Corrupt(f"{path} has lost its state")
     settings, state = found.get(f"{path}/settings"), found[f"{path}/state"]
     pages = tuple(found[one].data for one in sorted(found) if one.startswith(f"{path}/pages/"))
-    wish = found[path].data
-    return Job(wish, settings.data if settings else None, state.data, pages, state.version)
+    spec = found[path].data
+    return Job(spec, settings.data if settings else None, state.data, pages, state.version)
 
 
 class Kept:
@@ -134,12 +134,12 @@ def test_what_comes_changes_goes_and_comes_back_at_any_depth_is_held(
 def test_one_that_is_removed_and_made_again_between_two_looks_is_another(
     session: Session, other: Session
 ) -> None:
-    make(other, "/jobs/j", b"wish")
+    make(other, "/jobs/j", b"spec")
     make(other, "/jobs/j/state", b"old")
     kept = Kept(session)
     assert kept.jobs.values["/jobs/j"].state == b"old"
     remove(other, "/jobs/j")
-    make(other, "/jobs/j", b"wish")
+    make(other, "/jobs/j", b"spec")
     make(other, "/jobs/j/state", b"new")
 
     def seen() -> bool:
@@ -169,14 +169,14 @@ def test_a_change_is_told_once_with_its_path_and_costs_one_read(
 def test_several_nodes_are_one_value_and_only_those_that_are_watched_wake(
     session: Session, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make(other, "/jobs/j", b"wish")
+    make(other, "/jobs/j", b"spec")
     make(other, "/jobs/j/state", b"s")
     make(other, "/jobs/j/pages/0", b"p0")
     kept = Kept(session)
-    assert kept.jobs.values == {"/jobs/j": Job(b"wish", None, b"s", (b"p0",), 0)}
+    assert kept.jobs.values == {"/jobs/j": Job(b"spec", None, b"s", (b"p0",), 0)}
     put(other, "/jobs/j/state", b"t")
     make(other, "/jobs/j/settings", b"lr")  # a part that was not there is waited for
-    job = Job(b"wish", b"lr", b"t", (b"p0",), 1)
+    job = Job(b"spec", b"lr", b"t", (b"p0",), 1)
     kept.becomes(kept.jobs, {"/jobs/j": job}, "the settings wake, and all is read")
     kept.mirror.put(kept.jobs, "/jobs/j", job._replace(state=b"u", state_version=2))
     asked = requests(session, monkeypatch)
@@ -238,7 +238,7 @@ def test_what_happens_while_it_has_no_session_is_there_afterwards(
 ) -> None:
     make(other, "/tops/a", b"1")
     make(other, "/tops/gone", b"1")
-    make(other, "/jobs/j", b"wish")
+    make(other, "/jobs/j", b"spec")
     make(other, "/jobs/j/state", b"s")
     kept = Kept(session)
     expire(session)
@@ -390,7 +390,7 @@ def test_a_value_that_is_not_understood_is_named_and_keeps_no_other_from_its_cha
 def test_nodes_read_around_a_change_of_several_are_read_again_before_they_are_called_unreadable(
     session: Session, other: Session
 ) -> None:
-    make(other, "/jobs/j", b"wish")
+    make(other, "/jobs/j", b"spec")
     kept = Kept(session)
     assert set(kept.jobs.unreadable) == {"/jobs/j"}
     kept.mirror.invalidate("/jobs/j")

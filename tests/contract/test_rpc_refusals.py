@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from holdfast.agent import credential_store as wallets
+from holdfast.agent import credential_store as credential_stores
 from holdfast.agent.credential_store import CredentialStore, NodeCredentials
 from holdfast.agent.grpc_transport import GrpcTransport
 from holdfast.agent.uplink import Uplink
@@ -143,11 +143,13 @@ def test_a_join_token_that_does_not_hold_gives_no_certificate(play: Play) -> Non
             (tokens.member_token(authority, "n1", 4e9), "whom to trust"),
         ):
             with pytest.raises(Refused) as refused:
-                await wallets.join(world.folder / "x", "n1", world.agents.join_address, token)
+                await credential_stores.join(
+                    world.folder / "x", "n1", world.agents.join_address, token
+                )
             assert why in refused.value.why
         # Its token names an authority that this endpoint does not have: we do not speak to it.
         with pytest.raises(Unavailable, match="does not answer"):
-            await wallets.join(
+            await credential_stores.join(
                 world.folder / "x", "n1", world.agents.join_address, tokens.join_token(other)
             )
         assert not (world.folder / "x").exists()
@@ -294,7 +296,7 @@ def test_no_secret_is_in_a_log_or_an_error(play: Play, caplog: pytest.LogCapture
         await world.heard("n1")
         token = tokens.join_token(world.authority, node="n2")
         with pytest.raises(Refused) as refused:
-            await wallets.join(world.folder / "x", "n1", world.agents.join_address, token)
+            await credential_stores.join(world.folder / "x", "n1", world.agents.join_address, token)
         held = n1.credential_store.credentials
         failed = await attempt(world, dataclasses.replace(held, token=token), hello())
         seen.extend([token, held.token, held.identity.key_pem.decode()])

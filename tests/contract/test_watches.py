@@ -64,7 +64,7 @@ def test_a_gateway_keeps_no_watch_for_a_replica_that_is_gone_and_sees_it_come_ba
         facts.transaction(never).remove(replica).commit()
         eventually(lambda: watching._read(session), "its watch has fired")
         assert _found(watching) == {}
-        eventually(lambda: not _watched(session, replica), "nobody waits for what is gone", 20)
+        eventually(lambda: not _watched(session, replica), "nobody waits for what is gone")
         facts.transaction(never).create(replica, data).commit()
         eventually(lambda: watching._read(session), "the list says that it is back")
         assert set(_found(watching)) == {"7"}
@@ -97,17 +97,17 @@ def test_a_service_that_changes_while_its_job_is_looked_for_is_what_the_controll
     path = service_path(NAME)
     made = facts.transaction(never)
     made.create(path, documents.to_bytes(ServiceSpec(NAME, "m", "1"))).commit()
-    sight = ServicesMirror(session, woken.set)
+    mirror = ServicesMirror(session, woken.set)
 
     def change() -> None:
         data = documents.to_bytes(ServiceSpec(NAME, "m", "2"))
         facts.transaction(never).replace(path, data).commit()
         eventually(woken.is_set, "its watch has fired")
 
-    with before_first(sight._mirror, "follow", change):
-        sight.read()
-    assert sight.services[NAME].desired.version == 2
-    sight.close()
+    with before_first(mirror._mirror, "follow", change):
+        mirror.read()
+    assert mirror.services[NAME].desired.version == 2
+    mirror.close()
 
 
 def _watched(session: Session, path: str) -> bool:

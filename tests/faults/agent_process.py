@@ -174,7 +174,7 @@ class AgentProcess:
         """Wait until the zygote can be asked; its process number."""
         until(lambda: _answers(self.folder / "zygote.sock"), bool)
         # The one before it may be about to end.
-        (pid,) = until(lambda: nurseries_of(self.folder), lambda found: len(found) == 1)
+        (pid,) = until(lambda: zygotes_of(self.folder), lambda found: len(found) == 1)
         return pid
 
     def _read(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class AgentProcess:
         """Kill the agent, then all that it has started."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
-        for pid in (*nurseries_of(self.folder), *processes_of(self.folder)):
+        for pid in (*zygotes_of(self.folder), *processes_of(self.folder)):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -249,7 +249,7 @@ def processes_of(folder: Path) -> list[int]:
     return _with_words(str(folder / "workers").encode())
 
 
-def nurseries_of(folder: Path) -> list[int]:
+def zygotes_of(folder: Path) -> list[int]:
     return _with_words(b"holdfast.agent.zygote\0" + str(folder).encode())
 
 

@@ -117,7 +117,7 @@ def test_a_port_that_a_stranger_holds_is_passed_over_and_the_true_one_is_reporte
 
     async def story(agent: LocalAgent, folder: Path) -> None:
         order = start_order(1, "python", "-c", script, str(folder / "ports"))
-        first = agent._machine._room._next_port
+        first = agent._machine._allocator._next_port
         with stranger(first), stranger(first + 3):
             await agent.deliver(1, order)
             facts = await ended(agent)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast.agent import leftovers
-from tests.faults.agent_process import AgentProcess, nurseries_of, processes_of, until
+from tests.faults.agent_process import AgentProcess, processes_of, until, zygotes_of
 from tests.faults.test_agent_kills import WORKER, alive, started
 
-BEINGS = ("agent", "zygote", "shim", "worker")
+PROCESSES = ("agent", "zygote", "shim", "worker")
 numbers = itertools.count(1)
 
 
@@ -74,21 +74,21 @@ def zombies(pid: int) -> list[str]:
     return [one for one, text in found.items() if text.rpartition(")")[2].split()[0] == "Z"]
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(BEINGS)), ids="-".join)
+@pytest.mark.parametrize("order", list(itertools.permutations(PROCESSES)), ids="-".join)
 def test_killed_in_any_order_nothing_is_lost_and_nothing_stays(
     agent: AgentProcess, marks: Path, order: tuple[str, ...]
 ) -> None:
     chance = random.Random("-".join(order))
     worker, pids = begun(agent, marks)
-    for being in order:
+    for killed in order:
         time.sleep(chance.choice([0.0, 0.0, 0.01, 0.05]))  # pause: a kill comes at any moment
-        if being == "agent":
+        if killed == "agent":
             agent.kill()
         else:
             try:
-                os.kill(pids[being], signal.SIGKILL)
+                os.kill(pids[killed], signal.SIGKILL)
             except ProcessLookupError:
-                assert being == "worker" or order.index("worker") < order.index(being), being
+                assert killed == "worker" or order.index("worker") < order.index(killed), killed
     agent.start()
     end = agent.until(lambda now: now[str(worker)]["phase"] == "gone")[str(worker)]
     # Killed by somebody, where its shim lived to see it; otherwise nobody knows.
@@ -103,19 +103,19 @@ def test_killed_in_any_order_nothing_is_lost_and_nothing_stays(
         until(lambda pid=pid: zombies(pid), lambda found: not found)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("being", ["agent", "zygote"])
+@pytest.mark.parametrize("killed", ["agent", "zygote"])
 def test_a_forked_worker_does_not_notice_when_its_makers_die(
-    agent: AgentProcess, marks: Path, being: str
+    agent: AgentProcess, marks: Path, killed: str
 ) -> None:
     worker, pids = begun(agent, marks)
     agent.ask("view", worker=worker, number=1)
-    if being == "agent":
+    if killed == "agent":
         agent.kill()
         agent.start()
         assert agent.until_warm() == pids["zygote"], "the next agent goes on with it"
     else:
         os.kill(pids["zygote"], signal.SIGKILL)
-        until(lambda: nurseries_of(agent.folder) not in ([], [pids["zygote"]]), bool)
+        until(lambda: zygotes_of(agent.folder) not in ([], [pids["zygote"]]), bool)
         agent.until_warm()
     name = str(worker)
     before = agent.until(lambda now: now[name]["step"] is not None)[name]["step"]
@@ -136,7 +136,7 @@ def test_a_worker_is_forked_again_after_the_zygote_was_killed(
     agent.ask("start", worker=worker, command=[*WORKER, str(marks)])
     agent.until(lambda now: now[str(worker)]["phase"] == "ready")
     assert len(started(marks, worker)) == 1
-    until(lambda: nurseries_of(agent.folder) not in ([], [pids["zygote"]]), bool)
+    until(lambda: zygotes_of(agent.folder) not in ([], [pids["zygote"]]), bool)
     agent.until_warm()
     begun(agent, marks)
     end_all(agent)
@@ -174,7 +174,7 @@ def test_an_agent_that_ends_well_takes_its_zygote_along_and_leaves_its_workers(
         assert agent.process.stdin is not None
         agent.process.stdin.close()
         agent.process.wait()
-        assert nurseries_of(agent.folder) == []
+        assert zygotes_of(agent.folder) == []
         (pid,) = started(tmp_path, 1)
         assert alive(pid)
         again: dict[str, Any] = agent.start()["1"]
@@ -187,7 +187,7 @@ def test_a_zygote_ends_when_no_agent_comes_back_and_its_workers_too(tmp_path: Pa
         agent.ask("start", worker=1, command=[*WORKER, str(tmp_path)])
         agent.until(lambda now: now["1"]["phase"] == "ready")
         agent.kill()
-        until(lambda: nurseries_of(agent.folder), lambda found: not found)
+        until(lambda: zygotes_of(agent.folder), lambda found: not found)
         until(lambda: processes_of(agent.folder), lambda found: not found)
         assert not (agent.folder / "zygote.sock").exists()
         assert agent.start()["1"]["exit"] == "left"
@@ -200,4 +200,4 @@ def test_what_a_killed_agent_left_is_ended_with_its_zygote(tmp_path: Path) -> No
         agent.until(lambda now: now["1"]["phase"] == "ready")
         agent.kill()
         assert leftovers.end_workers(agent.folder, 30.0) == 1
-        assert (nurseries_of(agent.folder), processes_of(agent.folder)) == ([], [])
+        assert (zygotes_of(agent.folder), processes_of(agent.folder)) == ([], [])

@@ -40,7 +40,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
         yield warm
 
 
-class Told:
+class Outcome:
     """One worker's end and its output, and who had started it."""
 
     def __init__(self, agent: AgentProcess, *command: str, **environment: str) -> None:
@@ -52,14 +52,14 @@ class Told:
         self.out, self.err = ((logs / f"{name}.log").read_text() for name in ("out", "err"))
 
 
-def both(agent: AgentProcess, *command: str) -> tuple[Told, Told]:
+def both(agent: AgentProcess, *command: str) -> tuple[Outcome, Outcome]:
     """The same command, cold and warm."""
-    return Told(agent, *command, HOLDFAST_WARM="0"), Told(agent, *command)
+    return Outcome(agent, *command, HOLDFAST_WARM="0"), Outcome(agent, *command)
 
 
 def is_warm(agent: AgentProcess, *command: str, **environment: str) -> bool:
     """Whether it is forked: it then has the zygote's modules from the beginning."""
-    said = Told(agent, *command, **environment)
+    said = Outcome(agent, *command, **environment)
     assert said.exit == "done", said.detail
     return said.out.strip() == "True"
 
@@ -93,7 +93,7 @@ def test_a_forked_program_ends_as_an_executed_one_ends(agent: AgentProcess, end:
 def test_a_traceback_shows_the_users_own_lines_alone(agent: AgentProcess, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("def go():\n    raise RuntimeError('mine')\n\n\ngo()\n")
-    told = Told(agent, "python", str(script))
+    told = Outcome(agent, "python", str(script))
     assert told.exit == "error"
     lines = told.detail.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -132,7 +132,7 @@ def test_a_line_in_the_log_of_a_worker_costs_an_import(
         "logs.get('train').info('joined', step=1)\n"
         "print(sorted(set(sys.modules) - before))\n"
     )
-    told = Told(agent, "python", str(script))
+    told = Outcome(agent, "python", str(script))
     assert (told.out.strip(), "joined" in told.err) == ("[]", True)
 
 
@@ -144,7 +144,7 @@ def test_a_script_is_forked_with_torch_imported_and_other_commands_are_executed(
     line = loaded.read_text()
     for command in (["python", "-c", line], ["python", "-B", str(loaded)], ["python3.11", PROBE]):
         given = [*command, "nothing"] if PROBE in command else command
-        assert Told(agent, *given).out.strip() in ("False", "")
+        assert Outcome(agent, *given).out.strip() in ("False", "")
     assert not is_warm(agent, "env", "python", str(loaded))
 
 
@@ -176,7 +176,7 @@ def test_a_folder_with_a_module_of_the_same_name_is_left_to_an_executed_one(
 
 
 def test_each_has_random_numbers_of_its_own(agent: AgentProcess) -> None:
-    said = [json.loads(Told(agent, "python", PROBE, "chance").out) for _ in range(3)]
+    said = [json.loads(Outcome(agent, "python", PROBE, "chance").out) for _ in range(3)]
     for values in zip(*said, strict=True):
         assert len(set(values)) == 3, values
     assert said[0][1] is not None, "torch was there"
@@ -200,8 +200,8 @@ def test_as_many_threads_as_the_environment_says(agent: AgentProcess, tmp_path: 
         "print(json.dumps(said))\n"
     )
     for count in (1, 2):
-        cold = Told(agent, "python", str(script), HOLDFAST_WARM="0", OMP_NUM_THREADS=str(count))
-        warm = Told(agent, "python", str(script), OMP_NUM_THREADS=str(count))
+        cold = Outcome(agent, "python", str(script), HOLDFAST_WARM="0", OMP_NUM_THREADS=str(count))
+        warm = Outcome(agent, "python", str(script), OMP_NUM_THREADS=str(count))
         assert warm.out == cold.out
         said = json.loads(warm.out)
         assert len(said) > 1, "numpy's library is there"
@@ -221,4 +221,4 @@ def test_a_forked_worker_trains_and_its_data_loaders_fork_in_turn(
 def test_memory_limit_ends_a_forked_worker_for_memory(tmp_path: Path, agent: AgentProcess) -> None:
     script = tmp_path / "greedy.py"
     script.write_text("held = bytearray(1 << 44)\n")
-    assert Told(agent, "python", str(script)).exit == "memory"
+    assert Outcome(agent, "python", str(script)).exit == "memory"

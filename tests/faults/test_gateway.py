@@ -11,7 +11,7 @@ from holdfast.serve.gateway import gateway as gateways
 from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.records import Gateway, Limits
 from holdfast.wire.errors import Occupied
-from tests.faults.room import files_no_larger_than
+from tests.faults.file_limit import files_no_larger_than
 from tests.integration.gateway_world import GatewayProcess, Reply, World, load, pass_requests
 from tests.servers.upstream import Upstream
 from tests.waiting import eventually

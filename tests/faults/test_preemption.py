@@ -20,13 +20,13 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.engines
 
-ROOMS = {"a": 5.0, "b": 5.0}
+CAPACITIES = {"a": 5.0, "b": 5.0}
 EXPERIMENT = Counting("experiment", 20, (2, 10), 2_000, 20, 3, every_steps=100)
 PRODUCTION = Counting("production", 10, (5, 5), 150, 20, 4, priority=10, every_steps=50)
 GROUND = Ground(
     {job.name: job.lanes for job in (EXPERIMENT, PRODUCTION)},
     {job.name: 1.0 for job in (EXPERIMENT, PRODUCTION)},
-    ROOMS,
+    CAPACITIES,
 )
 PATIENCE_S = 600.0
 
@@ -73,7 +73,7 @@ def why(watched: WatchedCluster, job: str) -> str:
 def test_an_experiment_shrinks_for_production_without_a_restart_and_grows_back(
     tmp_path: Path,
 ) -> None:
-    with played(ProofCluster(tmp_path, "embedded", "folder", 1, ROOMS)) as watched:
+    with played(ProofCluster(tmp_path, "embedded", "folder", 1, CAPACITIES)) as watched:
         control = ControlPlane(watched.session)
         control.submit(EXPERIMENT.spec())
         ten = eventually(lambda: full(watched, "experiment", 10), "it runs on ten", PATIENCE_S)

@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.serve.records import Limits, Load
 from holdfast.wire import worker_messages
+from tests.answers import HttpAnswer
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage, gone, infer_body
-from tests.said import Said
 from tests.waiting import eventually
 
 # Code that does its harm when it is imported, and what is then said of the version.
@@ -62,7 +62,7 @@ class Asking:
             if not self._is_right(said):
                 self.wrong.append(said)
 
-    def _is_right(self, said: Said) -> bool:
+    def _is_right(self, said: HttpAnswer) -> bool:
         if said.status != 200:
             return False
         factor = self._factors[said.headers["x-holdfast-version"]]
@@ -201,7 +201,7 @@ def test_a_replica_that_is_told_to_leave_answers_what_it_has_begun(stage: Replic
     stage.hold(number)
     replica = stage.start()
     replica.await_ready()
-    answers: list[Said] = []
+    answers: list[HttpAnswer] = []
     asking = threading.Thread(target=lambda: answers.append(replica.infer([1, 2, 3, 4])))
     asking.start()
     eventually(lambda: replica.get("/holdfast/stats").json["running"], "it computes")

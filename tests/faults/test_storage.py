@@ -20,7 +20,7 @@ from holdfast.storage.bundles import push, unpack
 from holdfast.storage.folder import OWN, TEMPORARY_AGE_S
 from holdfast.storage.keys import digest_of
 from holdfast.wire.errors import Corrupt, Full, Refused, TimedOut
-from tests.faults.room import files_no_larger_than
+from tests.faults.file_limit import files_no_larger_than
 from tests.faults.storage_process import writes
 from tests.faults.test_disk import CAN_MOUNT, SmallDisk, small_disk
 from tests.waiting import eventually

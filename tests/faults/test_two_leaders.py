@@ -19,7 +19,7 @@ from tests.proofs.control.watched_cluster import WatchedCluster, played
 from tests.waiting import eventually
 
 JOB = Counting("train", lanes=4, workers=(2, 2), steps=1_500, step_ms=20, seed=11)
-ROOMS = {"a": 1.0, "b": 1.0}
+CAPACITIES = {"a": 1.0, "b": 1.0}
 PATIENCE_S = 300.0
 
 
@@ -47,7 +47,7 @@ def first_sleeps(stage: ProofCluster, scene: WatchedCluster) -> dict[str, Any]:
 
 
 def test_a_woken_leaders_orders_and_commit_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
-    stage = ProofCluster(tmp_path, "embedded", "folder", 2, ROOMS)
+    stage = ProofCluster(tmp_path, "embedded", "folder", 2, CAPACITIES)
     sleepy, standby = stage.coordinators
     sleepy.command = [sys.executable, "-m", "tests.faults.sleepy_coordinator", *sleepy.command[3:]]
     standby.back_s = time.monotonic() + 10 * PATIENCE_S
@@ -79,7 +79,7 @@ def test_a_woken_leaders_orders_and_commit_are_refused_and_leave_no_trace(tmp_pa
     assert not [event for event in told if event.term <= old and event.at_s > newer]
     ran = {(event.worker, event.pid) for event in history if isinstance(event, Process)}
     assert {worker for worker, _ in ran} == {1, 2}, "nobody was restarted"
-    checks.check(history, Ground({JOB.name: JOB.lanes}, {JOB.name: 1.0}, ROOMS))
+    checks.check(history, Ground({JOB.name: JOB.lanes}, {JOB.name: 1.0}, CAPACITIES))
 
 
 def later_commits(scene: WatchedCluster, term: int) -> list[Commit]:

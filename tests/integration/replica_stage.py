@@ -39,9 +39,9 @@ from holdfast.serve.records import (
 from holdfast.storage import bundles, open_store
 from holdfast.system.job_certificates import equip
 from holdfast.wire import documents, worker_messages
+from tests.answers import HttpAnswer
 from tests.contract.planes import EmbeddedPlane
 from tests.credentials import SECRET
-from tests.said import Said
 from tests.servers import free_port
 from tests.waiting import eventually
 
@@ -254,24 +254,24 @@ class ReplicaProcess:
         path: str,
         body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Said:
+    ) -> HttpAnswer:
         line = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
             line.request(method, path, body, dict(headers or {}))
             answer = line.getresponse()
             names = {name.lower(): text for name, text in answer.getheaders()}
-            return Said(answer.status, names, answer.read())
+            return HttpAnswer(answer.status, names, answer.read())
         finally:
             line.close()
 
-    def get(self, path: str, **headers: str) -> Said:
+    def get(self, path: str, **headers: str) -> HttpAnswer:
         return self.call("GET", path, headers=_spelled(headers))
 
-    def predict(self, rows: Sequence[Sequence[float]], **headers: str) -> Said:
+    def predict(self, rows: Sequence[Sequence[float]], **headers: str) -> HttpAnswer:
         body = json.dumps({"x": [list(row) for row in rows]}).encode()
         return self.call("POST", "/predict/digits", body, _spelled(headers))
 
-    def infer(self, row: Sequence[float], path: str = "", **headers: str) -> Said:
+    def infer(self, row: Sequence[float], path: str = "", **headers: str) -> HttpAnswer:
         return self.call(
             "POST", path or "/v2/models/digits/infer", infer_body(row), _spelled(headers)
         )

@@ -30,7 +30,7 @@ from holdfast.wire.errors import HoldfastError
 # The beginning of every HTTP/2 connection, with empty settings: whoever is let in answers it.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 PATHS = ("/", "/holdfast", "/holdfast/jobs", "/holdfast/nodes", "/holdfast/leader", "/zookeeper")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def tell(what: str, came: str) -> None:

@@ -151,7 +151,7 @@ listener = socket.create_server(("127.0.0.1", port))
 print("ready", flush=True)
 while True:
     link, _ = listener.accept()
-    link.settimeout(5)
+    link.settimeout(60)
     try:
         data = link.recv(4096)
     except OSError:

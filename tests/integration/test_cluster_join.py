@@ -99,7 +99,7 @@ def test_a_token_of_another_cluster_is_refused(home: Home, there: Path, tmp_path
     place = tokens.read(joining.token(home.cluster)).place
     stranger = Authority.make(tmp_path / "stranger", "local")
     forged = tokens.join_token(stranger, place=place)
-    # It trusts the stranger, so it does not even speak to our door.
+    # It trusts the stranger, so it does not even speak to our join endpoint.
     with pytest.raises((Refused, Unavailable)):
         joining.join(there, forged, "other")
     assert not (there / "cluster.json").exists()

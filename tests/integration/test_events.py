@@ -25,7 +25,7 @@ from holdfast.models.registry import Registry
 from holdfast.serve.cache.updates import ModelUpdate, ModelUpdates
 from holdfast.storage import Blobs, open_store
 from tests.contract.leading import status
-from tests.integration.told import Told
+from tests.integration.published_events import PublishedEvents
 from tests.servers.broker import BrokerServer
 from tests.unit.models.stage import published
 from tests.waiting import soon
@@ -40,26 +40,26 @@ def broker(tmp_path: Path) -> Iterator[BrokerServer]:
 def test_events_are_caught_up_after_topics_were_away_and_tellers_were_killed(
     broker: BrokerServer, tmp_path: Path
 ) -> None:
-    with Told(tmp_path, broker.hosts) as told:
-        first = told.start_teller()
-        told.decide(0, 20)
-        told.wait_for("trouble 19")
+    with PublishedEvents(tmp_path, broker.hosts) as source:
+        first = source.start_teller()
+        source.decide(0, 20)
+        source.wait_for("trouble 19")
         os.kill(broker.pid, signal.SIGSTOP)
-        told.decide(20, 30)
-        second = told.start_teller()
+        source.decide(20, 30)
+        second = source.start_teller()
         first.kill()
-        told.decide(50, 20)
+        source.decide(50, 20)
         os.kill(broker.pid, signal.SIGCONT)
-        told.decide(70, 20)
+        source.decide(70, 20)
         broker.kill()
-        told.decide(90, 10)
+        source.decide(90, 10)
         broker.start()
-        told.start_teller()
-        told.decide(100, 10)
+        source.start_teller()
+        source.decide(100, 10)
         second.kill()
-        told.decide(110, 10)
-        told.leading.write(status(Phase.RUNNING))
-        events = told.check(told.wait_for("SetStatus"))
+        source.decide(110, 10)
+        source.leading.write(status(Phase.RUNNING))
+        events = source.check(source.wait_for("SetStatus"))
         assert [event.data for event in events if event.kind == PHASE] == [{"phase": "running"}]
         assert [event.name for event in events] == ["train"] * len(events)
 
@@ -69,26 +69,26 @@ def test_what_was_trimmed_or_removed_while_nobody_told_is_a_gap(
 ) -> None:
     monkeypatch.setattr(history, "HISTORY_PAGE_ENTRIES", 4)
     monkeypatch.setattr(history, "HISTORY_PAGES_KEPT", 2)
-    with Told(tmp_path, broker.hosts) as told:
-        teller = told.start_teller()
-        told.decide(0, 3)
-        told.wait_for("trouble 2")
+    with PublishedEvents(tmp_path, broker.hosts) as source:
+        teller = source.start_teller()
+        source.decide(0, 3)
+        source.wait_for("trouble 2")
         teller.kill()
-        told.decide(3, 20)
-        kept = {entry.reason for entry in told.control.history("train")}
-        teller = told.start_teller()
-        events = told.wait_for("trouble 22")
+        source.decide(3, 20)
+        kept = {entry.reason for entry in source.control.history("train")}
+        teller = source.start_teller()
+        events = source.wait_for("trouble 22")
         (gap,) = [event for event in events if event.kind == GAP]
         lost = {f"trouble {number}" for number in range(3, 23)} - kept
         assert lost
         assert {event.reason for event in events} & lost == set()
         assert len(lost) <= int(gap.data["most"])
         teller.kill()
-        told.decide(23, 1)
-        told.leading.write(status(Phase.STOPPED))
-        told.control.remove("train")
-        told.start_teller()
-        events = told.wait_for("was removed")
+        source.decide(23, 1)
+        source.leading.write(status(Phase.STOPPED))
+        source.control.remove("train")
+        source.start_teller()
+        events = source.wait_for("was removed")
         assert [event.name for event in events if event.kind == REMOVED] == ["train"]
         assert len([event for event in events if event.kind == GAP]) == 2
 
@@ -97,15 +97,15 @@ def test_models_tell_what_changed_on_a_topic_of_their_own(
     broker: BrokerServer, tmp_path: Path
 ) -> None:
     blobs: Blobs = open_store(str(tmp_path / "store"))
-    with Told(tmp_path, broker.hosts) as told:
-        registry = Registry(told.session, blobs, "anna")
-        told.start_teller()
+    with PublishedEvents(tmp_path, broker.hosts) as source:
+        registry = Registry(source.session, blobs, "anna")
+        source.start_teller()
         published(registry, blobs, tmp_path, 2)
         registry.set_alias("digits", "prod", 1)
         registry.set_alias("digits", "prod", 2, why="better")
         registry.retire("digits", 1, "old")
-        told.wait_for("version 1 was retired")
-        updates = [msgspec.json.decode(value) for value in told.told(MODEL_UPDATED_TOPIC)]
+        source.wait_for("version 1 was retired")
+        updates = [msgspec.json.decode(value) for value in source.values(MODEL_UPDATED_TOPIC)]
         assert {update["model"] for update in updates} == {"digits"}
         meant = ("change", "version", "alias", "from", "to", "by")
         assert [[update.get(name) for name in meant] for update in updates] == [
@@ -115,9 +115,9 @@ def test_models_tell_what_changed_on_a_topic_of_their_own(
             ["alias.moved", None, "prod", 1, 2, "anna"],
             ["retired", 1, None, None, None, "anna"],
         ]
-        ids = {event.id for event in told.events()}
+        ids = {event.id for event in source.events()}
         assert {update["id"] for update in updates} <= ids
-        assert COMMITTED not in {event.kind for event in told.events()}
+        assert COMMITTED not in {event.kind for event in source.events()}
 
 
 def test_a_cache_of_answers_hears_of_a_version_that_is_retired(broker: BrokerServer) -> None:

@@ -16,7 +16,7 @@ from holdfast.events.records import COMMITTED, EVENTS_TOPIC, GAP, PHASE, Event, 
 from holdfast.launch import local
 from tests.conftest import require_service
 from tests.integration.clusters import Home
-from tests.integration.told import Told
+from tests.integration.published_events import PublishedEvents
 from tests.servers.kafka import KafkaCluster, kafka_missing
 from tests.waiting import eventually
 
@@ -122,19 +122,22 @@ def test_no_event_is_missing_on_three_nodes_of_a_real_kafka_though_one_is_killed
     tmp_path: Path,
 ) -> None:
     require_service(kafka_missing())
-    with KafkaCluster(tmp_path / "kafka") as kafka, Told(tmp_path, kafka.hosts) as told:
-        first = told.start_teller()
-        told.decide(0, 20)
-        told.wait_for("trouble 19")
+    with (
+        KafkaCluster(tmp_path / "kafka") as kafka,
+        PublishedEvents(tmp_path, kafka.hosts) as source,
+    ):
+        first = source.start_teller()
+        source.decide(0, 20)
+        source.wait_for("trouble 19")
         kafka.nodes[0].kill()
-        told.decide(20, 40)
-        told.start_teller()
+        source.decide(20, 40)
+        source.start_teller()
         first.kill()
-        told.decide(60, 40)
-        told.check(told.wait_for("trouble 99"))
+        source.decide(60, 40)
+        source.check(source.wait_for("trouble 99"))
         kafka.nodes[0].launch()
         kafka.nodes[0].wait_ready()
         kafka.wait_whole()
         kafka.nodes[1].kill()
-        told.decide(100, 20)
-        told.check(told.wait_for("trouble 119"))
+        source.decide(100, 20)
+        source.check(source.wait_for("trouble 119"))

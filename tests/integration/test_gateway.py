@@ -70,7 +70,7 @@ def test_a_service_is_found_by_its_name_its_models_name_and_the_header(
     assert gateway.ask(f"/v2/models/{name}x/infer").status == 404
 
 
-def test_of_envoys_threads_only_the_first_steps_back_and_those_that_answer_do_not(
+def test_of_envoys_threads_only_the_first_has_a_lower_priority(
     gateway: GatewayProcess,
 ) -> None:
     pid = gateway.envoy().pid
@@ -79,7 +79,10 @@ def test_of_envoys_threads_only_the_first_steps_back_and_those_that_answer_do_no
     def first() -> int:
         return os.getpriority(os.PRIO_PROCESS, pid)
 
-    eventually(lambda: first() == min(before + LOADING_NICE, NICE_MAX), "the first steps back")
+    eventually(
+        lambda: first() == min(before + LOADING_NICE, NICE_MAX),
+        "the first thread has a lower priority",
+    )
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     workers = [task for task in tasks if (task / "comm").read_text().startswith("wrk:")]
     assert workers

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.launch import local
-from tests.integration.clusters import PATIENT, ROOM, Home
+from tests.integration.clusters import AGENT_SIZE, PATIENT, Home
 from tests.waiting import eventually
 
 FILLS = """
@@ -41,7 +41,7 @@ def test_a_job_that_writes_more_than_its_disk_is_ended_and_says_so_and_another_w
     for name in ("first", "second"):
         (code / f"{name}.yaml").write_text(JOB.replace("NAME", name).replace("GO", str(go)))
     try:
-        local.up(home.cluster, room=replace(ROOM, disk_bytes=30 * 10**6), supervised=False)
+        local.up(home.cluster, size=replace(AGENT_SIZE, disk_bytes=30 * 10**6), supervised=False)
         with home.control() as control:
             home.command("submit", str(code / "first.yaml"))
             eventually(lambda: control.job("first").placements, "it has a worker")

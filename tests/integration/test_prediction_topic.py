@@ -32,7 +32,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerServer]:
         yield server
 
 
-class Told:
+class TopicWriter:
     """A prediction topic, and who reads it."""
 
     def __init__(self, server: BrokerServer, folder: Path, **policy: Any) -> None:
@@ -57,8 +57,8 @@ class Told:
 
 
 @contextmanager
-def told(server: BrokerServer, folder: Path, **policy: Any) -> Iterator[Told]:
-    made = Told(server, folder, **policy)
+def topic_writer(server: BrokerServer, folder: Path, **policy: Any) -> Iterator[TopicWriter]:
+    made = TopicWriter(server, folder, **policy)
     try:
         yield made
     finally:
@@ -74,7 +74,7 @@ def asked(number: int, size: int = 4, **inputs: Any) -> tuple[InferRequest, Infe
 def test_what_was_answered_is_in_the_topic_and_its_retention_is_the_services(
     broker: BrokerServer, tmp_path: Path
 ) -> None:
-    with told(broker, tmp_path, keep_s=3_600.0) as made:
+    with topic_writer(broker, tmp_path, keep_s=3_600.0) as made:
         for number in range(300):
             made.topic.note(*asked(number))
         found = made.read(300)
@@ -101,7 +101,7 @@ def test_what_was_answered_is_in_the_topic_and_its_retention_is_the_services(
 def test_a_request_that_two_replicas_answered_is_two_records_with_one_id_in_one_partition(
     broker: BrokerServer, tmp_path: Path
 ) -> None:
-    with told(broker, tmp_path, sample=0.5) as made:
+    with topic_writer(broker, tmp_path, sample=0.5) as made:
         other = made.open(replica=1)
         for number in range(200):
             made.topic.note(*asked(number))
@@ -134,7 +134,7 @@ def test_large_inputs_are_blobs_and_small_requests_do_not_wait_for_them(
 ) -> None:
     image = np.empty(1, object)
     image[0] = np.random.default_rng(1).bytes(300_000)
-    with told(broker, tmp_path, redact=("secret",)) as made:
+    with topic_writer(broker, tmp_path, redact=("secret",)) as made:
         secret = np.empty(1, object)
         secret[0] = b"s" * 100_000
         made.topic.note(*asked(1, image=image, secret=secret))
@@ -167,7 +167,7 @@ def test_while_the_broker_is_away_no_note_waits_and_what_does_not_fit_is_dropped
     broker: BrokerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prediction_topic, "PREDICTIONS_BUFFER_BYTES_MAX", 1 << 20)
-    with told(broker, tmp_path) as made:
+    with topic_writer(broker, tmp_path) as made:
         made.topic.note(*asked(0))
         made.read(1)
         broker.kill()
@@ -197,7 +197,7 @@ def test_a_cluster_without_topics_costs_records_and_is_asked_again(
     broker: BrokerServer, tmp_path: Path
 ) -> None:
     there = False
-    made = Told(broker, tmp_path)
+    made = TopicWriter(broker, tmp_path)
     made.topic.close()
 
     def connect() -> topics.Connection:
@@ -219,7 +219,7 @@ def test_closing_does_not_wait_long_for_a_broker_that_is_away(
     broker: BrokerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prediction_topic, "PREDICTIONS_CLOSE_S", 0.5)
-    made = Told(broker, tmp_path)
+    made = TopicWriter(broker, tmp_path)
     made.topic.note(*asked(0))
     made.read(1)
     broker.kill()

@@ -14,8 +14,8 @@ import pytest
 from holdfast.models import publishing
 from holdfast.models.publishing import VersionFiles
 from holdfast.models.records import Version
+from tests.answers import HttpAnswer
 from tests.integration.replica_stage import ReplicaProcess, ReplicaStage
-from tests.said import Said
 from tests.unit.models import files_stage
 from tests.unit.models.files_stage import require_package, some_rows
 from tests.waiting import eventually
@@ -38,7 +38,7 @@ def publish(stage: ReplicaStage, source: Path, **more: Any) -> Version:
     )
 
 
-def ask(replica: ReplicaProcess, version: Version, **inputs: Any) -> Said:
+def ask(replica: ReplicaProcess, version: Version, **inputs: Any) -> HttpAnswer:
     path = f"/predict/digits/versions/{version.number}"
     return replica.call("POST", path, json.dumps(inputs).encode())
 

@@ -69,7 +69,7 @@ from tests.waiting import eventually
 # What a coordinator says while it moves or loads, and Kafka before it has written its markers: the
 # same step again ends otherwise.
 PASSING: Final = {14, 15, 16, 51}
-SETTLE_S: Final = 20.0
+SETTLE_S: Final = 60.0
 # How long a member that does not come back is waited for.
 REBALANCE_MS: Final = 1_000
 SESSION_MS: Final = 60_000

@@ -105,7 +105,7 @@ _JOBS: Final = (
         _VERSIONS,
     ),
     Mutant(
-        "wish-replaced-at-any-version",
+        "desired-spec-replaced-at-any-version",
         "holdfast/coordination/config.py",
         "            transaction.replace(self.path, data, expect)\n",
         "            transaction.replace(self.path, data)\n",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 NO_PASSWORD = bytes(16)
 STAT = struct.Struct("!qqqqiiiqiiq")
 

@@ -22,7 +22,7 @@ from tests.terminal.capturing import SIZES, SMALL, Size, check, picture, picture
 pytestmark = pytest.mark.engines
 
 # What the pictures name, whatever the machine has.
-ROOM = local.AgentSize(cpu=4.0, memory_bytes=2**34, gpu=0)
+AGENT_SIZE = local.AgentSize(cpu=4.0, memory_bytes=2**34, gpu=0)
 PREDICT = "def predict(inputs):\n    return {'y': inputs['x'] * %d}\n"
 # It makes three steps, and then none for an hour: so it is the same in every picture.
 STEADY = """
@@ -79,7 +79,7 @@ def session() -> Iterator[Session]:
     with place() as folder:
         home = Home(folder / ".holdfast", PATIENT)
         try:
-            local.up(home.cluster, room=ROOM)
+            local.up(home.cluster, size=AGENT_SIZE)
             with home.control() as control:
                 yield Session(folder, home, Person(home, control, folder))
         finally:

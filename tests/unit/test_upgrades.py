@@ -173,10 +173,10 @@ def test_what_a_newer_agent_and_a_newer_worker_say_to_each_other_is_read() -> No
         later = added(body) | {name: added(body[name])}
         assert values.order_of(kind, later) == order
     body = added({"attempt": 1, "parts": [added(asdict(part))], "missed": False})
-    assert values.said(values.SayParts, b"", body) == values.SayParts(1, (part,), False)
+    assert values.parse_body(values.SayParts, b"", body) == values.SayParts(1, (part,), False)
     say = values.Say(True, 1, None, [], [2], False, False, {"loss": 0.5})
     later = added(worker_messages.parse(values.line("say", say))[1])
-    assert values.said(values.Say, b"", later) == say
+    assert values.parse_body(values.Say, b"", later) == say
     wants = sharing.wants_line(1, [sharing.Want(1, "lock", "gpu")], ["lr"])
     body = worker_messages.parse(wants)[1]
     assert sharing.wants_from(added(body) | {"wants": [added(body["wants"][0])]}).wants

@@ -264,7 +264,7 @@ def _facts(wanted: JobRecord, working: Working) -> list[tuple[str, object]]:
         saved = f"steps {steps}; the last {texts.ago(wanted.checkpoints[-1].committed_s)} ago"
     settings = [f"{name}={value}" for name, value in sorted(spec.settings.items())]
     settings += [given.text for given in given_settings(wanted, working)]
-    room = amount(amounts_of(spec.resources))
+    needs = amount(amounts_of(spec.resources))
     span = f"{spec.workers_min} to {spec.workers_max}"
     wanted_now = f", {wants(wanted)} wanted" if wanted.workers_wanted else ""
     return [
@@ -274,7 +274,7 @@ def _facts(wanted: JobRecord, working: Working) -> list[tuple[str, object]]:
         ("why", output.with_own_paths(status.reason)),
         ("submitted", f"{texts.day(wanted.submitted_s)} {texts.clock(wanted.submitted_s)}"),
         ("queue", f"{spec.queue}, priority {spec.priority}"),
-        ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {room}"),
+        ("workers", f"{len(wanted.placements)} ({span} allowed{wanted_now}), each with {needs}"),
         *(
             [("mode", "serve: each worker is a replica"), ("asked", _probes(spec))]
             if spec.serves

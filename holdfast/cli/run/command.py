@@ -150,15 +150,15 @@ def run(
         script_lanes=own,
     )
     scripts.lanes_of(wanted)  # a wrong number is told before anything is started
-    room, shared = _room(wanted, shares=cpu is None)
-    room = replace(room, gpu_share=devices.share)
+    size, shared = _agent_size(wanted, shares=cpu is None)
+    size = replace(size, gpu_share=devices.share)
     notes = [devices.note, *([shared] if shared else [])]
     notes += _strange(context, wanted, source)
-    raise typer.Exit(_follow(wanted, folder or default_folder(path), room, notes, as_json))
+    raise typer.Exit(_follow(wanted, folder or default_folder(path), size, notes, as_json))
 
 
 def _follow(
-    wanted: ScriptRun, folder: Path, room: AgentSize, notes: list[str], as_json: bool
+    wanted: ScriptRun, folder: Path, size: AgentSize, notes: list[str], as_json: bool
 ) -> int:
     import time
 
@@ -166,7 +166,7 @@ def _follow(
     from holdfast.cli.run.processes import RunProcesses
 
     began_s = time.time()
-    with RunProcesses.over(folder, room, output.err().print) as processes:
+    with RunProcesses.over(folder, size, output.err().print) as processes:
         # Only now, while the others start: these imports take a while.
         import_grpc()
         from holdfast.cli.run.display import display_for
@@ -218,7 +218,7 @@ def _script(script: Path) -> Path:
     raise Usage(f"{script} cannot be run", why=why, fix=fix)
 
 
-def _room(wanted: ScriptRun, *, shares: bool) -> tuple[AgentSize, str]:
+def _agent_size(wanted: ScriptRun, *, shares: bool) -> tuple[AgentSize, str]:
     """What the agent may give away, and what to say about it once.
 
     Workers share the cores unless the user said how many each needs: then they wait for them.

@@ -45,8 +45,8 @@ def panel(
         if shown is not None:
             rows.add_row(name, shown)
     # The frame, an empty line, and the line below it where the cursor waits.
-    room = max(0, height - rows.row_count - _lines_of(progress.cells, width) - 4)
-    recent = list(events)[-min(room, len(events)) :] if room else []
+    rows_left = max(0, height - rows.row_count - _lines_of(progress.cells, width) - 4)
+    recent = list(events)[-min(rows_left, len(events)) :] if rows_left else []
     body: list[RenderableType] = [rows]
     if recent:
         body += [Text(""), *(event_line(event) for event in recent)]

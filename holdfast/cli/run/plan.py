@@ -200,9 +200,9 @@ def choose(
             return Devices(count, gpu, share, f"no GPU is visible, and each worker needs {gpu}")
         return Devices(count, 0, share, f"on the CPU: {why}")
     each = gpu or 1
-    room = max(1, len(names) * (share or 1) // each)
-    count = workers or (room if lanes is None else min(room, lanes))
-    if gpu is None and share is None and count > room:
+    fitting = max(1, len(names) * (share or 1) // each)
+    count = workers or (fitting if lanes is None else min(fitting, lanes))
+    if gpu is None and share is None and count > fitting:
         share = -(-count // len(names))
     used = min(len(names), -(-count * each // (share or 1)))
     what = f"{many(used, 'GPU')}: {_named(names[:used])}"

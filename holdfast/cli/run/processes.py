@@ -65,7 +65,7 @@ class _KeptProcess:
 class RunProcesses:
     """Starts and keeps what a run needs over a cluster's folder. Close it, and nothing is left."""
 
-    def __init__(self, cluster: Cluster, room: AgentSize, lock: int) -> None:
+    def __init__(self, cluster: Cluster, size: AgentSize, lock: int) -> None:
         self.cluster = cluster
         self.logs = cluster.node_folder(NODE) / "logs"
         # Nothing runs yet: what is in the logs is of former runs.
@@ -78,13 +78,13 @@ class RunProcesses:
         self._server = start_thread(self._start_server, "server")
         try:
             self._keep("coordinator", lambda: local.start_coordinator(cluster, tie=self._tie))
-            self._keep(_AGENT, lambda: local.start_agent(cluster, room, node=NODE, tie=self._tie))
+            self._keep(_AGENT, lambda: local.start_agent(cluster, size, node=NODE, tie=self._tie))
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def over(cls, folder: Path, room: AgentSize, note: Callable[[str], None]) -> Self:
+    def over(cls, folder: Path, size: AgentSize, note: Callable[[str], None]) -> Self:
         """Take the folder, made if it is missing, and start everything. Returns at once.
 
         `Occupied`: a cluster or another run is at work there.
@@ -94,7 +94,7 @@ class RunProcesses:
         try:
             _await_former(cluster, note)
             wanted.begins(cluster)
-            return cls(cluster, room, lock)
+            return cls(cluster, size, lock)
         except BaseException:
             os.close(lock)
             raise

@@ -257,8 +257,8 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     given = {name: value for name, value in locals().items() if value is not None}
-    wishes = serve_settings.wishes(given)
-    request = ServeRequest(reference, service, wishes, key, gateway, region, gateways)
+    changes = serve_settings.changes(given)
+    request = ServeRequest(reference, service, changes, key, gateway, region, gateways)
     _serve(request, cluster, wait=not no_wait, as_json=as_json)
 
 

@@ -1,7 +1,7 @@
-"""Room on machines, as the planner counts it: whole numbers, indexed by how many workers fit.
+"""Capacity of machines, as the planner counts it: whole numbers, indexed by how many workers fit.
 
-Two kinds of room. *Free* room is nobody's: a worker may start there now. *Soon* room still belongs
-to a worker that is leaving: it may be promised, but not used before its process is gone.
+There are two kinds. *Free* capacity is nobody's: a worker may start there now. *Soon* capacity is
+still that of a worker that is leaving: it may be promised, but not used before its process is gone.
 
 Packing: a job's workers go where the job already has some, else onto as few machines as possible:
 the tightest machine that takes all of them, or, if none does, the one that takes the most. Replicas
@@ -19,7 +19,7 @@ from holdfast.control.decide.spec import Resources
 Amounts = tuple[int, int, int, int]
 
 EMPTY: Amounts = (0, 0, 0, 0)
-DISK = 3  # where disk stands in a room
+DISK = 3  # where disk stands in them
 # What "any number" is for a worker that needs nothing.
 SLOTS_MAX = 1_000_000
 # Needs that are indexed at once; an index costs a pass over the machines to make again.
@@ -52,14 +52,14 @@ def within(a: Amounts, b: Amounts) -> bool:
 
 
 def above(a: Amounts) -> Amounts:
-    """The room with what is missing counted as nothing."""
+    """The amounts with what is missing counted as nothing."""
     return (max(0, a[0]), max(0, a[1]), max(0, a[2]), max(0, a[3]))
 
 
-def slots(need: Amounts, room: Amounts) -> int:
-    """How many workers of `need` fit into `room`. None if it is overdrawn in any part."""
+def slots(need: Amounts, free: Amounts) -> int:
+    """How many workers of `need` fit into `free`. None if it is overdrawn in any part."""
     count = SLOTS_MAX
-    for part, there in zip(need, room, strict=True):
+    for part, there in zip(need, free, strict=True):
         if there < 0:
             return 0
         if part:
@@ -74,11 +74,11 @@ class _CapacityIndex:
         self.need = need
         self.slots: dict[str, int] = {}
         self.by_count: dict[int, list[str]] = {}
-        for node, room in free.items():
-            self.set(node, room)
+        for node, there in free.items():
+            self.set(node, there)
 
-    def set(self, node: str, room: Amounts) -> None:
-        count = slots(self.need, room)
+    def set(self, node: str, free: Amounts) -> None:
+        count = slots(self.need, free)
         if self.slots.get(node) == count:
             return
         self.slots[node] = count
@@ -98,12 +98,12 @@ class _CapacityIndex:
 
 
 class Capacity:
-    """Free and soon room of the machines that may be given work. Changes can be taken back."""
+    """Free and soon capacity of the machines that may be given work. Changes can be taken back."""
 
     def __init__(self, free: Mapping[str, Amounts], soon: Mapping[str, Amounts]) -> None:
         self.free = dict(free)
         self.soon = dict(soon)
-        self._shelves: dict[Amounts, _CapacityIndex] = {}
+        self._indexes: dict[Amounts, _CapacityIndex] = {}
         self._undo: list[tuple[str, Amounts, Amounts]] = []
 
     def mark(self) -> int:
@@ -116,19 +116,19 @@ class Capacity:
             self._set(node, free, soon)
 
     def pack(self, need: Amounts, count: int, near: Iterable[str]) -> list[str]:
-        """Take free room for up to `count` workers; a node for each that found some."""
-        shelf = self._shelf(need)
+        """Take free capacity for up to `count` workers; a node for each that found some."""
+        index = self._index(need)
         found: list[str] = []
         for node in near:
-            fits = min(count - len(found), shelf.slots.get(node, 0))
+            fits = min(count - len(found), index.slots.get(node, 0))
             if fits:
                 self._take_free(node, need, fits)
                 found += [node] * fits
         while len(found) < count:
-            node_found = shelf.best(count - len(found))
+            node_found = index.best(count - len(found))
             if node_found is None:
                 break
-            fits = min(count - len(found), shelf.slots[node_found])
+            fits = min(count - len(found), index.slots[node_found])
             self._take_free(node_found, need, fits)
             found += [node_found] * fits
         return found
@@ -142,10 +142,10 @@ class Capacity:
     ) -> list[str]:
         """As `pack`, but each goes where there are the fewest so far (`has`, by node); among those
         to the machine that takes the most. `barred`: not there, and one on each machine alone."""
-        shelf = self._shelf(need)
+        index = self._index(need)
         order = [
             (has.get(node, 0), -fits, node)
-            for node, fits in shelf.slots.items()
+            for node, fits in index.slots.items()
             if fits and not (barred is not None and node in barred)
         ]
         heapify(order)
@@ -154,12 +154,12 @@ class Capacity:
             there, _, node = heappop(order)
             self._take_free(node, need, 1)
             found.append(node)
-            if shelf.slots[node] and barred is None:
-                heappush(order, (there + 1, -shelf.slots[node], node))
+            if index.slots[node] and barred is None:
+                heappush(order, (there + 1, -index.slots[node], node))
         return found
 
     def promise(self, need: Amounts, count: int) -> list[str]:
-        """Take room for up to `count` workers where free and soon room together suffice."""
+        """Take capacity for up to `count` workers where free and soon capacity together suffice."""
         found: list[str] = []
         fitting = {
             node: slots(need, plus(self.free[node], soon))
@@ -176,7 +176,7 @@ class Capacity:
         return found
 
     def promise_at(self, node: str, need: Amounts, count: int) -> None:
-        """Take room on one machine: free room first, the rest of what is soon free."""
+        """Take capacity on one machine: free capacity first, the rest of what is soon free."""
         wanted = times(need, count)
         free = self.free[node]
         lacking = above(minus(wanted, above(free)))
@@ -184,7 +184,7 @@ class Capacity:
         self._change(node, minus(free, minus(wanted, lacking)), soon)
 
     def leave(self, node: str, need: Amounts) -> None:
-        """A worker on this machine is told to leave: its room is free soon."""
+        """A worker on this machine is told to leave: its capacity is free soon."""
         if node in self.free:
             self._change(node, self.free[node], plus(self.soon.get(node, EMPTY), need))
 
@@ -202,7 +202,7 @@ class Capacity:
 
     def count(self, need: Amounts) -> int:
         """How many workers of this need fit into what is free."""
-        return sum(self._shelf(need).slots.values())
+        return sum(self._index(need).slots.values())
 
     def _take_free(self, node: str, need: Amounts, count: int) -> None:
         free = minus(self.free[node], times(need, count))
@@ -215,14 +215,14 @@ class Capacity:
     def _set(self, node: str, free: Amounts, soon: Amounts) -> None:
         if self.free[node] != free:
             self.free[node] = free
-            for shelf in self._shelves.values():
-                shelf.set(node, free)
+            for index in self._indexes.values():
+                index.set(node, free)
         self.soon[node] = soon
 
-    def _shelf(self, need: Amounts) -> _CapacityIndex:
-        shelf = self._shelves.get(need)
-        if shelf is None:
-            if len(self._shelves) >= INDEXES_MAX:
-                del self._shelves[next(iter(self._shelves))]
-            shelf = self._shelves[need] = _CapacityIndex(need, self.free)
-        return shelf
+    def _index(self, need: Amounts) -> _CapacityIndex:
+        index = self._indexes.get(need)
+        if index is None:
+            if len(self._indexes) >= INDEXES_MAX:
+                del self._indexes[next(iter(self._indexes))]
+            index = self._indexes[need] = _CapacityIndex(need, self.free)
+        return index

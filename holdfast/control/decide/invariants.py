@@ -9,7 +9,7 @@ the simulator checks those from the world's truth. What can be seen here:
   while checkpoints were committed of which none can be read back;
 - 4: in a view every lane is held exactly once;
 - 5: a commit is of the job's own view and has the share of each of its members;
-- 6: no node has more placed on it than it has; room is free only after the worker's end is seen;
+- 6: no node has more placed on it than it has; capacity is free after the worker's end is seen;
 - 7: a worker's number is used once, and a record that is applied twice changes nothing more.
 """
 
@@ -86,17 +86,17 @@ def check_capacity(desired: DesiredState, observed: ObservedState) -> None:
     for job in desired.jobs.values():
         for placement in job.placements:
             placed.add((job.name, placement.worker, placement.node))
-            room = taken.get(placement.node, Resources())
-            taken[placement.node] = room + job.spec.resources
+            promised = taken.get(placement.node, Resources())
+            taken[placement.node] = promised + job.spec.resources
     for node in observed.nodes.values():
-        room = taken.get(node.node, Resources())
+        promised = taken.get(node.node, Resources())
         for facts in node.workers:
             known = desired.jobs.get(facts.job)
             orphan = (facts.job, facts.worker, node.node) not in placed
             if orphan and known is not None and facts.phase is not WorkerPhase.GONE:
-                room = room + known.spec.resources
-        if not room.fits(node.capacity):
-            raise broken(6, f"node {node.node}", f"{room} is promised of {node.capacity}")
+                promised = promised + known.spec.resources
+        if not promised.fits(node.capacity):
+            raise broken(6, f"node {node.node}", f"{promised} is promised of {node.capacity}")
 
 
 def check_change(before: JobRecord, after: JobRecord, records: Iterable[Record] = ()) -> None:

@@ -37,7 +37,7 @@ class Placing:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.rooms = Capacity(world.free, world.soon)
+        self.capacity = Capacity(world.free, world.soon)
         self.newly_blocked = False
         self.leaving = {node: dict(names) for node, names in world.leaving.items()}
         self._hopeless: dict[Amounts, int] = {}
@@ -115,7 +115,7 @@ class Placing:
 
     def free_slots(self, claim: Claim) -> int:
         """How many of its workers would fit into what is free now."""
-        return self.rooms.count(claim.need)
+        return self.capacity.count(claim.need)
 
     def dispensable(self, claim: Claim) -> list[Placement]:
         """Its workers, in the order in which it would give them up."""
@@ -132,11 +132,11 @@ class Placing:
             return
         if self._add_now(claim, count, whole=True):
             return
-        mark = self.rooms.mark()
+        mark = self.capacity.mark()
         found = self._find(claim, count)
-        found += self.rooms.promise(claim.need, count - len(found))
+        found += self.capacity.promise(claim.need, count - len(found))
         if len(found) < count:
-            self.rooms.back_to(mark)
+            self.capacity.back_to(mark)
             hopeless = self._hopeless.get(claim.need, count + 1)
             taken = None if count >= hopeless else self._take(claim, count, stop=True)
             if taken is None:
@@ -160,7 +160,7 @@ class Placing:
         (claim.promised if pending else claim.adds).extend(found)
         rest = count - len(found)
         if rest:
-            later = self.rooms.promise(claim.need, rest)
+            later = self.capacity.promise(claim.need, rest)
             rest -= len(later)
             if rest and self._hopeless.get(claim.need, 2) > 1:
                 owned = claim.owned > claim.staying + len(claim.adds) + len(later)
@@ -170,10 +170,10 @@ class Placing:
         self._use(claim, count)
 
     def _add_now(self, claim: Claim, count: int, *, whole: bool) -> bool:
-        mark = self.rooms.mark()
+        mark = self.capacity.mark()
         found = self._find(claim, count)
         if whole and len(found) < count:
-            self.rooms.back_to(mark)
+            self.capacity.back_to(mark)
             return False
         claim.adds += found
         self._use(claim, len(found))
@@ -184,10 +184,10 @@ class Placing:
         has = _counts(claim)
         barred = self._barred(claim)
         if claim.job.spec.serves or barred is not None:
-            return self.rooms.spread(claim.need, count, has, barred)
+            return self.capacity.spread(claim.need, count, has, barred)
         # The machines that the job already uses first, the fullest first.
         near = sorted(has, key=lambda node: (-has[node], node))
-        return self.rooms.pack(claim.need, count, near)
+        return self.capacity.pack(claim.need, count, near)
 
     def _barred(self, claim: Claim) -> set[str] | None:
         """Machines where its fixed ports are in use; None: it has none."""
@@ -213,9 +213,9 @@ class Placing:
 
         None, and nothing is drained, if it is not enough (with `partly`: if nothing was won).
         """
-        mark = self.rooms.mark()
+        mark = self.capacity.mark()
         found = self._find(claim, count)
-        found += self.rooms.promise(claim.need, count - len(found))
+        found += self.capacity.promise(claim.need, count - len(found))
         taken: list[_Taken] = []
         found += self._win(claim, count - len(found), taken)
         if stop and len(found) < count:
@@ -231,7 +231,7 @@ class Placing:
                 for placement in placements:
                     del victim.evicted[placement.worker]
                 self._use(victim, len(placements))
-            self.rooms.back_to(mark)
+            self.capacity.back_to(mark)
             return None
         self._spare(taken)
         for victim, placements in taken:
@@ -266,8 +266,8 @@ class Placing:
                 for victim, placement in victims:
                     self._evict(victim, [placement], taken)
                     spare[victim.name] -= 1
-                fits = min(count - len(found), self.rooms.fits_at(node, claim.need))
-                self.rooms.promise_at(node, claim.need, fits)
+                fits = min(count - len(found), self.capacity.fits_at(node, claim.need))
+                self.capacity.promise_at(node, claim.need, fits)
                 found += [node] * fits
                 heappush(costs, (cost, node))
         return found
@@ -281,10 +281,10 @@ class Placing:
     ) -> tuple[tuple[float, int], list[tuple[Claim, Placement]]]:
         """What one more of the claim's workers costs here: the highest rank that has to give, and
         how many; with those who would."""
-        room = plus(self.rooms.free[node], self.rooms.soon.get(node, EMPTY))
+        free = plus(self.capacity.free[node], self.capacity.soon.get(node, EMPTY))
         victims: list[tuple[Claim, Placement]] = []
         used: dict[str, int] = {}
-        if slots(claim.need, room):
+        if slots(claim.need, free):
             return (-inf, 0), victims
         for victim, placement in there:
             if placement.worker in victim.evicted:
@@ -293,8 +293,8 @@ class Placing:
                 continue
             used[victim.name] = used.get(victim.name, 0) + 1
             victims.append((victim, placement))
-            room = plus(room, victim.need)
-            if slots(claim.need, room):
+            free = plus(free, victim.need)
+            if slots(claim.need, free):
                 return (victim.rank, len(victims)), victims
         return _TOO_DEAR, []
 
@@ -305,21 +305,21 @@ class Placing:
             victim, placements = item
             if victim.name in stopped:
                 continue
-            mark = self.rooms.mark()
+            mark = self.capacity.mark()
             for placement in placements:
-                self.rooms.stay(placement.node, victim.need)
+                self.capacity.stay(placement.node, victim.need)
             if all(self._whole(placement.node) for placement in placements):
                 for placement in placements:
                     del victim.evicted[placement.worker]
                 self._use(victim, len(placements))
                 taken.remove(item)
                 continue
-            self.rooms.back_to(mark)
+            self.capacity.back_to(mark)
             if victim.staying == 0:
                 stopped.add(victim.name)
 
     def _whole(self, node: str) -> bool:
-        return within(EMPTY, plus(self.rooms.free[node], self.rooms.soon[node]))
+        return within(EMPTY, plus(self.capacity.free[node], self.capacity.soon[node]))
 
     def _explain(self, victim: Claim, placements: list[Placement], claim: Claim) -> None:
         whole = victim.staying == 0
@@ -333,7 +333,7 @@ class Placing:
     def _evict(self, victim: Claim, placements: list[Placement], taken: list[_Taken]) -> None:
         for placement in placements:
             victim.evicted[placement.worker] = ""
-            self.rooms.leave(placement.node, victim.need)
+            self.capacity.leave(placement.node, victim.need)
         self._use(victim, -len(placements))
         taken.append((victim, placements))
 

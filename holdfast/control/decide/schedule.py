@@ -5,8 +5,8 @@
 3. `places`: find machines for those that have fewer, and take workers of those that have more.
    Nothing is drained unless its room is needed for somebody, and no more than is needed.
 
-A job whose minimum finds no set of machines (the sums are right, the pieces are not) steps back,
-and steps 2 and 3 are done again without it.
+A job whose minimum finds no set of machines (the sums are right, the pieces are not) gives up its
+claim, and steps 2 and 3 are done again without it.
 
 Room of a worker counts as taken until its placement is removed. What drains may be promised, and
 whoever it is promised to waits for it; others cannot take it meanwhile. A job that starts gets all
@@ -44,7 +44,7 @@ from holdfast.control.decide.plans import (
 )
 from holdfast.control.decide.waiting import waits as waiting_for
 
-# A job that had a claim by the sums but found no set of machines steps back, and the others are
+# A job that had a claim by the sums but found no set of machines gives it up, and the others are
 # planned without it; so often at most in one plan. What is then still unused is filled as it is.
 # Also how often a plan is thought through again, with itself applied.
 PLAN_ROUNDS_MAX: Final = 4

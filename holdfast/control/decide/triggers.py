@@ -284,12 +284,12 @@ def _status_of(
     living: Sequence[JobRecord],
     now_s: float,
 ) -> RecordedStatus:
-    phase, reason = _told(job, on, offsets, living)
+    phase, reason = _phase_and_reason(job, on, offsets, living)
     since_s = job.status.since_s if job.status.phase is phase else now_s
     return RecordedStatus(phase, reason, since_s)
 
 
-def _told(
+def _phase_and_reason(
     job: JobRecord, on: Trigger, offsets: TopicOffsets | None, living: Sequence[JobRecord]
 ) -> tuple[Phase, str]:
     if job.intent.stops:

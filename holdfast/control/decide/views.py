@@ -1,16 +1,16 @@
 """Which worker holds which lanes. Pure.
 
-Three wishes, in this order:
+Three goals, in this order:
 
 1. Balance: the numbers of lanes differ by at most one, unless somebody is slower than the others
    (`pace`): then they are as was said.
 2. Few lanes move. After a death the lanes of the dead are spread and nothing else moves, except
    what balance needs: the survivors' lane sums of the broken step stay valid.
-3. Few pieces. Lane gradients are the leaves of a fixed binary tree, and a worker sums the largest
-   aligned subtrees that it holds. Every further piece is traffic in every step.
+3. Few partial sums. Lane gradients are the leaves of a fixed binary tree, and a worker sums the
+   largest aligned subtrees that it holds. Every further partial sum is traffic in every step.
 
 A change that nobody's death forced comes at a step boundary, when no lane sums are pending. Then
-a lane moves cheaply, and `settle=True` puts the third wish before the second.
+a lane moves cheaply, and `settle=True` puts the third goal before the second.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def assign(
         tidy = _spread(lanes, workers, {}, counts)
         if counts is None:
             tidy = _matched(tidy, kept)
-        if pieces_of(tidy) < pieces_of(near):
+        if partial_sums_of(tidy) < partial_sums_of(near):
             return tidy
     return near
 
 
-def pieces(held: Sequence[int]) -> list[tuple[int, int]]:
+def partial_sums(held: Sequence[int]) -> list[tuple[int, int]]:
     """The largest aligned subtrees in ascending `held`, as (first lane, number of lanes)."""
     stack: list[tuple[int, int]] = []
     for lane in held:
@@ -57,9 +57,9 @@ def pieces(held: Sequence[int]) -> list[tuple[int, int]]:
     return stack
 
 
-def pieces_of(assigned: Mapping[int, Sequence[int]]) -> int:
+def partial_sums_of(assigned: Mapping[int, Sequence[int]]) -> int:
     """How many partial sums all members together bring to a step."""
-    return sum(len(pieces(held)) for held in assigned.values())
+    return sum(len(partial_sums(held)) for held in assigned.values())
 
 
 def moved(assigned: Mapping[int, Sequence[int]], previous: Mapping[int, Sequence[int]]) -> int:
@@ -105,17 +105,17 @@ def _spread(
 
 
 def _best_end(held: Sequence[int], quota: int) -> Sequence[int]:
-    """At most `quota` of them: the first or the last, whichever are fewer pieces."""
+    """At most `quota` of them: the first or the last, whichever are fewer partial sums."""
     if len(held) <= quota:
         return held
     first, last = held[:quota], held[len(held) - quota :]
-    return first if len(pieces(first)) <= len(pieces(last)) else last
+    return first if len(partial_sums(first)) <= len(partial_sums(last)) else last
 
 
 def _hand_out(owner: list[int | None], need: dict[int, int]) -> None:
     """Give the free lanes to those who need some: largest pieces first, siblings together."""
     free = [lane for lane, worker in enumerate(owner) if worker is None]
-    line = [(-size, first) for first, size in pieces(free)]
+    line = [(-size, first) for first, size in partial_sums(free)]
     heapq.heapify(line)
     neediest = [(-count, worker) for worker, count in need.items() if count]
     heapq.heapify(neediest)

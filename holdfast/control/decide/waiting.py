@@ -148,7 +148,7 @@ def _keeps(claim: Claim, other: Claim, places: Placing, lacking: int) -> int | N
     won, keeps = 0, other.staying
     for placement in places.dispensable(other):
         node = placement.node
-        free = rooms.get(node, places.rooms.free.get(node))
+        free = rooms.get(node, places.capacity.free.get(node))
         if free is None:
             continue
         before = slots(claim.need, free)

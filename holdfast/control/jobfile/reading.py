@@ -58,12 +58,12 @@ def _workers(at: At) -> tuple[int, int]:
 
 def _resources(at: At) -> Resources:
     found = at.fields(RESOURCES)
-    room = Resources(
+    resources = Resources(
         found.get("cpu", 1.0), found.get("memory", 0), found.get("gpu", 0), found.get("disk", 0)
     )
-    if room == Resources():
+    if resources == Resources():
         raise at.wrong("something that a worker needs: cpu, memory, gpu or disk")
-    return room
+    return resources
 
 
 def _cpu(at: At) -> float:

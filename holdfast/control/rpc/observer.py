@@ -106,7 +106,7 @@ class LeaderObserver:
                 continue
             before = self.latest
             try:
-                await self._hear(contact)
+                await self._follow_leader(contact)
             except HoldfastError as error:
                 tries = tries + 1 if self.latest is before else 0
                 if str(error) != str(self.trouble):
@@ -123,8 +123,8 @@ class LeaderObserver:
             async with asyncio.timeout(pause_s):
                 await self._moved.wait()
 
-    async def _hear(self, contact: Contact) -> None:
-        """Hear this leader until there is another. `HoldfastError`: it does not answer."""
+    async def _follow_leader(self, contact: Contact) -> None:
+        """Follow this leader until there is another. `HoldfastError`: it does not answer."""
         request = pb.ObserveRequest(protocol=rpc.PROTOCOL, job=self._job).SerializeToString()
         credentials = self._credentials()
         async with channels.channel_to(contact.address, credentials.identity) as channel:

@@ -135,7 +135,7 @@ class Ledger:
                     return len(some)
                 some = some[: len(some) // 2]  # too large for one frame
         except HoldfastError:
-            self._doubt(job)
+            self._mark_dirty(job)
             raise
 
     def note(self, job: str, decisions: Sequence[Decision]) -> None:
@@ -156,7 +156,7 @@ class Ledger:
             ring = history.add(transaction, job, self._ring(job, filed), entries)
             ring = ring.committed(transaction.commit())
         except HoldfastError:
-            self._doubt(job)
+            self._mark_dirty(job)
             raise
         self._rings[job] = (filed.submission, ring)
 
@@ -272,7 +272,7 @@ class Ledger:
             self._rings[job] = (filed.submission, ring)
         return ring
 
-    def _doubt(self, job: str) -> None:
+    def _mark_dirty(self, job: str) -> None:
         """Read this job again, as a whole, at the next refresh."""
         self._rings.pop(job, None)
         self._mirror.invalidate(layout.job_path(job))

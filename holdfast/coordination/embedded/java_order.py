@@ -43,10 +43,10 @@ def copy_order(texts: Iterable[str], slots: int) -> list[str]:
     """
     hashed = [(_spread(string_hash(text)), text) for text in texts]
     needed = int(len(hashed) / 0.75 + 1.0)
-    room = 1
-    while room < needed:
-        room *= 2
-    hashed.sort(key=lambda pair: (pair[0] & (room - 1), pair[0] & (slots - 1)))
+    capacity = 1
+    while capacity < needed:
+        capacity *= 2
+    hashed.sort(key=lambda pair: (pair[0] & (capacity - 1), pair[0] & (slots - 1)))
     return [text for _, text in hashed]
 
 

@@ -123,7 +123,7 @@ def _check_all(report: CheckReport, listing: files.Listing) -> None:
     except FileNotFoundError:
         report.problems.append(f"{folder / files.SECRET} is missing")
     except Corrupt as error:
-        report.problems.append(_told(error))
+        report.problems.append(_sentence(error))
     for zxid, path in listing.snapshots:
         report.files.append(_check_snapshot(zxid, path))
     _check_segments(report, listing, mark)
@@ -140,7 +140,7 @@ def _check_snapshot(zxid: int, path: Path) -> FileReport:
         if found.tree.digest() != found.digest:
             one.problem = "the tree in it does not have the digest that it names"
     except HoldfastError as error:
-        one.problem = _told(error)
+        one.problem = _sentence(error)
     return one
 
 
@@ -157,7 +157,7 @@ def _check_segments(report: CheckReport, listing: files.Listing, mark: Mark | No
         report.files.append(one)
         header = headers[number]
         if isinstance(header, Corrupt):
-            one.problem = _told(header)
+            one.problem = _sentence(header)
             continue
         reader = SegmentReader(path, header)
         try:
@@ -172,7 +172,7 @@ def _check_segments(report: CheckReport, listing: files.Listing, mark: Mark | No
                 raise files.corrupt(path, reader.fault.offset, reader.fault.reason)
         except HoldfastError as error:
             one.last_zxid = reader.last_zxid
-            one.problem = _told(error)
+            one.problem = _sentence(error)
 
 
 def _count_records(reader: SegmentReader) -> int:
@@ -239,7 +239,7 @@ def _best_start(report: SalvageReport, listing: files.Listing) -> Replay:
             if found.tree.digest() != found.digest:
                 raise files.corrupt(path, 0, "the tree in it does not have its digest")
         except HoldfastError as error:
-            report.damage.append(_told(error))
+            report.damage.append(_sentence(error))
         else:
             report.snapshot = path.name
             return Replay(found.tree, found.time_ms)
@@ -272,7 +272,7 @@ def _replay_good(report: SalvageReport, listing: files.Listing, state: Replay) -
                 raise files.corrupt(path, reader.fault.offset, reader.fault.reason)
             expected = reader.last_zxid + 1
         except Corrupt as error:
-            report.damage.append(_told(error))
+            report.damage.append(_sentence(error))
     return seen_zxid
 
 
@@ -280,7 +280,7 @@ def _mark(report: SalvageReport) -> Mark | None:
     try:
         mark, warnings = read_mark(report.source)
     except Corrupt as error:
-        report.damage.append(_told(error))
+        report.damage.append(_sentence(error))
         return None
     report.damage += warnings
     return mark
@@ -330,5 +330,5 @@ def _write_target(report: SalvageReport, state: Replay) -> None:
     Appender.create(target, report.kept_zxid + 1, nodes_max).close()
 
 
-def _told(error: HoldfastError) -> str:
+def _sentence(error: HoldfastError) -> str:
     return f"{error.what}: {error.why}" if error.why else error.what

@@ -121,7 +121,7 @@ class SharedCache:
     async def _run(self) -> None:
         while not self._ending:
             if not self.breaker.closed:
-                await self._knock()
+                await self._probe()
                 continue
             await self._wake.wait()
             self._wake.clear()
@@ -133,9 +133,9 @@ class SharedCache:
                 )
                 self._give_up()
 
-    async def _knock(self) -> None:
+    async def _probe(self) -> None:
         """Ask whether Redis is there; after a pause, if it is not."""
-        if await self._said(self._client.ping, REDIS_CONNECT_S) is not None:
+        if await self._answer(self._client.ping, REDIS_CONNECT_S) is not None:
             self.breaker.succeeded()
             log.info("the shared cache answers", url=self._shown)
             return
@@ -150,7 +150,7 @@ class SharedCache:
         self._put_bytes -= sum(len(value) for _, value in puts)
         if not gets and not puts:
             return
-        replies = await self._said(lambda: self._pipelined(gets, puts), self._talk_s)
+        replies = await self._answer(lambda: self._pipelined(gets, puts), self._talk_s)
         late = False
         for (_, future), reply in zip(gets, self._values(replies, len(gets)), strict=True):
             late = late or future.done()
@@ -184,8 +184,8 @@ class SharedCache:
             return nothing
         return [value if isinstance(value, bytes) else None for value in found]
 
-    async def _said(self, ask: Callable[[], Any], within_s: float) -> Any:
-        """What Redis said; None if it did not, and then the connection begins anew."""
+    async def _answer(self, ask: Callable[[], Any], within_s: float) -> Any:
+        """What Redis answered; None if it did not, and then the connection begins anew."""
         try:
             async with asyncio.timeout(within_s):
                 return await ask()

@@ -85,9 +85,9 @@ class RolloutController:
     ) -> None:
         self._session = session
         self._tell = tell or (lambda term: None)
-        self._bell = threading.Event()
+        self._wakeup = threading.Event()
         self._election_loop = ElectionLoop(
-            session, Election(session, ROLLOUT_CONTROLLER, name), self._bell.set
+            session, Election(session, ROLLOUT_CONTROLLER, name), self._wakeup.set
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -103,15 +103,15 @@ class RolloutController:
         self._election_loop.run(stop, lead)
 
     def _lead(self, leadership: Leadership, stop: threading.Event) -> None:
-        mirror = ServicesMirror(self._session, self._bell.set)
-        poller = Poller(self._bell.set, self._session.clock)
+        mirror = ServicesMirror(self._session, self._wakeup.set)
+        poller = Poller(self._wakeup.set, self._session.clock)
         with closing(mirror), closing(poller):
             term = RolloutTerm(self._session, leadership, mirror, poller)
             fresh = False
             while not stop.is_set() and not leadership.lost:
-                self._bell.clear()
+                self._wakeup.clear()
                 if not leadership.acting:
-                    self._bell.wait(ROLLOUT_LOOK_S)
+                    self._wakeup.wait(ROLLOUT_LOOK_S)
                     continue
                 try:
                     if not fresh:
@@ -129,7 +129,7 @@ class RolloutController:
                     stop.wait(TROUBLE_S)
                     fresh = False
                     continue
-                self._bell.wait(pause_s)
+                self._wakeup.wait(pause_s)
 
 
 class RolloutTerm:
@@ -192,15 +192,15 @@ class RolloutTerm:
                 return 0.0
         except (Conflict, Missing) as error:
             _log.info("decided upon an old snapshot; looking again", service=name, why=error.what)
-            self._mirror.doubt(name)
+            self._mirror.mark_dirty(name)
             return ROLLOUT_LOOK_S
         except (Fenced, SessionLost):
             raise
         except RetryError:
-            self._mirror.doubt(name)
+            self._mirror.mark_dirty(name)
             raise
         except HoldfastError as error:
-            self._mirror.doubt(name)
+            self._mirror.mark_dirty(name)
             self._trouble(name, error)
             return ROLLOUT_LOOK_S_MAX
         return self._poll(name, seen)

@@ -57,7 +57,7 @@ def serve(options: ControllerOptions) -> int:
             register(cluster, "controller", options.name, kept=not options.tied)
         )
         give_way()  # not before: it may start a supervisor, which is not to give way
-        process.when_told_to_end(stop.set)
+        process.on_termination(stop.set)
         if options.tied:
             ties.watch(stop.set)
         try:

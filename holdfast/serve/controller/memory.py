@@ -35,6 +35,8 @@ DEATHS_KEPT: Final = 64
 # Replicas whose word on a version's outputs a controller keeps, also of those that have died: twice
 # as many as a service has.
 WATCHED_KEPT: Final = 512
+# Looks of a window that are kept apart; of more, each two neighbours become one.
+LOOKS_KEPT: Final = 32
 # Samples kept for autoscaling: a little more than `AUTOSCALE_DOWN_S` of them.
 SAMPLES_KEPT: Final = 512
 
@@ -238,11 +240,17 @@ class ServiceHistory:
             if enough and self._applied:
                 self._window = Window(self._variants, now_s, now_s)
             return
-        versions = {*window.counts, *counted}
-        nothing = Counts()
-        counts = {
-            version: total([window.counts.get(version, nothing), counted.get(version, nothing)])
-            for version in versions
-        }
+        counts = _sum(window.counts, counted)
+        looks = (*window.looks, counted) if counted else window.looks
+        if len(looks) > LOOKS_KEPT:
+            looks = tuple(_sum(*pair) for pair in zip(looks[::2], (*looks[1::2], {}), strict=False))
         until_s = now_s if enough else window.until_s
-        self._window = replace(window, counts=counts, until_s=until_s)
+        self._window = replace(window, counts=counts, looks=looks, until_s=until_s)
+
+
+def _sum(one: Mapping[int, Counts], other: Mapping[int, Counts]) -> dict[int, Counts]:
+    nothing = Counts()
+    return {
+        version: total([one.get(version, nothing), other.get(version, nothing)])
+        for version in {*one, *other}
+    }

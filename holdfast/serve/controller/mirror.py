@@ -2,7 +2,7 @@
 
 Watches only wake. A wake marks what to read again, and carries no news. The plans are exact:
 nobody but the leader writes them, so after one `read` within the term they are what this leader
-wrote last; after a write in doubt they are read again.
+wrote last; after a write in mark_dirty they are read again.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ServicesMirror:
         """Nobody is woken any more."""
         self._mirror.close()
 
-    def doubt(self, service: str) -> None:
+    def mark_dirty(self, service: str) -> None:
         """Read its plan again before anything else is decided about it."""
         self._mirror.invalidate(service_path(service))
         self._mirror.wake()
@@ -212,12 +212,12 @@ def _job_of(path: str, found: Mapping[str, Fact]) -> _JobNodes:
     state = f"{path}/state"
     if state not in found:
         return _JobNodes()
-    wish = codec.desired_spec_from(path, stamps.decoded(path, found[path].data).value)
+    desired = codec.desired_spec_from(path, stamps.decoded(path, found[path].data).value)
     read = codec.state_from(state, found[state].data)
     replicas: int | None = None
-    if not wish.intent.stops and not read.status.phase.final:
-        most = wish.spec.workers_max
-        replicas = most if wish.workers_wanted is None else wish.workers_wanted
+    if not desired.intent.stops and not read.status.phase.final:
+        most = desired.spec.workers_max
+        replicas = most if desired.workers_wanted is None else desired.workers_wanted
     return _JobNodes(replicas, read.failures, found[state].version)
 
 

@@ -1,4 +1,4 @@
-"""Envoy's own door: a Unix socket in the gateway's folder, which only its owner may open."""
+"""Envoy's admin socket: a Unix socket in the gateway's folder, which only its owner may open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.serve.gateway.state import KnownService
 from holdfast.serve.records import Breaker, BreakerState
 from holdfast.wire.errors import Unavailable
 
-# One question to Envoy's own door.
+# One question to Envoy's admin socket.
 ENVOY_ASK_S: Final = 5.0
 
 # Suffixes of the statistics that name the version of a file, and what stands before the name.
@@ -117,7 +117,9 @@ class Admin:
             body = answer.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise Unavailable("Envoy does not answer at its own door", why=str(error)) from error
+            raise Unavailable(
+                "Envoy does not answer at its admin socket", why=str(error)
+            ) from error
         if answer.status >= 400 and path != "/ready":
             raise Unavailable(
                 f"Envoy refused {path}", why=f"{answer.status}: {body[:200].decode()}"
@@ -194,7 +196,7 @@ class Breakers:
             after = self._next(key, before, ejected, answered)
             if after is not None and (before is None or before.state is not after):
                 self._states[key] = BreakerState(after, now_s)
-        return self._told()
+        return self._latest_states()
 
     def _next(
         self, key: tuple[str, int], before: BreakerState | None, ejected: bool, answered: int
@@ -209,7 +211,7 @@ class Breakers:
             return Breaker.HALF_OPEN
         return Breaker.CLOSED if answered > self._answered.get(key, 0) else Breaker.HALF_OPEN
 
-    def _told(self) -> States:
+    def _latest_states(self) -> States:
         """Of each service so many, those that changed last."""
         newest = sorted(self._states.items(), key=lambda each: -each[1].since_s)
         found: dict[str, dict[int, BreakerState]] = {}

@@ -24,7 +24,7 @@ from holdfast.serve.gateway.admin import Admin
 from holdfast.serve.gateway.applying import spelled
 from holdfast.serve.gateway.clusters import Json
 from holdfast.serve.gateway.state import Front
-from holdfast.serve.priority import step_back_main
+from holdfast.serve.priority import lower_first_thread
 from holdfast.system import disk, logs
 from holdfast.system.process import PART_VARIABLE
 from holdfast.system.tasks import OwnedThread, start_thread
@@ -110,7 +110,7 @@ class Envoy:
             return False
         self.process = process
         if self.admin.ready():  # else its workers may be missing
-            step_back_main(process.pid)
+            lower_first_thread(process.pid)
         self._watch(process)
         log.info("an Envoy that runs is adopted", pid=process.pid)
         return True
@@ -173,9 +173,9 @@ class Envoy:
             raise
         self.process = process
         self._await_ready(child)
-        # That thread reads files, checks replicas and answers at its own door; the workers, which
-        # answer requests, are there by now.
-        step_back_main(process.pid)
+        # That thread reads files, checks replicas and answers at its admin socket; the workers,
+        # which answer requests, are there by now.
+        lower_first_thread(process.pid)
         self._watch(process)
         log.info("Envoy answers", pid=process.pid)
 

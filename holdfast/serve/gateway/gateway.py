@@ -69,7 +69,7 @@ class GatewayLoop:
         self._envoy = envoy
         self._applying = applying
         self._facts = Facts(name, front.region, front.address)
-        self._bell = threading.Event()
+        self._wakeup = threading.Event()
         self._parts: dict[str, ServiceResources] = {}
         self._applied: GatewayState | None = None
         self._compare_s = 0.0
@@ -91,7 +91,7 @@ class GatewayLoop:
         return self._facts.address
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wakeup.set()
 
     def begin(self) -> None:
         """Have an Envoy that answers with what is remembered: adopted, or started. A gateway that
@@ -131,8 +131,8 @@ class GatewayLoop:
             except TerminalError as error:
                 log.warning("Envoy does not start", reason=str(error))
                 stop.wait(ENVOY_PAUSE_S_MAX)
-            self._bell.wait(self._patience_s())
-            self._bell.clear()
+            self._wakeup.wait(self._patience_s())
+            self._wakeup.clear()
 
     # --- private --------------------------------------------------------------------------------
 

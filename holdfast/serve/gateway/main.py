@@ -97,7 +97,7 @@ def serve(options: GatewayOptions) -> int:
             stop.set()
             gateway.wake()
 
-        process.when_told_to_end(end)
+        process.on_termination(end)
         if options.tied:
             ties.watch(end)
         gateway.begin()

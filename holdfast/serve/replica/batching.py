@@ -291,7 +291,7 @@ class Batcher:
         """`compute` for the other paces. `Full` and `NotHere` are raised here."""
         if self._closed:
             raise self._not_here()
-        self.check_room()
+        self.check_capacity()
         key, rows = shape_of(inputs) if self._batches else (None, 1)
         job = BatchedCall(inputs, key, rows, self._loop.create_future())
         self._jobs += 1
@@ -303,7 +303,7 @@ class Batcher:
             self._turns.append(job)
         return job.future
 
-    def check_room(self) -> None:
+    def check_capacity(self) -> None:
         """`Full`, if one more request would wait for too long. Cheap: asked before its body is
         read. Fewer than a batch never do: they are computed together."""
         waiting, limits = self._jobs - self._busy, self.limits

@@ -266,10 +266,10 @@ def unpacked(body: bytes, encoding: bytes, most: int) -> bytes:
     return found
 
 
-def packed(body: bytes, wish: bytes) -> tuple[bytes, bytes]:
+def packed(body: bytes, accepted: bytes) -> tuple[bytes, bytes]:
     """The body as it is wanted (the value of `accept-encoding`), and the name of that way; empty:
     as it is."""
-    name = wish.strip().lower()
+    name = accepted.strip().lower()
     if name not in _WAYS or len(body) < PACKED_BYTES_MIN:
         return body, b""
     packing = zlib.compressobj(PACKING_LEVEL, zlib.DEFLATED, _WAYS[name])

@@ -452,7 +452,7 @@ class HttpReader:
 
     def _without_upgrade(self) -> bytes:
         """We speak HTTP/1.1 and nothing else. The parser would not read the body of a request that
-        asks for another protocol: so a new one gets its head again, without that wish."""
+        asks for another protocol: so a new one gets its head again, without that header."""
         old = self._parser
         version = old.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (old.get_method(), self._target, version)]

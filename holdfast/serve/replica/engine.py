@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from holdfast.serve.records import (
     ServiceSpec,
 )
 from holdfast.serve.replica.batching import Batcher, BatchPace, Outputs, Predict
-from holdfast.serve.replica.output_watch import RolloutWatch
+from holdfast.serve.replica.output_watch import OutputWatch, RolloutWatch
 from holdfast.system import logs
 from holdfast.system.tasks import WAITED, Tasks
 from holdfast.wire.errors import Cancelled, HoldfastError, ModelFailed, NotHere, TimedOut
@@ -114,6 +114,8 @@ class Engine:
         self._refused_before = 0  # by versions that are gone
         self._elsewhere = RetryBudget()
         self._rollout: RolloutWatch | None = None  # while a version is rolled out
+        self._watched_leaving: dict[int, OutputWatch] = {}
+        self._looks = False  # whether outputs are looked at, of any version
         self._asking = Tasks(WAITED)
         self._logs_ending = Tasks()
 
@@ -126,8 +128,15 @@ class Engine:
         self._results.configure(service)
         self._configure_predictions(service)
 
-    def follow(self, stable: int | None, next_: int | None) -> None:
-        """Which version is stable, and which one is being rolled out; None: none."""
+    def follow(self, stable: int | None, next_: int | None, leaving: Collection[int] = ()) -> None:
+        """Which version is stable, and which one is being rolled out; None: none. `leaving`: those
+        that gateways may still send to although nobody wants them. One that was taken back is such
+        a one: the replica knows that before gateways do, and has requests for it under way."""
+        self._follow(stable, next_)
+        self._watched_leaving = {number: OutputWatch(self.service.guards) for number in leaving}
+        self._looks = self._rollout is not None or bool(leaving)
+
+    def _follow(self, stable: int | None, next_: int | None) -> None:
         self.stable = stable
         if stable is None or next_ is None or stable == next_:
             self._rollout = None
@@ -206,7 +215,7 @@ class Engine:
         except (ModelFailed, TimedOut):
             held.counted(time.monotonic() - began_s, failed=True)
             raise
-        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        stable = self._instead_of_unfit(held, request, outputs) if self._looks else None
         if stable is not None:
             held.counted(time.monotonic() - began_s)
             return await self._infer(request, stable)
@@ -268,7 +277,7 @@ class Engine:
         cached: bool = False,
     ) -> None:
         """What was computed, or in a rollout what the stable version has instead of it."""
-        stable = self._instead_of_unfit(held, request, outputs) if self._rollout else None
+        stable = self._instead_of_unfit(held, request, outputs) if self._looks else None
         if stable is None:
             done(self._answer(request, held, outputs, began_s, cached=cached))
         else:
@@ -341,10 +350,13 @@ class Engine:
         self, held: HeldVersion, request: InferRequest, outputs: Outputs
     ) -> HeldVersion | None:
         """The stable version, where it may answer instead of one whose outputs break a guard."""
-        assert self._rollout is not None
-        if not self._rollout.breaks(held.record.number, outputs):
-            return None
-        return self._instead_of(held, request)
+        number = held.record.number
+        leaving = self._watched_leaving.get(number)
+        if leaving is not None:
+            broken = leaving.breaks(outputs)
+        else:
+            broken = self._rollout is not None and self._rollout.breaks(number, outputs)
+        return self._instead_of(held, request) if broken else None
 
     def held(self, version: int | None) -> HeldVersion:
         """A version that is loaded here (None: the stable one); `NotHere`."""
@@ -364,10 +376,10 @@ class Engine:
         """Whether requests may call the model so: by the model's name or the service's."""
         return name in (self.service.model, self.service.name)
 
-    def check_room(self, held: HeldVersion) -> None:
+    def check_capacity(self, held: HeldVersion) -> None:
         """`Full`, if a request for this version would be refused; what is remembered is not."""
         if not self._results.wanted:
-            held.batcher.check_room()
+            held.batcher.check_capacity()
 
     def try_elsewhere(self, attempt: str | None) -> bool:
         """Whether a gateway may try another replica with a request that is refused here because

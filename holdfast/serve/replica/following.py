@@ -18,7 +18,7 @@ from holdfast.coordination import Follow, Member, Membership, Mirror, Mirrored, 
 from holdfast.coordination.waits import Wake
 from holdfast.models.catalogue import Catalogue
 from holdfast.models.records import Version
-from holdfast.serve.priority import step_back_alone
+from holdfast.serve.priority import lower_own_priority
 from holdfast.serve.records import (
     Replica,
     RolloutPlan,
@@ -85,7 +85,7 @@ class Following:
         self._member: Member | None = None
         self._follow: Follow[DesiredVersions] | None = None
         # Whoever answers goes first, also before the threads of the session, which start there.
-        self._aside = Aside(step_back_alone)
+        self._aside = Aside(lower_own_priority)
         self._changed = asyncio.Event()
         self._shown = asyncio.Event()
         self._tell: Callable[[DesiredVersions], None] = lambda _: None
@@ -93,9 +93,9 @@ class Following:
     async def run(
         self, tell: Callable[[DesiredVersions], None], show: Callable[[], Replica]
     ) -> None:
-        """Until it is cancelled. `tell` hears each wish; `show` says what others are to see, and is
-        asked again after each `changed`. Raises what keeps it from ever reaching the plane; after
-        the first time that it has, it never gives up."""
+        """Until it is cancelled. `tell` is given each desired state; `show` says what others are to
+        see, and is asked again after each `changed`. Raises what keeps it from ever reaching the
+        plane; after the first time that it has, it never gives up."""
         self._tell = tell
         self._session = await self._try("no place in the coordination plane yet", self._connect)
         while True:
@@ -197,10 +197,10 @@ class Following:
                     told = error.what
                 await asyncio.sleep(RECONNECT_DELAY_S_MAX)
 
-    def _read(self, wish: DesiredVersions) -> None:
+    def _read(self, desired: DesiredVersions) -> None:
         """On the thread that follows."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, wish)
+            self._loop.call_soon_threadsafe(self._tell, desired)
 
 
 def _pause_s() -> float:

@@ -72,7 +72,7 @@ _REQUEST_ID: Final = REQUEST_ID.encode()
 _PUBLIC: Final = (Endpoint.LIVE, Endpoint.READY, Endpoint.METRICS)
 _COMPUTING: Final = (Endpoint.INFER, Endpoint.PREDICT, Endpoint.V1_PREDICT)
 _PACKED: Final = b"content-encoding"
-_WISH: Final = b"accept-encoding"
+_ACCEPT_ENCODING: Final = b"accept-encoding"
 _UNKNOWN_PACKING: Final = 415
 
 log = logs.get(__name__)
@@ -102,14 +102,14 @@ class App:
         try:
             version = call.header(_VERSION)
             held = self._held(route, version, None if version is None else call.header(_INSTEAD))
-            self.engine.check_room(held)
+            self.engine.check_capacity(held)
             most = self.engine.service.limits.body_bytes_max
             # Of one that is packed nobody knows how long it is.
             length = None if _PACKED in call.headers else call.length
             if call.length is not None and call.length > most:
                 raise self._too_large(call.length)
             if length is None or length > HTTP_SMALL_BODY_BYTES_MAX:
-                call.room = self._room_for(length, most)
+                call.reserved_bytes = self._reserve(length, most)
         except HoldfastError as error:
             call.refused = error
             return
@@ -124,7 +124,7 @@ class App:
         if held is not None:
             held.chosen -= 1
             self.active -= 1
-            self.bodies -= call.room
+            self.bodies -= call.reserved_bytes
 
     def answer(self, call: HttpRequest) -> None:
         try:
@@ -239,8 +239,8 @@ class App:
                 fix=f"ask for /v2/models/{self.engine.service.model}",
             )
 
-    def _room_for(self, length: int | None, most: int) -> int:
-        """Make room for a body that is not small, or of which nobody knows; so many bytes."""
+    def _reserve(self, length: int | None, most: int) -> int:
+        """Reserve memory for a body that is not small, or whose size is unknown; so many bytes."""
         size = most if length is None else length
         service = self.engine.service
         if size > most:
@@ -379,10 +379,10 @@ class App:
 
 
 def _reply(call: HttpRequest, head: bytes, body: bytes) -> None:
-    """A model's answer, packed if it is wanted so."""
-    wish = call.headers.get(_WISH)
-    if wish is not None:
-        body, name = bodies.packed(body, wish)
+    """A model's answer, packed if the client accepts that."""
+    accepted = call.headers.get(_ACCEPT_ENCODING)
+    if accepted is not None:
+        body, name = bodies.packed(body, accepted)
         if name:
             head += b"content-encoding: %b\r\nvary: accept-encoding\r\n" % name
     call.reply(head, body)

@@ -131,7 +131,7 @@ class _ReplicaProcess:
         log.info("a replica listens", http=f"{options.host}:{options.http_port}")
         self._following.changed()
         tasks = [
-            start_task(self._following.run(self._wish, self._shown), "following", WAITED),
+            start_task(self._following.run(self._apply_desired, self._shown), "following", WAITED),
             start_task(self._versions.run(), "versions", WAITED),
             start_task(self._look(), "look", WAITED),
             start_task(self._grpc.run(), "grpc", WAITED),
@@ -163,16 +163,16 @@ class _ReplicaProcess:
 
     # --- what is wanted, and what is shown -------------------------------------------------------
 
-    def _wish(self, wish: DesiredVersions) -> None:
+    def _apply_desired(self, desired: DesiredVersions) -> None:
         """Follow it. What is not there, or cannot be read, changes nothing."""
-        if wish.service is not None:
-            self._engine.configure(wish.service)
+        if desired.service is not None:
+            self._engine.configure(desired.service)
             self._grpc.changed()
-            self._follow_updates(wish.service)
-        plan = wish.plan
+            self._follow_updates(desired.service)
+        plan = desired.plan
         if plan is not None:
             under_way = plan.stage in (RolloutStage.LOADING, RolloutStage.SHIFTING)
-            self._engine.follow(plan.stable, plan.next if under_way else None)
+            self._engine.follow(plan.stable, plan.next if under_way else None, plan.leaving)
             self._plan = plan.number
             self._versions.hold(plan.hold, plan.version_revision)
 

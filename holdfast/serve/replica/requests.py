@@ -44,7 +44,7 @@ class HttpRequest:
         "most",
         "pending",
         "refused",
-        "room",
+        "reserved_bytes",
         "route",
         "status",
         "target",
@@ -66,7 +66,7 @@ class HttpRequest:
         self.status = 0
         self.route: Route | None = None
         self.held: HeldVersion | None = None
-        self.room = 0
+        self.reserved_bytes = 0
         self.pending: asyncio.Future[object] | None = None
 
     def header(self, name: bytes) -> str | None:

@@ -205,7 +205,7 @@ class PreforkServer:
         """Whether the version's files are in the cache now, whole. If not, whoever does it himself
         hears why."""
         began_s = time.monotonic()
-        answer = self._fetching.asked(record, TRIAL_PATIENCE_S, cache=str(cache))
+        answer = self._fetching.run_task(record, TRIAL_PATIENCE_S, cache=str(cache))
         self._fetched = record.publication, time.monotonic() - began_s
         return not answer["failed"]
 
@@ -213,14 +213,14 @@ class PreforkServer:
         """Try a version; how it computes. `BadModel` says what became of it."""
         what, took_s = self._fetched
         left_s = TRIAL_PATIENCE_S - (took_s if what == record.publication else 0.0)
-        answer = self._trying.asked(record, left_s, folder=str(folder), batch_max=batch_max)
+        answer = self._trying.run_task(record, left_s, folder=str(folder), batch_max=batch_max)
         if answer["failed"]:
             raise BadModel(answer["failed"], why=answer["why"], fix="publish a version that loads")
         return Manner(answer["batches"], BatchPace(answer["pace"]))
 
     def warm(self, record: Version) -> None:
         """Let it import what the trial of such a version takes, before one is needed."""
-        self._trying.asked(record, TRIAL_PATIENCE_S)
+        self._trying.run_task(record, TRIAL_PATIENCE_S)
 
     def stop(self) -> None:
         """Give up the present task, if there is one: it fails. Called by another thread."""
@@ -252,8 +252,8 @@ class _Forking:
         theirs.close()
         return cls(ours, pid)
 
-    def asked(self, record: Version, patience_s: float, **task: Any) -> dict[str, Any]:
-        """What came of a task for which it steps back so long at most."""
+    def run_task(self, record: Version, patience_s: float, **task: Any) -> dict[str, Any]:
+        """What came of a task for which it has a lower priority so long at most."""
         task |= {"record": documents.document(record), "patience_s": patience_s}
         try:
             self._line.sendall(json.dumps(task).encode() + b"\n")
@@ -325,7 +325,7 @@ def _done(line: socket.socket, task: dict[str, Any], store: _Store | None) -> di
         _do(task, store, theirs)
     os.close(theirs)
     # A store may be slow, and has limits of its own.
-    said, late = _heard(line, words, pid, TRIAL_S if "folder" in task else math.inf)
+    said, late = _read_until_end(line, words, pid, TRIAL_S if "folder" in task else math.inf)
     os.close(words)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -351,7 +351,9 @@ def _signal(number: int) -> str:
         return "unknown"
 
 
-def _heard(line: socket.socket, words: int, pid: int, patience_s: float) -> tuple[bytes, bool]:
+def _read_until_end(
+    line: socket.socket, words: int, pid: int, patience_s: float
+) -> tuple[bytes, bool]:
     """What the process said until its end, and whether it had to be ended."""
     until_s = time.monotonic() + patience_s
     said = b""

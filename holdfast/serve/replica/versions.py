@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 from holdfast.models.kinds import Servable
 from holdfast.models.records import ModelKind, Version
-from holdfast.serve.priority import step_back_alone
+from holdfast.serve.priority import lower_own_priority
 from holdfast.serve.records import Load, Loaded
 from holdfast.serve.replica.aside import Aside
 from holdfast.serve.replica.batching import changing_often, first_line
@@ -81,7 +81,7 @@ class Versions:
         self._source = source
         self._prefork = prefork
         self._changed = changed
-        self._aside = Aside(step_back_alone)
+        self._aside = Aside(lower_own_priority)
         self._wanted: tuple[int, ...] = ()
         self._version_revision: int | None = None
         self._retries: dict[int, tuple[int, float]] = {}  # failed so often; not before then
@@ -98,7 +98,7 @@ class Versions:
 
     def hold(self, numbers: Sequence[int], version_revision: int) -> None:
         """Hold these, the most needed first, and no others. `version_revision` counts what users
-        wished for: when it has changed, whatever failed is tried once more."""
+        asked for: when it has changed, whatever failed is tried once more."""
         self._wanted = tuple(dict.fromkeys(numbers))
         if version_revision != self._version_revision:
             if self._version_revision is not None:

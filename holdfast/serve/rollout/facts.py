@@ -44,13 +44,18 @@ class Window:
     """What was counted of each version while the variants were these.
 
     `since_s`: when this controller began to look; `until_s`: the last time that enough replicas
-    answered. Both are of the controller's wall clock.
+    answered. Both are of the controller's wall clock. `looks`: the same counts in the parts of that
+    time, of one look or of several.
     """
 
     variants: tuple[Variant, ...]
     since_s: float
     until_s: float
     counts: Mapping[int, Counts] = field(default_factory=dict)
+    looks: tuple[Mapping[int, Counts], ...] = ()
+
+    def looks_at(self, version: int) -> list[Counts]:
+        return [look[version] for look in self.looks if version in look]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
@@ -163,7 +163,7 @@ def _worse(context: RolloutContext, version: int) -> str:
     old = window.counts.get(plan.stable, Counts())
     new = window.counts.get(version, Counts())
     patient = context.now_s < _patience_end_s(context)
-    verdict = judge(policy, old, new, patient=patient)
+    verdict = judge(policy, old, new, window.looks_at(version), patient=patient)
     if verdict.finding is not Finding.WORSE:
         return ""
     if not verdict.allowing:
@@ -208,7 +208,8 @@ def held_long_enough(context: RolloutContext, version: int) -> bool:
     """Whether the present step was watched for as long as it has to be.
 
     What one controller saw is not known to the next one, which watches again from its beginning. An
-    error among too few requests is a reason to look longer.
+    error among too few requests is a reason to look longer, and so is what would speak against it
+    if nothing more came.
     """
     plan, window, policy = context.plan, context.observed.window, context.desired.service.policy
     if window is None or window.variants != plan.variants:
@@ -218,9 +219,11 @@ def held_long_enough(context: RolloutContext, version: int) -> bool:
         return False
     if untried(context, version):
         return False
+    old = window.counts.get(context.plan.stable or 0, Counts())
     new = window.counts.get(version, Counts())
     few_errors = new.errors and new.requests < policy.requests_min
-    if few_errors or _hardly_compared(context, version):
+    hasty = judge(policy, old, new, window.looks_at(version), patient=False)
+    if few_errors or hasty.finding is Finding.WORSE or _hardly_compared(context, version):
         return seen_s >= VERDICT_HOLDS_MAX * policy.hold_s
     return True
 
@@ -245,6 +248,9 @@ def _hardly_compared(context: RolloutContext, version: int) -> bool:
 VERDICT_ERRORS_MIN: Final = 2
 # So many answers lie above the quantile that is compared: of 500 or more it is the p99.
 VERDICT_SLOWER_MIN: Final = 5
+# Slow answers have come in so many looks at the replicas: in fewer they may be one moment's, in
+# which the machine did something else.
+VERDICT_LOOKS_MIN: Final = 4
 
 
 class Finding(Enum):
@@ -265,16 +271,22 @@ class VersionVerdict(NamedTuple):
 
 
 def judge(
-    policy: RolloutPolicy, old: Counts, new: Counts, *, patient: bool = True
+    policy: RolloutPolicy,
+    old: Counts,
+    new: Counts,
+    looks: Sequence[Counts] = (),
+    *,
+    patient: bool = True,
 ) -> VersionVerdict:
-    """Compare the new version with the old one. `patient` False: few requests have to do."""
+    """Compare the new version with the old one. `looks`: the new one's counts by look, if they are
+    known. `patient` False: few requests and looks have to do."""
     if new.requests == 0:
         return VersionVerdict(Finding.UNKNOWN, "it had no requests")
     if new.requests < policy.requests_min and patient:
         return VersionVerdict(
             Finding.UNKNOWN, f"it had {new.requests} requests of at least {policy.requests_min}"
         )
-    worse = _more_errors(policy, old, new) or _slower(policy, old, new)
+    worse = _more_errors(policy, old, new) or _slower(policy, old, new, looks, patient=patient)
     if worse is not None:
         return worse
     return VersionVerdict(Finding.FINE, f"{new.requests} requests, {new.errors} errors")
@@ -300,7 +312,12 @@ def _more_errors(policy: RolloutPolicy, old: Counts, new: Counts) -> VersionVerd
     return VersionVerdict(Finding.WORSE, reason, (settings.ERRORS, settings.above(share)))
 
 
-def _slower(policy: RolloutPolicy, old: Counts, new: Counts) -> VersionVerdict | None:
+def _slower(
+    policy: RolloutPolicy, old: Counts, new: Counts, looks: Sequence[Counts], *, patient: bool
+) -> VersionVerdict | None:
+    """Also of two versions that are the same one has more slow answers than the other, and on a
+    busy machine they come in lumps: so there must be clearly more than lie above the quantile, and
+    not of one moment only."""
     least = max(policy.requests_min, 2 * VERDICT_SLOWER_MIN)
     if old.requests < least or new.requests < least:
         return None
@@ -308,7 +325,17 @@ def _slower(policy: RolloutPolicy, old: Counts, new: Counts) -> VersionVerdict |
     # such that several answers lie above it.
     share = min(0.99, 1 - VERDICT_SLOWER_MIN / min(old.requests, new.requests))
     before_ms, after_ms = quantile_ms(old.buckets, share), quantile_ms(new.buckets, share)
-    if after_ms <= before_ms * policy.latency_ratio_max + policy.latency_slack_ms:
+    allowed_ms = before_ms * policy.latency_ratio_max + policy.latency_slack_ms
+    if after_ms <= allowed_ms:
+        return None
+    slow = _slow(new, allowed_ms)
+    parts = [(_slow(one, allowed_ms), one.requests) for one in looks if one.requests]
+    if patient and parts and sum(1 for some, _ in parts if some) < VERDICT_LOOKS_MIN:
+        return None
+    expected = (1 - share) * new.requests
+    chance = expected * share * (1 + new.requests / old.requests)
+    room = VERDICT_SIGMAS * math.sqrt(max(chance, _lumps(parts)))
+    if slow <= expected + room:
         return None
     reason = (
         f"its p{100 * share:.3g} is {after_ms:g} ms, and the old version's {before_ms:g} ms "
@@ -316,6 +343,21 @@ def _slower(policy: RolloutPolicy, old: Counts, new: Counts) -> VersionVerdict |
     )
     enough = math.ceil(after_ms / max(before_ms, LATENCY_BOUNDS_MS[0]) + 1)
     return VersionVerdict(Finding.WORSE, reason, (settings.SLOWER, str(enough)))
+
+
+def _slow(counts: Counts, allowed_ms: float) -> int:
+    """Answers that took longer, as far as buckets tell."""
+    return sum(counts.buckets[bisect_right(LATENCY_BOUNDS_MS, allowed_ms) :])
+
+
+def _lumps(parts: Sequence[tuple[int, int]]) -> float:
+    """The variance of how many answers are slow, from how much their share differs between parts
+    (slow ones and all): one bad moment says little, however many answers fell into it."""
+    if len(parts) < 2:
+        return 0.0
+    share = sum(slow for slow, _ in parts) / sum(count for _, count in parts)
+    squares = sum((slow - share * count) ** 2 for slow, count in parts)
+    return squares * len(parts) / (len(parts) - 1)
 
 
 def quantile_ms(buckets: Sequence[int], share: float) -> float:

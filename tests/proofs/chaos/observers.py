@@ -120,7 +120,7 @@ class Observers:
         return Ground(
             lanes=dict.fromkeys(names, LANES),
             cpu={**dict.fromkeys(names, 1.0), job_name(SERVICE): REPLICA_CPU},
-            room=dict.fromkeys(self._processes.cast.machines, MACHINE_CPU),
+            capacity=dict.fromkeys(self._processes.cast.machines, MACHINE_CPU),
         )
 
     def judge(self) -> None:

@@ -140,9 +140,9 @@ def _success_without_commit(history: History, _: Ground) -> Event:
 
 
 def _promised_twice(history: History, ground: Ground) -> Event:
-    node, room = sorted(ground.room.items())[0]
+    node, capacity = sorted(ground.capacity.items())[0]
     job, cpu = sorted(ground.cpu.items())[0]
-    many = int(room / cpu) + 1
+    many = int(capacity / cpu) + 1
     return Placed(0.0, [[job, NEVER + n, node] for n in range(many)])
 
 

@@ -25,7 +25,7 @@ from tests.proofs.patience import PATIENCE_S, patiently
 
 # Without any progress for so long nothing goes on any more.
 STUCK_S: Final = 600.0
-ROOMS: Final = {"a": 3.0, "b": 3.0, "c": 2.0}
+CAPACITIES: Final = {"a": 3.0, "b": 3.0, "c": 2.0}
 # Workers there are forked from a process that has imported torch; elsewhere they are started cold.
 WARM: Final = frozenset({"a"})
 
@@ -67,7 +67,7 @@ class Campaign:
         self.say = say
         self.tally: Counter[str] = Counter()
         self.cluster = ProofCluster(
-            folder, plan.plane, plan.store, 2, dict(ROOMS), warm=WARM, sabotaged=plan.sabotage
+            folder, plan.plane, plan.store, 2, dict(CAPACITIES), warm=WARM, sabotaged=plan.sabotage
         )
         self.watcher: Watcher | None = None
         self.jobs: dict[str, Counting] = {}  # all that were ever submitted
@@ -171,7 +171,7 @@ class Campaign:
         return Ground(
             lanes={job.name: job.lanes for job in self.jobs.values()},
             cpu=dict.fromkeys(self.jobs, 1.0),
-            room=dict(ROOMS),
+            capacity=dict(CAPACITIES),
         )
 
     def history(self) -> list[Event]:

@@ -47,7 +47,7 @@ class Ground:
 
     lanes: Mapping[str, int]  # job -> its lanes
     cpu: Mapping[str, float]  # job -> what one worker takes
-    room: Mapping[str, float]  # node -> what it has
+    capacity: Mapping[str, float]  # node -> what it has
 
 
 History = Sequence[Event]
@@ -241,8 +241,10 @@ def room_is_never_promised_twice(history: History, ground: Ground) -> None:
         for job, _, node in placed.placements:
             taken[node] += ground.cpu[job]
         for node, cpu in taken.items():
-            if cpu > ground.room[node] + 1e-6:
-                raise Violation("6", f"{cpu:g} cpus of {ground.room[node]:g} are placed on {node}")
+            if cpu > ground.capacity[node] + 1e-6:
+                raise Violation(
+                    "6", f"{cpu:g} cpus of {ground.capacity[node]:g} are placed on {node}"
+                )
     running: dict[tuple[str, int, int, int], Process] = {}
     for process in _of(history, Process):
         key = (process.job, process.worker, process.pid, process.ticks)
@@ -252,7 +254,7 @@ def room_is_never_promised_twice(history: History, ground: Ground) -> None:
         running[key] = process
         here = [other for other in running.values() if other.node == process.node]
         cpu = sum(ground.cpu[other.job] for other in here)
-        if cpu > ground.room[process.node] + 1e-6:
+        if cpu > ground.capacity[process.node] + 1e-6:
             names = [f"{other.job}.{other.worker}" for other in here]
             raise Violation("6", f"{names} all run on {process.node}")
 

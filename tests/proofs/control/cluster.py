@@ -37,14 +37,14 @@ class ProofCluster:
         plane: str,
         store: str,
         coordinators: int,
-        rooms: dict[str, float],
+        capacities: dict[str, float],
         *,
         warm: frozenset[str] = frozenset(),
         sabotaged: str = "",
     ) -> None:
         self.folder = folder
         self.cluster = folder / "cluster"
-        self.rooms = rooms
+        self.capacities = capacities
         self._warm = warm
         self._sabotaged = sabotaged
         self.plane: Plane = make_plane(plane, folder / "plane")
@@ -52,8 +52,8 @@ class ProofCluster:
         self.note: Callable[[Event], None] = lambda _event: None
         self.leading: Callable[[], str] = lambda: ""
         self.coordinators = [self._coordinator(n + 1) for n in range(coordinators)]
-        self.agents = {node: self._agent(node, cpu) for node, cpu in rooms.items()}
-        self.traces = {node: Traces(node, self.cluster / "nodes" / node) for node in rooms}
+        self.agents = {node: self._agent(node, cpu) for node, cpu in capacities.items()}
+        self.traces = {node: Traces(node, self.cluster / "nodes" / node) for node in capacities}
         self.unasked: list[str] = []
         self._servers_back: dict[int, float] = {}
         self._paused: list[tuple[float, Found]] = []
@@ -77,7 +77,7 @@ class ProofCluster:
 
     def _agent(self, node: str, cpu: float) -> Kept:
         # Several proofs may run on one machine: each has some ports of its own.
-        ports = port_block(list(self.rooms).index(node))
+        ports = port_block(list(self.capacities).index(node))
         command = command_of(self._sabotaged, sabotage.AGENT)
         command += ["--cluster", str(self.cluster)]
         command += ["--node", node, "--cpu", f"{cpu:g}", "--memory", str(1 << 36), "--gpu", "0"]

@@ -21,7 +21,7 @@ from tests.proofs.control.events import (
     View,
 )
 
-GROUND = Ground(lanes={"j": 4}, cpu={"j": 1.0}, room={"a": 2.0, "b": 2.0})
+GROUND = Ground(lanes={"j": 4}, cpu={"j": 1.0}, capacity={"a": 2.0, "b": 2.0})
 
 
 def history() -> list[Event]:

@@ -43,7 +43,7 @@ BAD: Final = {
     "10 times slower": "--slower-max",
     "shifted": "--guard-shift",
 }
-# A good one takes 40 ms, so that a busy machine looks like no other version.
+# A good one takes 100 ms, so that a busy machine looks like no other version.
 POLICY: Final = RolloutPolicy(
     steps=(1_000, 5_000), hold_s=4.0, requests_min=10, latency_slack_ms=50.0
 )
@@ -61,7 +61,7 @@ def answer(inputs, trouble=""):
     x = inputs["x"]
     y = x.mean(axis=1, keepdims=True).astype(np.float32)
     real = bool((x != 0).any())
-    time.sleep(0.4 if trouble == "10 times slower" and real else 0.04)
+    time.sleep(1.0 if trouble == "10 times slower" and real else 0.1)
     if trouble == "raises at 5 %" and (x[:, 0] == 1).any():
         raise RuntimeError("this version does not like the first request")
     if trouble == "nan" and real:

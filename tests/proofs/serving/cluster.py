@@ -69,7 +69,7 @@ class ServiceCluster:
         self.address = ("127.0.0.1", free_port())
         self._closing: list[Callable[[], object]] = [lambda: ending.down(self.cluster, force=True)]
         try:
-            local.up(self.cluster, room=AgentSize(cpu=float(2 * replicas)))
+            local.up(self.cluster, size=AgentSize(cpu=float(2 * replicas)))
             session = self.session = self.cluster.session()
             self._closing.insert(0, session.close)
             serving.ensure(self.cluster, session, listen=":".join(map(str, self.address)))

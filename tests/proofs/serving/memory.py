@@ -31,7 +31,7 @@ def allocated_bytes(admin: Path) -> int:
     """What Envoy itself has in use of its memory, without what its allocator keeps at hand."""
     folder = os.open(admin.parent, os.O_RDONLY)  # the address of a socket is a short one
     with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(10)
+        line.settimeout(60)
         try:
             line.connect(f"/proc/self/fd/{folder}/{admin.name}")
         finally:

@@ -31,7 +31,7 @@ class Plan:
     nodes: int = 2  # with room for eight workers together
 
     @property
-    def rooms(self) -> dict[str, float]:
+    def capacities(self) -> dict[str, float]:
         return {f"n{number}": 8.0 / self.nodes for number in range(1, self.nodes + 1)}
 
     def command(self, seed: int | None = None) -> str:
@@ -68,7 +68,7 @@ class Campaign:
 
     def run(self) -> None:
         """Everything; raises `Violation`."""
-        with training_cluster(self.folder, self.plan.rooms) as played:
+        with training_cluster(self.folder, self.plan.capacities) as played:
             for model in self.plan.models if self.plan.sizes else ():
                 self._sizes(played, model)
             for number in range(self.plan.schedules):

@@ -177,9 +177,11 @@ def _leader(election: Election) -> str:
 
 
 @contextmanager
-def training_cluster(folder: Path, rooms: Mapping[str, float]) -> Iterator[TrainingCluster]:
+def training_cluster(folder: Path, capacities: Mapping[str, float]) -> Iterator[TrainingCluster]:
     """A cluster of real processes; afterwards nothing of it is left running."""
-    cluster = ProofCluster(folder, "embedded", "folder", 2, dict(rooms), warm=frozenset(rooms))
+    cluster = ProofCluster(
+        folder, "embedded", "folder", 2, dict(capacities), warm=frozenset(capacities)
+    )
     with cluster, connect(cluster.address) as session:
         try:
             yield TrainingCluster(folder, cluster, session)

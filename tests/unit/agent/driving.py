@@ -16,7 +16,7 @@ from holdfast.agent.events import (
     ProcessExited,
     ProcessStarted,
     Recovered,
-    Said,
+    WorkerReport,
     WriteEntry,
 )
 from holdfast.agent.machine import AgentMachine
@@ -81,7 +81,7 @@ class Driven:
 
     def ready(self, worker: int = 1, **more: Any) -> Key:
         key = self.started(worker, **more)
-        self.handle(Said(key, ready=True))
+        self.handle(WorkerReport(key, ready=True))
         return key
 
     def end(self, key: Key, ending: Ending | None = None) -> list[Action]:

@@ -11,16 +11,16 @@ from holdfast.agent.events import (
     Force,
     Held,
     NeverStarted,
+    PartsReport,
     ProcessAdopted,
     ProcessExited,
     Report,
-    Said,
-    SaidParts,
     SignalProcess,
     StartProcess,
     Tell,
     TermSeen,
     Timer,
+    WorkerReport,
 )
 from holdfast.agent.machine import NOTICE_S_MAX, TIMER_LATE_S
 from holdfast.agent.record import WORKER_SILENCE_S
@@ -60,9 +60,9 @@ def test_a_worker_lives_from_its_order_until_it_is_forgotten() -> None:
     assert answer.accepted
     assert starts(list(actions)) == 1
     assert agent.known().phase is WorkerPhase.STARTING
-    agent.handle(Said(KEY, ready=True))
+    agent.handle(WorkerReport(KEY, ready=True))
     assert agent.known().phase is WorkerPhase.READY
-    agent.handle(Said(KEY, ready=True, view=1, step=5))
+    agent.handle(WorkerReport(KEY, ready=True, view=1, step=5))
     facts = agent.known()
     assert (facts.phase, facts.view, facts.step) == (WorkerPhase.RUNNING, 1, 5)
     assert agent.end(KEY, Ending(code=0, word="done")) == [CleanUp(KEY), Report()]
@@ -231,9 +231,9 @@ def test_a_stop_goes_on_after_the_journal_was_written_anew() -> None:
 def test_a_worker_without_progress_is_killed_as_hung_also_across_a_restart() -> None:
     agent = Driven()
     key = agent.ready(silence_s=60.0)
-    agent.handle(Said(key, ready=True, view=1, step=0))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=0))
     agent.now_s = 59.0
-    agent.handle(Said(key, ready=True, view=1, step=1))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=1))
     agent.now_s = 60.0
     assert agent.handle(Timer()) == []
     agent.now_s = 119.0
@@ -246,9 +246,9 @@ def test_a_worker_without_progress_is_killed_as_hung_also_across_a_restart() -> 
 def test_a_worker_that_says_the_same_again_makes_no_progress() -> None:
     agent = Driven()
     key = agent.ready(silence_s=60.0)
-    agent.handle(Said(key, ready=True, view=1, step=7))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=7))
     agent.now_s = 50.0
-    agent.handle(Said(key, ready=True, view=1, step=7))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=7))
     assert agent.machine.wake_s == 60.0
 
 
@@ -280,7 +280,7 @@ def test_a_program_that_knows_nothing_of_us_never_hangs_by_our_rule() -> None:
 def test_an_agent_that_was_asleep_holds_nobody_to_have_hung() -> None:
     agent = Driven()
     key = agent.ready(silence_s=60.0)
-    agent.handle(Said(key, ready=True, view=1, step=0))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=0))
     agent.now_s = 60.0 + TIMER_LATE_S + 1.0
     assert agent.handle(Timer()) == []
     assert agent.machine.wake_s == agent.now_s + 60.0
@@ -325,10 +325,10 @@ def test_parts_are_reported_per_attempt_and_old_attempts_are_dropped() -> None:
     agent = Driven()
     key = agent.ready()
     part = Part("parts/a", 3, "a")
-    agent.handle(SaidParts(key, 1, (part,)))
-    agent.handle(SaidParts(key, 2, missed=True))
-    agent.handle(SaidParts(key, 3, (part,)))
-    agent.handle(SaidParts(key, 4, (part,)))
+    agent.handle(PartsReport(key, 1, (part,)))
+    agent.handle(PartsReport(key, 2, missed=True))
+    agent.handle(PartsReport(key, 3, (part,)))
+    agent.handle(PartsReport(key, 4, (part,)))
     facts = agent.known()
     assert facts.parts == {3: (part,), 4: (part,)}
     assert facts.missed == {2}
@@ -348,7 +348,7 @@ def test_an_older_list_of_settings_does_not_take_the_place_of_a_newer_one() -> N
 def test_a_checkpoint_that_a_worker_could_not_read_is_reported() -> None:
     agent = Driven()
     key = agent.ready()
-    actions = agent.handle(Said(key, ready=True, view=1, unreadable=frozenset({40})))
+    actions = agent.handle(WorkerReport(key, ready=True, view=1, unreadable=frozenset({40})))
     assert Report() in actions
     assert agent.known().unreadable == {40}
 
@@ -357,15 +357,15 @@ def test_a_share_that_was_answered_is_not_asked_for_again() -> None:
     agent = Driven()
     key = agent.ready()
     assert agent.order(share(1))[1] == [Tell(key, share(1))]
-    agent.handle(SaidParts(key, 1, ()))
+    agent.handle(PartsReport(key, 1, ()))
     assert agent.order(share(1))[1] == []
 
 
 def test_after_a_restart_a_snapshot_still_says_that_a_worker_holds_state() -> None:
     agent = Driven()
     key = agent.ready()
-    agent.handle(Said(key, ready=True, view=3, step=40))
-    agent.handle(Said(key, ready=True, view=3, step=41))
+    agent.handle(WorkerReport(key, ready=True, view=3, step=40))
+    agent.handle(WorkerReport(key, ready=True, view=3, step=41))
     facts = agent.restarted().known()
     assert (facts.phase, facts.view, facts.step) == (WorkerPhase.RUNNING, 3, 40)
 
@@ -373,10 +373,10 @@ def test_after_a_restart_a_snapshot_still_says_that_a_worker_holds_state() -> No
 def test_steps_are_not_written_down() -> None:
     agent = Driven()
     key = agent.ready()
-    agent.handle(Said(key, ready=True, view=1, step=0))
+    agent.handle(WorkerReport(key, ready=True, view=1, step=0))
     before = len(agent.entries)
     for step in range(1, 100):
-        agent.handle(Said(key, ready=True, view=1, step=step))
+        agent.handle(WorkerReport(key, ready=True, view=1, step=step))
     assert len(agent.entries) == before
     assert agent.entries[-1] == Held(key, 1, 0)
 
@@ -386,6 +386,6 @@ def test_a_late_word_of_a_worker_that_has_gone_changes_nothing() -> None:
     key = agent.ready()
     agent.end(key)
     before = agent.machine.snapshot()
-    assert agent.handle(Said(key, ready=True, view=9, step=9)) == []
+    assert agent.handle(WorkerReport(key, ready=True, view=9, step=9)) == []
     assert agent.handle(ProcessExited(key, Ending(code=0))) == []
     assert agent.machine.snapshot() == before

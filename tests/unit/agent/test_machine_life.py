@@ -14,9 +14,9 @@ from holdfast.agent.events import (
     Examined,
     Force,
     ProcessAdopted,
-    Said,
     SignalProcess,
     Timer,
+    WorkerReport,
 )
 from holdfast.agent.machine import TIMER_LATE_S
 from holdfast.agent.record import WORKER_FROZEN_S
@@ -31,13 +31,15 @@ def running(**more: Any) -> Driven:
     """A worker in a view, that gives signs of life."""
     agent = Driven()
     agent.ready(**more)
-    agent.handle(Said(KEY, ready=True, view=1, step=0, beats=True))
+    agent.handle(WorkerReport(KEY, ready=True, view=1, step=0, beats=True))
     return agent
 
 
 def beat(agent: Driven, at_s: float, *, waits: bool = False, ending: bool = False) -> None:
     agent.now_s = at_s
-    agent.handle(Said(KEY, ready=True, view=1, step=0, beats=True, waits=waits, ending=ending))
+    agent.handle(
+        WorkerReport(KEY, ready=True, view=1, step=0, beats=True, waits=waits, ending=ending)
+    )
 
 
 def test_a_silent_worker_that_is_paused_is_killed_and_it_does_not_count_against_the_job() -> None:

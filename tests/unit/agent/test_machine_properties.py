@@ -16,14 +16,14 @@ from holdfast.agent.events import (
     Key,
     NeverStarted,
     OrderReceived,
+    PartsReport,
     ProcessAdopted,
     ProcessExited,
     ProcessStarted,
-    Said,
-    SaidParts,
     SignalProcess,
     StartProcess,
     Timer,
+    WorkerReport,
 )
 from holdfast.wire.orders import Forget, GiveView, View
 from holdfast.wire.reports import NodeFacts, WorkerPhase
@@ -50,7 +50,7 @@ EVENTS: st.SearchStrategy[Event | None] = st.one_of(
     st.builds(OrderReceived, TERMS, ORDERS),
     st.builds(ProcessExited, KEYS, ENDINGS),
     st.builds(
-        Said,
+        WorkerReport,
         KEYS,
         st.booleans(),
         st.integers(0, 3),
@@ -60,7 +60,7 @@ EVENTS: st.SearchStrategy[Event | None] = st.one_of(
     ),
     st.builds(Disconnected, KEYS),
     st.builds(Examined, KEYS, st.booleans()),
-    st.builds(SaidParts, KEYS, st.integers(1, 4)),
+    st.builds(PartsReport, KEYS, st.integers(1, 4)),
     st.just(Timer()),
     st.none(),  # the agent is killed and comes back
 )

@@ -23,10 +23,10 @@ from holdfast.agent.events import (
     ProcessExited,
     ProcessStarted,
     Report,
-    Said,
     SignalProcess,
     StartProcess,
     Timer,
+    WorkerReport,
 )
 from holdfast.agent.machine import LIVE_NOTICE_S
 from holdfast.agent.record import PROGRAM_SETTLES_S
@@ -147,7 +147,7 @@ def test_a_program_that_says_itself_when_it_is_ready_is_not_taken_for_it_before(
     agent.handle(Timer())
     agent.handle(Connected(key))  # it imports torch for ten seconds, then connects
     assert phase(agent) is WorkerPhase.STARTING
-    agent.handle(Said(key, ready=True))
+    agent.handle(WorkerReport(key, ready=True))
     assert phase(agent) is WorkerPhase.READY
 
 
@@ -166,7 +166,7 @@ def test_what_a_program_with_a_probe_says_of_itself_does_not_make_it_ready() -> 
     agent = Driven()
     key = serving(agent, ready=HTTP)
     agent.handle(Connected(key))
-    agent.handle(Said(key, ready=True))
+    agent.handle(WorkerReport(key, ready=True))
     assert phase(agent) is WorkerPhase.STARTING
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.becoming import doubt
+from holdfast.agent.becoming import reason_not_to_fork
 from holdfast.agent.events import Key, Slots
 from holdfast.agent.folders import Folders
 from holdfast.agent.launching import Bounds, Launcher, WorkerCode, WorkerContext
@@ -61,7 +61,7 @@ def test_a_region_is_a_name() -> None:
 
 def test_our_own_packages_may_be_forked_though_they_are_imported(tmp_path: Path) -> None:
     package = {"module": "holdfast.agent", "script": ""}
-    assert doubt(package, {}, str(tmp_path)) == ""
+    assert reason_not_to_fork(package, {}, str(tmp_path)) == ""
     for module in ("json", "holdfast.agent.becoming"):
         program = {"module": module, "script": ""}
-        assert doubt(program, {}, str(tmp_path)) == f"{module} is imported already"
+        assert reason_not_to_fork(program, {}, str(tmp_path)) == f"{module} is imported already"

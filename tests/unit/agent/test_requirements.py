@@ -154,7 +154,7 @@ def test_while_its_environment_is_made_a_worker_has_not_hung_and_says_since_when
 
 def test_what_pip_said_last_is_the_cause_and_nobody_tries_again() -> None:
     lines = "Looking in links: x\nERROR: No matching distribution for y\n\n[notice] z"
-    said = environments._told(environments._CreationFailed(lines))
+    said = environments._failure_text(environments._CreationFailed(lines))
     end = classify(Ending(fault=said, final=True), stopping=False, hung=False, introduced=False)
     assert end.kind is ExitKind.REFUSED
     cause = f"{requirements.FAILED}: pip install: ERROR: No matching distribution for y"

@@ -20,7 +20,7 @@ NOT_YET = TopicsRecord()
 
 
 def heard(topics: WorkerTopics, record: TopicsRecord) -> None:
-    topics._heard(Versioned(asdict(record), 1))
+    topics._on_config(Versioned(asdict(record), 1))
 
 
 @pytest.fixture

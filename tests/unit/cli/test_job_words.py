@@ -231,7 +231,7 @@ def test_lines_of_a_job_with_one_worker_have_nothing_in_front(
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandOutput:
     code: int
     out: str
     err: str
@@ -240,7 +240,7 @@ class Said:
 @pytest.fixture
 def says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Said]]:
+) -> Iterator[Callable[..., CommandOutput]]:
     """Give a command within this process, in an empty folder, with an empty home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -249,11 +249,11 @@ def says(
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def say(*words: str) -> Said:
+    def say(*words: str) -> CommandOutput:
         with pytest.raises(SystemExit) as ended:
             main.run(words)
         shown = capsys.readouterr()
-        return Said(int(ended.value.code or 0), shown.out, shown.err)
+        return CommandOutput(int(ended.value.code or 0), shown.out, shown.err)
 
     yield say
     root.handlers[:] = handlers
@@ -261,7 +261,7 @@ def says(
 
 
 def test_every_command_is_in_the_help_and_explains_itself_with_examples(
-    says: Callable[..., Said],
+    says: Callable[..., CommandOutput],
 ) -> None:
     root = says("--help").out
     for command in COMMANDS:
@@ -308,7 +308,7 @@ def test_every_command_is_in_the_help_and_explains_itself_with_examples(
     ],
 )
 def test_without_a_cluster_every_command_says_how_to_start_one(
-    command: str, says: Callable[..., Said]
+    command: str, says: Callable[..., CommandOutput]
 ) -> None:
     done = says(*command.split())
     assert done.code == 1
@@ -318,7 +318,7 @@ def test_without_a_cluster_every_command_says_how_to_start_one(
 
 
 def test_a_job_file_that_is_wrong_is_refused_before_anything_is_asked(
-    tmp_path: Path, says: Callable[..., Said]
+    tmp_path: Path, says: Callable[..., CommandOutput]
 ) -> None:
     (tmp_path / "job.yaml").write_text("name: x\ncommand: python x.py\nworker: 3\n")
     done = says("submit", "job.yaml")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.serve import services
 from holdfast.client.predicting import refusal
-from holdfast.client.serve_settings import _counts, _seconds, _steps, changed, wishes
+from holdfast.client.serve_settings import _counts, _seconds, _steps, changed, changes
 from holdfast.client.service_status import ObservedService, variants_of
 from holdfast.serve.records import (
     WEIGHT_TOTAL,
@@ -105,13 +105,13 @@ def test_a_service_as_json_holds_no_key() -> None:
 
 
 def test_what_was_not_given_stays_as_it_was() -> None:
-    after = changed(SERVICE, wishes({"cache": 5, "hold": "9s"}))
+    after = changed(SERVICE, changes({"cache": 5, "hold": "9s"}))
     assert (after.cache_entries, after.redis, after.policy.hold_s) == (5, "", 9.0)
     assert after.policy.steps == SERVICE.policy.steps
-    by_key = changed(after, wishes({"route_by": "X-Customer"}))
+    by_key = changed(after, changes({"route_by": "X-Customer"}))
     assert by_key.route_by == "x-customer"
-    assert changed(by_key, wishes({"cache": 1})).route_by == "x-customer"
-    assert changed(by_key, wishes({"route_by": "off"})).route_by == ""
+    assert changed(by_key, changes({"cache": 1})).route_by == "x-customer"
+    assert changed(by_key, changes({"route_by": "off"})).route_by == ""
 
 
 def test_words_of_the_command_line_become_numbers() -> None:

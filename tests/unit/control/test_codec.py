@@ -99,12 +99,12 @@ JOB = JobRecord(
 
 def there_and_back(job: JobRecord) -> JobRecord:
     """Through bytes, as a restarted coordinator would read it."""
-    wish = codec.desired_spec_from(
+    wanted = codec.desired_spec_from(
         "/w", json.loads(json.dumps(codec.desired_spec_to(codec.desired_spec_of(job, "s"))))
     )
     pages = codec.pages_of(job.placements)
     return codec.job_of(
-        wish,
+        wanted,
         codec.state_from("/s", codec.state_to(codec.state_of(job))),
         view=codec.view_from("/v", codec.view_to(job.view)) if job.view else None,
         placements=[
@@ -133,11 +133,11 @@ def test_every_field_of_a_job_is_kept_somewhere() -> None:
 
 def test_a_value_has_one_spelling() -> None:
     turned = replace(SPEC, settings=dict(reversed(list(SPEC.settings.items()))))
-    for wish in (
+    for wanted in (
         codec.desired_spec_of(JOB, "s"),
         codec.desired_spec_of(replace(JOB, spec=turned), "s"),
     ):
-        text = json.dumps(codec.desired_spec_to(wish), sort_keys=True)
+        text = json.dumps(codec.desired_spec_to(wanted), sort_keys=True)
         assert text == json.dumps(
             codec.desired_spec_to(codec.desired_spec_of(JOB, "s")), sort_keys=True
         )

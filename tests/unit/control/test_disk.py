@@ -25,8 +25,8 @@ def cluster_of(**disks: int) -> Cluster:
     """Machines of eight cores each, with so many GB."""
     cluster = Cluster()
     for name, disk in disks.items():
-        room = Resources(8.0, disk_bytes=disk * GB)
-        cluster.nodes[name] = NodeCapacity(name, room, knows_disk=disk > 0)
+        resources = Resources(8.0, disk_bytes=disk * GB)
+        cluster.nodes[name] = NodeCapacity(name, resources, knows_disk=disk > 0)
     return cluster
 
 
@@ -78,8 +78,8 @@ def test_what_an_older_agent_reports_is_read_as_no_disk() -> None:
     assert capacity == Resources(4.0, 1 << 30)
     nodes = {"old": NodeFacts("old", capacity)}
     nodes["new"] = NodeFacts("new", replace(capacity, disk_bytes=1))
-    rooms = node_capacities(DesiredState(), ObservedState(nodes))
-    assert {room.node: room.knows_disk for room in rooms} == {"old": False, "new": True}
+    capacities = node_capacities(DesiredState(), ObservedState(nodes))
+    assert {one.node: one.knows_disk for one in capacities} == {"old": False, "new": True}
 
 
 def test_a_queue_that_names_disk_is_held_to_it() -> None:

@@ -381,16 +381,16 @@ def test_a_job_that_has_ended_is_left_alone_but_for_its_orphans() -> None:
 def test_room_of_an_orphan_is_not_free_until_it_is_gone() -> None:
     job = job_with(placements=(Placement(1, "n1"),))
     desired = DesiredState({"train": job}, draining_nodes=frozenset({"n1"}))
-    rooms = node_capacities(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
-    assert rooms == (
+    capacities = node_capacities(desired, observe(n1=[worker(1)], n2=[worker(2), gone(9)]))
+    assert capacities == (
         NodeCapacity("n1", CAPACITY, True, knows_disk=False),
         NodeCapacity("n2", Resources(cpu=3.0), knows_disk=False),
     )
 
 
 def test_a_node_with_a_worker_of_a_removed_job_has_no_room_at_all() -> None:
-    rooms = node_capacities(DesiredState(), observe(n1=[worker(1)]))
-    assert rooms == (NodeCapacity("n1", Resources(), knows_disk=False),)
+    capacities = node_capacities(DesiredState(), observe(n1=[worker(1)]))
+    assert capacities == (NodeCapacity("n1", Resources(), knows_disk=False),)
 
 
 @pytest.mark.parametrize("kind", [ExitKind.DONE, ExitKind.LEFT, ExitKind.STOPPED])

@@ -50,7 +50,7 @@ def ready(world: World) -> int:
 def update(world: World, spec: JobSpec = NEW) -> None:
     """As `ControlPlane.update` does."""
     now = job(world)
-    wish = DesiredSpec(
+    wanted = DesiredSpec(
         now.spec,
         0.0,
         "s",
@@ -63,7 +63,7 @@ def update(world: World, spec: JobSpec = NEW) -> None:
         now.updated_s,
     )
     placed = {placement.revision for placement in now.placements}
-    after = changed(wish, spec, now.halted, placed, world.now_s)
+    after = changed(wanted, spec, now.halted, placed, world.now_s)
     names = ("spec", "revision", "before", "before_revision", "updated_s")
     world.change("web", **{name: getattr(after, name) for name in names})
 
@@ -227,10 +227,10 @@ def test_what_no_replica_is_started_by_changes_at_once() -> None:
 
 
 def test_what_room_is_counted_by_cannot_be_changed() -> None:
-    wish = DesiredSpec(OLD, 0.0, "s")
+    wanted = DesiredSpec(OLD, 0.0, "s")
     for spec in (replace(OLD, resources=Resources(2.0)), replace(OLD, queue="other")):
         with pytest.raises(Refused, match="cannot be changed by an update"):
-            changed(wish, spec, None, (), 0.0)
+            changed(wanted, spec, None, (), 0.0)
     training = DesiredSpec(replace(OLD, mode=Mode.SYNC), 0.0, "s")
     with pytest.raises(Refused, match="is a training"):
         changed(training, NEW, None, (), 0.0)

@@ -1,11 +1,11 @@
-"""Lanes: each held once, in balance, few moved, few pieces."""
+"""Lanes: each held once, in balance, few moved, few partial sums."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.decide.views import assign, moved, pieces, pieces_of
+from holdfast.control.decide.views import assign, moved, partial_sums, partial_sums_of
 
 LANES = st.integers(1, 64)
 MEMBERS = st.sets(st.integers(1, 40), min_size=1, max_size=20)
@@ -48,8 +48,8 @@ def test_a_survivor_gives_up_only_what_balance_needs(
 def test_settling_never_leaves_more_pieces(lanes: int, before: set[int], after: set[int]) -> None:
     previous = assign(lanes, before, {})
     settled = assign(lanes, after, previous, settle=True)
-    assert pieces_of(settled) <= pieces_of(assign(lanes, after, previous))
-    assert pieces_of(settled) <= pieces_of(assign(lanes, after, {}))
+    assert partial_sums_of(settled) <= partial_sums_of(assign(lanes, after, previous))
+    assert partial_sums_of(settled) <= partial_sums_of(assign(lanes, after, {}))
 
 
 @given(LANES, MEMBERS)
@@ -62,12 +62,12 @@ def test_nothing_moves_when_nothing_changes(lanes: int, members: set[int]) -> No
 @given(st.integers(0, 6), st.integers(0, 6))
 def test_powers_of_two_give_one_subtree_to_each(lanes_log: int, members_log: int) -> None:
     lanes, members = 2 ** max(lanes_log, members_log), 2 ** min(lanes_log, members_log)
-    assert pieces_of(assign(lanes, range(1, members + 1), {})) == members
+    assert partial_sums_of(assign(lanes, range(1, members + 1), {})) == members
 
 
 @given(st.sets(st.integers(0, 63)))
 def test_pieces_cover_what_is_held_with_aligned_subtrees(held: set[int]) -> None:
-    found = pieces(sorted(held))
+    found = partial_sums(sorted(held))
     assert sorted(lane for first, size in found for lane in range(first, first + size)) == sorted(
         held
     )
@@ -87,7 +87,7 @@ def test_after_a_death_only_the_lanes_of_the_dead_move() -> None:
 def test_halving_and_doubling_give_whole_subtrees() -> None:
     two = assign(8, [1, 2], {})
     four = assign(8, [1, 2, 3, 4], two, settle=True)
-    assert pieces_of(four) == 4
+    assert partial_sums_of(four) == 4
     assert moved(four, two) == 4
     assert assign(8, [1, 2], four, settle=True) == two
 

@@ -173,8 +173,8 @@ class World:
         """What the control plane decides now; the same when it is asked twice."""
         observed = self.observed()
         jobs = list(self.desired.jobs.values())
-        rooms = node_capacities(self.desired, observed)
-        planned = plan(jobs, rooms, self.desired.queues, self.now_s)
+        capacities = node_capacities(self.desired, observed)
+        planned = plan(jobs, capacities, self.desired.queues, self.now_s)
         decisions = reconcile(self.desired, observed, self.now_s, planned)
         assert decisions == reconcile(self.desired, observed, self.now_s, planned)
         remembered = self.reconciler.reconcile(self.desired, observed, self.now_s, planned)

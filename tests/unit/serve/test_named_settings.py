@@ -74,7 +74,7 @@ def batcher(**limits: Any) -> Batcher:
 def too_many_bodies() -> None:
     front = App(Engine(SERVICE))
     front.bodies = SERVICE.limits.bodies_bytes_max
-    front._room_for(None, SERVICE.limits.body_bytes_max)
+    front._reserve(None, SERVICE.limits.body_bytes_max)
 
 
 def trouble_in(plan: Any, **by_version: Any) -> str:
@@ -87,9 +87,9 @@ def trouble_in(plan: Any, **by_version: Any) -> str:
 def late() -> str:
     plan = loading(since_s=NOW_S - 600.0)
     observed = ServiceObservation(plan, three(1, loading=(2,)))
-    wish = desired(2, policy=RolloutPolicy())
+    wanted = desired(2, policy=RolloutPolicy())
     return verdict.trouble_with(
-        RolloutContext(wish, observed, NOW_S, plan, Fleet(observed.replicas)), 2
+        RolloutContext(wanted, observed, NOW_S, plan, Fleet(observed.replicas)), 2
     )
 
 
@@ -101,10 +101,10 @@ def guard(new: OutputStats, **guards: Any) -> str:
 # Each: how it comes about, and what its command changes; by the option that it names.
 NAMED: dict[str, tuple[Callable[[], str], Callable[[ServiceSpec], object]]] = {
     settings.QUEUE: (
-        lambda: raised(batcher(queue_max=600).check_room),
+        lambda: raised(batcher(queue_max=600).check_capacity),
         lambda service: service.limits.queue_max,
     ),
-    settings.WAIT: (lambda: raised(slow().check_room), lambda service: service.limits.wait_s),
+    settings.WAIT: (lambda: raised(slow().check_capacity), lambda service: service.limits.wait_s),
     settings.TIMEOUT: (
         lambda: str(batcher()._timed_out()),
         lambda service: service.limits.timeout_s,
@@ -164,7 +164,7 @@ def given_by(command: str) -> tuple[str, dict[str, Any]]:
     with root.make_context("holdfast", ["serve", NAME]) as context:
         made = root.get_command(context, "serve").make_context("serve", words[2:], parent=context)
     given = {name: value for name, value in made.params.items() if value not in (None, ())}
-    return str(given["reference"]), serve_settings.wishes(given)
+    return str(given["reference"]), serve_settings.changes(given)
 
 
 @pytest.mark.parametrize("option", NAMED)
@@ -177,8 +177,8 @@ def test_the_command_that_an_error_names_sets_the_limit_that_it_names(option: st
     said = asyncio.run(run())
     found = re.findall(rf"holdfast serve {NAME} {option} \S+", said)
     assert len(found) == 1, said
-    reference, wishes = given_by(found[0])
-    after = serve_settings.changed(SERVICE, wishes)
+    reference, changes = given_by(found[0])
+    after = serve_settings.changed(SERVICE, changes)
     assert reference == NAME
     assert field(after) != field(SERVICE), said
     checked.check(after)
@@ -210,8 +210,8 @@ def test_every_option_that_settings_name_is_tried_here() -> None:
 def test_settings_that_make_no_sense_are_refused_with_options_that_do(wrong: ServiceSpec) -> None:
     with pytest.raises(HoldfastError) as error:
         checked.check(wrong)
-    _, wishes = given_by(f"holdfast serve {NAME} {error.value.fix}")
-    checked.check(serve_settings.changed(wrong, wishes))
+    _, changes = given_by(f"holdfast serve {NAME} {error.value.fix}")
+    checked.check(serve_settings.changed(wrong, changes))
 
 
 # Bounds of the protocol itself, which no service can change: errors that name them say what to
@@ -248,8 +248,8 @@ def test_what_a_person_gives_is_shown_again() -> None:
         " --predictions-redact name --predictions-redact face --predictions-key user"
         " --predictions-blob 1KiB --predictions-keep 2d"
     )
-    reference, wishes = given_by(words)
-    after = serve_settings.changed(SERVICE, wishes)
+    reference, changes = given_by(words)
+    after = serve_settings.changed(SERVICE, changes)
     assert after.policy == RolloutPolicy((100, 1_000), 30.0, 600.0, 50, 0.02, 3.0, 20.0)
     ranges = {"y": (0.0, 1.0), "z": (-1.0, 1.0)}
     assert after.guards == Guards(None, ranges, 0.05, 0.5, 0.1, 0.02)

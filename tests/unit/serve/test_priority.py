@@ -15,7 +15,7 @@ from holdfast.serve import priority
 from holdfast.serve.priority import GIVE_WAY_NICE, LOADING_NICE, NICE_MAX, TRIAL_NICE
 
 
-def standing() -> int:
+def priority_now() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
@@ -24,7 +24,7 @@ def in_a_thread(*acts: Callable[[], None]) -> list[int]:
     found = []
 
     def look() -> None:
-        found.append(standing())
+        found.append(priority_now())
 
     def work() -> None:
         for act in acts:
@@ -44,10 +44,10 @@ def below(before: int, by: int) -> int:
     return min(before + by, NICE_MAX)
 
 
-def test_only_the_thread_that_asks_for_it_steps_back_and_what_it_starts() -> None:
-    before = standing()
-    assert in_a_thread(priority.step_back_alone) == [below(before, LOADING_NICE)] * 2
-    assert standing() == before
+def test_only_the_thread_that_asks_for_it_and_what_it_starts_get_a_lower_priority() -> None:
+    before = priority_now()
+    assert in_a_thread(priority.lower_own_priority) == [below(before, LOADING_NICE)] * 2
+    assert priority_now() == before
 
 
 OTHERS = """
@@ -61,7 +61,7 @@ input()
 """
 
 
-def test_of_another_process_the_first_thread_steps_back_and_only_once() -> None:
+def test_of_another_process_the_first_thread_gets_a_lower_priority_and_only_once() -> None:
     def stand() -> dict[bool, set[int]]:
         found: dict[bool, set[int]] = {True: set(), False: set()}
         for task in Path(f"/proc/{other.pid}/task").iterdir():
@@ -69,27 +69,27 @@ def test_of_another_process_the_first_thread_steps_back_and_only_once() -> None:
             found[is_first].add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
         return found
 
-    before = standing()
+    before = priority_now()
     with subprocess.Popen(
         [sys.executable, "-c", OTHERS], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         for _ in range(2):
-            priority.step_back_main(other.pid)
+            priority.lower_first_thread(other.pid)
             assert stand() == {True: {below(before, LOADING_NICE)}, False: {before}}
         other.communicate("end\n")
-    priority.step_back_main(other.pid)  # it is gone: nobody minds
+    priority.lower_first_thread(other.pid)  # it is gone: nobody minds
 
 
-def test_whoever_gives_way_steps_back_from_where_he_stands() -> None:
-    before = standing()
+def test_giving_way_lowers_the_priority_from_what_it_was() -> None:
+    before = priority_now()
 
     def nicer() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, below(before, 1))
 
     assert in_a_thread(nicer, priority.give_way) == [below(before, 1 + GIVE_WAY_NICE)] * 2
-    assert standing() == before
+    assert priority_now() == before
 
 
 @pytest.mark.parametrize("missing", ["no-such-folder/autogroup", "."])
@@ -98,11 +98,11 @@ def test_a_system_that_has_no_groups_or_does_not_let_us_change_them_is_no_troubl
 ) -> None:
     monkeypatch.setattr(priority, "AUTOGROUP", tmp_path / missing)
     monkeypatch.setattr(os, "getsid", lambda _: os.getpid())
-    before = standing()
+    before = priority_now()
     assert in_a_thread(priority.give_way) == [below(before, GIVE_WAY_NICE)] * 2
 
 
-def test_the_session_of_a_process_steps_back_only_if_it_is_its_own(
+def test_the_session_of_a_process_gets_a_lower_priority_only_if_it_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = tmp_path / "autogroup"
@@ -177,7 +177,7 @@ def apart(folder: Path, most_s: float, refused: int = 0, things: str = "ab") -> 
     return ran.stdout.splitlines()
 
 
-def test_a_process_apart_steps_back_with_all_that_it_starts(tmp_path: Path) -> None:
+def test_a_process_apart_has_a_lower_priority_with_all_that_it_starts(tmp_path: Path) -> None:
     by = TRIAL_NICE if priority.may_return() else LOADING_NICE
     low = f"[{by}, {by}] {by}"
     assert apart(tmp_path, 600.0) == ["alone", f"{low} then {low}", f"{low} then {low}"]
@@ -203,6 +203,6 @@ def test_a_session_that_may_not_change_now_is_changed_a_little_later(tmp_path: P
 
 
 def test_whether_one_may_come_back_is_found_out_without_losing_anything() -> None:
-    before = standing()
+    before = priority_now()
     assert priority.may_return() == priority.may_return()
-    assert standing() == before
+    assert priority_now() == before

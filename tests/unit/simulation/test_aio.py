@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulation.aio import Killed, VirtualLoop, loop_of
-from simulation.kernel import Being, Kernel, Violation
+from simulation.kernel import Kernel, SimulatedProcess, Violation
 
 Story = Callable[[list[str]], Coroutine[Any, Any, None]]
 
@@ -19,16 +19,16 @@ class Slow:
         return 2.0
 
 
-def begun(story: Story) -> tuple[Being, VirtualLoop, list[str]]:
-    being, told = Being(Kernel(1), "it"), list[str]()
-    being.begin()
-    loop = loop_of(being)
+def begun(story: Story) -> tuple[SimulatedProcess, VirtualLoop, list[str]]:
+    process, told = SimulatedProcess(Kernel(1), "it"), list[str]()
+    process.begin()
+    loop = loop_of(process)
     loop.run(story(told), lambda task: task.cancelled() or task.result())
-    return being, loop, told
+    return process, loop, told
 
 
-def ended(being: Being) -> None:
-    while being.kernel.step():
+def ended(process: SimulatedProcess) -> None:
+    while process.kernel.step():
         pass
 
 
@@ -42,9 +42,9 @@ async def counts(told: list[str]) -> None:
 
 
 def test_what_is_ready_runs_in_order_and_timers_in_the_order_of_their_times() -> None:
-    being, _, told = begun(counts)
+    process, _, told = begun(counts)
     assert told == ["a begins", "b begins", "c begins"]
-    ended(being)
+    ended(process)
     assert told[3:] == ["b ends at 1", "c ends at 1", "a ends at 3"]
 
 
@@ -58,19 +58,19 @@ def test_nothing_of_a_dead_process_runs_and_its_tidying_up_starts_nothing() -> N
             await asyncio.sleep(1.0)
             told.append("and takes its time")
 
-    being, loop, told = begun(tidies)
-    being.die()
+    process, loop, told = begun(tidies)
+    process.die()
     loop.end()
-    ended(being)
+    ended(process)
     assert told == ["it tidies up"]
 
 
 def test_a_stopped_process_goes_on_later_with_all_that_it_waits_for() -> None:
-    being, _, told = begun(counts)
-    being.stop()
-    ended(being)
+    process, _, told = begun(counts)
+    process.stop()
+    ended(process)
     assert len(told) == 3
-    being.go_on()
+    process.go_on()
     assert told[3:] == ["b ends at 3", "c ends at 3", "a ends at 3"]
 
 
@@ -81,9 +81,9 @@ def test_work_takes_as_long_as_its_executor_says_and_none_without_one() -> None:
         await loop.run_in_executor(Slow(), told.append, "written")
         told.append(f"at {loop.time():g}")
 
-    being, _, told = begun(works)
+    process, _, told = begun(works)
     assert told == ["at 0"]
-    ended(being)
+    ended(process)
     assert told == ["at 0", "written", "at 2"]
 
 
@@ -109,10 +109,10 @@ def test_a_process_that_dies_while_it_does_something_does_nothing_after_it() -> 
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.call_soon(told.append, "what was ready")
-        loop.being.die()
+        loop.process.die()
         loop.end()
         raise Killed
 
-    being, _, told = begun(dies)
-    ended(being)
+    process, _, told = begun(dies)
+    ended(process)
     assert told == []

@@ -1,4 +1,4 @@
-"""The clock, beings and flows."""
+"""The clock, processes and flows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.wire.orders import Attempt
 from simulation.flow import Flow, Steps
-from simulation.kernel import Being, Kernel, said
+from simulation.kernel import Kernel, SimulatedProcess, brief
 
 
 def run(kernel: Kernel) -> None:
@@ -27,39 +27,39 @@ def test_events_run_by_time_and_those_of_one_time_in_the_order_they_were_asked_f
 
 def test_what_a_being_was_about_to_do_dies_with_it() -> None:
     kernel, seen = Kernel(1), list[str]()
-    being = Being(kernel, "somebody")
-    being.begin()
-    being.after(1.0, lambda: seen.append("of the first life"))
-    being.die()
-    being.arrive(lambda: seen.append("said to the dead"))
-    being.begin()
-    being.after(1.0, lambda: seen.append("of the second life"))
+    process = SimulatedProcess(kernel, "somebody")
+    process.begin()
+    process.after(1.0, lambda: seen.append("of the first life"))
+    process.die()
+    process.arrive(lambda: seen.append("said to the dead"))
+    process.begin()
+    process.after(1.0, lambda: seen.append("of the second life"))
     run(kernel)
     assert seen == ["of the second life"]
 
 
 def test_what_comes_to_a_stopped_being_waits_until_it_goes_on() -> None:
     kernel, seen = Kernel(1), list[str]()
-    being = Being(kernel, "somebody")
-    being.begin()
-    being.after(1.0, lambda: seen.append("timer"))
-    being.stop()
-    being.arrive(lambda: seen.append("message"))
+    process = SimulatedProcess(kernel, "somebody")
+    process.begin()
+    process.after(1.0, lambda: seen.append("timer"))
+    process.stop()
+    process.arrive(lambda: seen.append("message"))
     run(kernel)
     assert seen == []
-    being.go_on()
+    process.go_on()
     assert seen == ["message", "timer"]
 
 
 def test_a_stopped_being_that_is_killed_never_does_what_waited() -> None:
     kernel, seen = Kernel(1), list[str]()
-    being = Being(kernel, "somebody")
-    being.begin()
-    being.stop()
-    being.arrive(lambda: seen.append("message"))
-    being.die()
-    being.begin()
-    being.go_on()
+    process = SimulatedProcess(kernel, "somebody")
+    process.begin()
+    process.stop()
+    process.arrive(lambda: seen.append("message"))
+    process.die()
+    process.begin()
+    process.go_on()
     assert seen == []
 
 
@@ -96,9 +96,9 @@ def test_a_cancelled_flow_never_goes_on() -> None:
 
 def test_a_story_leaves_out_what_says_nothing() -> None:
     assert (
-        said(Attempt(number=2, step=5, view=1, since_s=3.0)) == "Attempt(number=2, step=5, view=1)"
+        brief(Attempt(number=2, step=5, view=1, since_s=3.0)) == "Attempt(number=2, step=5, view=1)"
     )
-    assert said({1: (2, 3)}) == "{1: (2, 3)}"
+    assert brief({1: (2, 3)}) == "{1: (2, 3)}"
 
 
 def test_two_kernels_with_the_same_trace_have_the_same_digest() -> None:

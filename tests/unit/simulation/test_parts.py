@@ -20,7 +20,7 @@ from simulation.arithmetic import Undisturbed, contribution, following, setting_
 from simulation.blobs import Blobs, Manifest, Share
 from simulation.disk import Disk
 from simulation.faults import BIRTHS_MAX, COUNTS_MAX, RATES_MAX
-from simulation.search import told
+from simulation.search import failure_report
 from simulation.settings import drawn
 from simulation.world import CONTROL, World
 
@@ -190,7 +190,7 @@ def test_seeds_draw_one_storm_or_several() -> None:
     worlds = [drawn(seed) for seed in range(100)]
     assert {len(world.storms_s) for world in worlds} == {1, 2, 3}
     for world in worlds:
-        assert all(wish.at_s < sum(world.storms_s) for wish in world.wishes)
+        assert all(action.at_s < sum(world.storms_s) for action in world.actions)
 
 
 def test_seeds_draw_worlds_of_all_sizes_and_every_job_fits_into_its_world() -> None:
@@ -200,25 +200,25 @@ def test_seeds_draw_worlds_of_all_sizes_and_every_job_fits_into_its_world() -> N
     assert {len(world.trainings) - len(world.services) for world in worlds} == {1, 2}
     assert {len(world.services) for world in worlds} == {0, 1}
     for world in worlds:
-        room = sum(host.cpu for host in world.hosts.values())
+        capacity = sum(host.cpu for host in world.hosts.values())
         for training in world.trainings.values():
             assert 1 <= training.spec.workers_min <= training.spec.workers_max
             assert training.spec.serves or training.spec.workers_max <= training.spec.lanes
-            assert training.spec.workers_min * training.spec.resources.cpu <= room
+            assert training.spec.workers_min * training.spec.resources.cpu <= capacity
 
 
 def test_a_service_never_takes_what_a_training_cannot_do_without() -> None:
     for world in (drawn(seed) for seed in range(300)):
-        room = sum(host.cpu for host in world.hosts.values())
+        capacity = sum(host.cpu for host in world.hosts.values())
         least = max(one.spec.workers_min for one in world.trainings.values())
-        assert sum(world.services.values()) + least <= room
+        assert sum(world.services.values()) + least <= capacity
 
 
 def test_a_world_without_faults_trains_each_job_once() -> None:
     calm = frozenset({*RATES_MAX, *COUNTS_MAX, *BIRTHS_MAX})
     for seed in range(1, 21):
         verdict = CONTROL.run(seed, calm)
-        assert verdict.ok, told(CONTROL, verdict, calm)
+        assert verdict.ok, failure_report(CONTROL, verdict, calm)
         assert verdict.faults == ()
 
 
@@ -228,12 +228,12 @@ def test_what_a_leader_remembers_of_its_plan_is_what_it_would_plan_anew(
     remembered = 0
     planned = decide.Decider._planned
 
-    def compared(self: decide.Decider, desired, rooms, now_s):  # type: ignore[no-untyped-def]
+    def compared(self: decide.Decider, desired, capacities, now_s):  # type: ignore[no-untyped-def]
         nonlocal remembered
         before = self._plan
-        made = planned(self, desired, rooms, now_s)
+        made = planned(self, desired, capacities, now_s)
         remembered += made is before
-        assert made == plan(list(desired.jobs.values()), rooms, desired.queues, now_s)
+        assert made == plan(list(desired.jobs.values()), capacities, desired.queues, now_s)
         return made
 
     monkeypatch.setattr(decide.Decider, "_planned", compared)

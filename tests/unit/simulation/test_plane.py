@@ -10,7 +10,7 @@ from holdfast.coordination.embedded.acl import OPEN
 from holdfast.coordination.embedded.transactions import CheckVersion, Create, Multi, SetData
 from simulation.faults import COUNTS_MAX, RATES_MAX, Faults
 from simulation.flow import Flow, Steps
-from simulation.kernel import Being, Kernel
+from simulation.kernel import Kernel, SimulatedProcess
 from simulation.network import Network
 from simulation.plane import Client, Plane, refused_at
 
@@ -30,11 +30,11 @@ class Stage:
         self.faults.rates = self.rates
         self.network = Network(self.kernel, self.faults)
         self.plane = Plane(self.kernel, self.network, self.faults)
-        self.being = Being(self.kernel, "a")
-        self.being.begin()
+        self.process = SimulatedProcess(self.kernel, "a")
+        self.process.begin()
         self.ends = 0
         self.wakes = 0
-        self.client = Client(self.being, "a", self._lost, self._woken)
+        self.client = Client(self.process, "a", self._lost, self._woken)
         self.got: list[Any] = []
 
     def _lost(self) -> None:
@@ -142,11 +142,11 @@ def test_what_changed_while_a_client_was_away_wakes_it_when_it_is_back() -> None
 
 def test_between_two_machines_one_way_may_be_cut() -> None:
     stage, seen = Stage(), list[str]()
-    other = Being(stage.kernel, "b")
+    other = SimulatedProcess(stage.kernel, "b")
     other.begin()
     stage.network.parted.add(("a", "b"))
     stage.network.send("a", other, "b", partial(seen.append, "a to b"))
-    stage.network.send("b", stage.being, "a", partial(seen.append, "b to a"))
+    stage.network.send("b", stage.process, "a", partial(seen.append, "b to a"))
     stage.pass_s(1.0)
     assert seen == ["b to a"]
 
@@ -154,12 +154,12 @@ def test_between_two_machines_one_way_may_be_cut() -> None:
 def test_nothing_reaches_the_deaf_and_nothing_comes_from_the_mute() -> None:
     stage, seen = Stage(), list[str]()
     stage.network.deaf.add("a")
-    stage.network.send("b", stage.being, "a", partial(seen.append, "to the deaf"))
+    stage.network.send("b", stage.process, "a", partial(seen.append, "to the deaf"))
     stage.pass_s(1.0)
     stage.network.heal()
     stage.network.mute.add("b")
-    stage.network.send("b", stage.being, "a", partial(seen.append, "from the mute"))
-    stage.network.send("c", stage.being, "a", partial(seen.append, "from another"))
+    stage.network.send("b", stage.process, "a", partial(seen.append, "from the mute"))
+    stage.network.send("c", stage.process, "a", partial(seen.append, "from another"))
     stage.pass_s(1.0)
     assert seen == ["from another"]
 
@@ -170,9 +170,9 @@ def test_a_short_silence_ends_no_session() -> None:
     stage.ask(lambda: plane.open(client))
     stage.pass_s(1.0)
     plane.expect_silence("a")
-    stage.being.stop()
+    stage.process.stop()
     stage.pass_s(0.6)
-    stage.being.go_on()
+    stage.process.go_on()
     stage.pass_s(10.0)
     assert plane.is_open(client.session)
 
@@ -242,10 +242,10 @@ def test_a_restarted_server_has_what_its_log_gives_and_nobody_lost_a_session() -
 
 def test_a_message_is_for_the_life_that_it_was_sent_to() -> None:
     stage, seen = Stage(), list[str]()
-    stage.network.send("b", stage.being, "a", lambda: seen.append("old"))
-    stage.being.die()
-    stage.being.begin()
-    stage.network.send("b", stage.being, "a", lambda: seen.append("new"))
+    stage.network.send("b", stage.process, "a", lambda: seen.append("old"))
+    stage.process.die()
+    stage.process.begin()
+    stage.network.send("b", stage.process, "a", lambda: seen.append("new"))
     stage.pass_s(1.0)
     assert seen == ["new"]
 
@@ -253,8 +253,8 @@ def test_a_message_is_for_the_life_that_it_was_sent_to() -> None:
 def test_messages_are_dropped_and_doubled_between_machines_only() -> None:
     for rates, there, here in (({"drop": 1.0}, 0, 1), ({"double": 1.0}, 2, 1)):
         stage, seen = Stage(**rates), list[str]()
-        stage.network.send("b", stage.being, "a", partial(seen.append, "far"))
-        stage.network.send("a", stage.being, "a", partial(seen.append, "near"))
+        stage.network.send("b", stage.process, "a", partial(seen.append, "far"))
+        stage.network.send("a", stage.process, "a", partial(seen.append, "near"))
         stage.pass_s(10.0)
         assert (seen.count("far"), seen.count("near")) == (there, here)
 
@@ -264,7 +264,7 @@ def test_who_sends_is_told_when_a_message_was_lost_and_only_then() -> None:
         stage, lost = Stage(**rates), list[str]()
         if deaf:
             stage.network.deaf.add("a")
-        stage.network.send("b", stage.being, "a", lambda: None, partial(lost.append, "lost"))
+        stage.network.send("b", stage.process, "a", lambda: None, partial(lost.append, "lost"))
         stage.pass_s(10.0)
         assert len(lost) == told
 

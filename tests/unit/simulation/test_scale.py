@@ -18,9 +18,9 @@ from holdfast.wire.limits import (
 )
 from simulation.scale import queues, serving, sizes, training
 from simulation.scale.costs import MEASURED, Cost, Costs
-from simulation.scale.loads import Load, Part, breaks, breaks_at
+from simulation.scale.loads import PartLoad, ScalingPart, breaks, breaks_at
 from simulation.scale.queues import Reporting, Serving
-from simulation.scale.serving import Traffic
+from simulation.scale.serving import RequestLoad
 from simulation.scale.training import Cluster
 
 
@@ -51,14 +51,14 @@ def test_every_bench_that_is_named_as_a_source_exists() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 99, 100, 12_345, 10**6])
 def test_a_part_breaks_at_the_first_size_beyond_its_limit(limit: int) -> None:
-    part = Part("p", "", lambda size: Load(size, limit))
+    part = ScalingPart("p", "", lambda size: PartLoad(size, limit))
     assert breaks_at(part, 10**7) == limit + 1
 
 
 def test_a_part_that_does_not_break_is_last_and_says_so() -> None:
-    early = Part("10", "", lambda size: Load(size, 10))
-    late = Part("100", "", lambda size: Load(size, 100))
-    never = Part("never", "", lambda _size: Load(0.0, 1.0))
+    early = ScalingPart("10", "", lambda size: PartLoad(size, 10))
+    late = ScalingPart("100", "", lambda size: PartLoad(size, 100))
+    never = ScalingPart("never", "", lambda _size: PartLoad(0.0, 1.0))
     found = breaks([never, late, early], 1_000)
     assert [(one.part.name, one.size) for one in found] == [
         ("10", 11),
@@ -70,7 +70,7 @@ def test_a_part_that_does_not_break_is_last_and_says_so() -> None:
 # --- training ------------------------------------------------------------------------------------
 
 
-def where(parts: list[Part]) -> dict[str, int | None]:
+def where(parts: list[ScalingPart]) -> dict[str, int | None]:
     return {one.part.name: one.size for one in breaks(parts, 10**7)}
 
 
@@ -142,13 +142,13 @@ def test_larger_buckets_help_jobs_of_many_members_and_change_nothing_for_few() -
 def test_a_billion_a_day_at_its_peak_fits_into_one_service_if_the_model_is_small() -> None:
     peak = serving.PEAK * serving.BILLION_A_DAY
     assert round(serving.BILLION_A_DAY) == 11_574
-    assert serving.replicas(Traffic(peak), MEASURED) < SERVICE_REPLICAS_MAX
-    assert serving.replicas(Traffic(peak, 0.010), MEASURED) > SERVICE_REPLICAS_MAX
+    assert serving.replicas(RequestLoad(peak), MEASURED) < SERVICE_REPLICAS_MAX
+    assert serving.replicas(RequestLoad(peak, 0.010), MEASURED) > SERVICE_REPLICAS_MAX
 
 
 def test_health_checks_grow_with_gateways_times_replicas() -> None:
     def checks(rate: float) -> float:
-        traffic = Traffic(rate, 0.010)
+        traffic = RequestLoad(rate, 0.010)
         each = serving.checks_of_gateway(traffic, MEASURED)
         return serving.gateways(traffic, MEASURED) * each
 

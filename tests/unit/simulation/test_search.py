@@ -15,11 +15,11 @@ from holdfast.wire.errors import Usage
 from simulation import runner, search
 from simulation.__main__ import main
 from simulation.breakages import MUTANTS
-from simulation.corpus import CONTROL_CORPUS, Kept, corpus_of
+from simulation.corpus import CONTROL_CORPUS, KeptSeed, corpus_of
 from simulation.mutants import find_again
 from simulation.mutants import main as mutants_main
 from simulation.runner import run_many
-from simulation.search import shrink, told
+from simulation.search import failure_report, shrink
 from simulation.verdict import Kind, Verdict
 from simulation.world import CONTROL
 from tests.waiting import eventually
@@ -69,7 +69,7 @@ def test_a_run_whose_time_is_over_ends_with_what_it_has_without_a_gap() -> None:
 def test_a_failing_seed_is_made_small_by_switching_faults_off() -> None:
     small, off = shrink(ODD, odd(7))
     assert small.faults == ("drop#2",)
-    text = told(ODD, small, off)
+    text = failure_report(ODD, small, off)
     assert 'python -m simulation.odd --seed 7 --off "drop#1,late"' in text
     assert "a rule" in text and "a line" in text
 
@@ -184,7 +184,7 @@ def test_the_table_of_mutants_names_the_seed_and_the_rule_and_fails_for_one_not_
 def test_a_corpus_is_seeds_with_reasons(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("# a heading\n\n17  # it broke something\n")
-    assert corpus_of(path) == [Kept(17, "it broke something")]
+    assert corpus_of(path) == [KeptSeed(17, "it broke something")]
     path.write_text("17\n")
     with pytest.raises(Usage, match=r"line 1 of corpus\.txt"):
         corpus_of(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulation.topics.checker import check
-from simulation.topics.history import Fate, History, Owned, Place, Seen, Sent
+from simulation.topics.history import Fate, History, Owned, Place, SeenRecord, Sent
 
 IN, OUT = Place("in", 0), Place("out", 0)
 OTHER = Place("in", 1)
@@ -30,7 +30,7 @@ def sound() -> History:
         "c": Fate.COMMITTED,
         "d": Fate.UNKNOWN,
     }
-    history.seen = [Seen("r", IN, 0, "a"), Seen("r", IN, 2, "t.0")]
+    history.seen = [SeenRecord("r", IN, 0, "a"), SeenRecord("r", IN, 2, "t.0")]
     history.owned = [Owned("g", 1, "m", (IN, OTHER)), Owned("g", 2, "n", (IN,))]
     history.kept = {("g", IN): 2}
     history.kept_at_last = {("g", IN): 3}
@@ -110,7 +110,7 @@ def test_an_aborted_record_that_is_seen_is_not_noticed(how: str) -> None:
     if how == "at the end":
         history.final[IN].append((3, "x.0"))
     else:
-        history.seen.append(Seen("r", IN, 3, "x.0"))
+        history.seen.append(SeenRecord("r", IN, 3, "x.0"))
     assert "aborted" in rules(history)
 
 
@@ -129,7 +129,7 @@ def test_a_record_that_nobody_sent_is_not_noticed() -> None:
 
 def test_a_reader_that_was_given_something_else_is_not_noticed() -> None:
     history = sound()
-    history.seen.append(Seen("r", IN, 1, "t.0"))
+    history.seen.append(SeenRecord("r", IN, 1, "t.0"))
     assert rules(history) == {"changed"}
 
 

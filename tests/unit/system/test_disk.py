@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.system import disk
 from holdfast.wire.errors import Full
-from tests.faults.room import files_no_larger_than
+from tests.faults.file_limit import files_no_larger_than
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was_and_leaves_no_part_of_the_new_one(

@@ -45,7 +45,7 @@ def end():
     with lock:
         ended.set()
 
-process.when_told_to_end(end)
+process.on_termination(end)
 with lock:
     for number in 500 * (signal.SIGINT, signal.SIGTERM):
         os.kill(os.getpid(), number)  # heard here, by who holds the lock

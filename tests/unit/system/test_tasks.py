@@ -176,7 +176,7 @@ def dies():
 
 def serve(_words):
     stop = threading.Event()
-    process.when_told_to_end({end})
+    process.on_termination({end})
     part = tasks.start_thread(dies, "the watch")
     print("ended well", stop.wait(60))
     part.join()

@@ -23,7 +23,7 @@ names = st.text("abcxyz-09", min_size=1, max_size=12)
 numbers = st.integers(0, 2**63 - 1)
 lanes = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
 seconds = st.floats(0, 1e12)
-rooms = st.builds(
+resources = st.builds(
     Resources,
     cpu=st.floats(0, 1e6),
     memory_bytes=numbers,
@@ -45,7 +45,7 @@ orders: st.SearchStrategy[Order] = st.one_of(
         **whose,
         bundle=texts,
         command=st.lists(texts, max_size=4).map(tuple),
-        resources=rooms,
+        resources=resources,
         environment=st.dictionaries(texts, texts, max_size=4),
         silence_s=st.none() | seconds,
         requirements=st.lists(texts, max_size=3).map(tuple),
@@ -85,7 +85,7 @@ workers = st.builds(
 snapshots = st.builds(
     NodeFacts,
     node=names,
-    capacity=rooms,
+    capacity=resources,
     workers=st.lists(workers, max_size=4, unique_by=lambda worker: (worker.job, worker.worker)).map(
         tuple
     ),

@@ -148,10 +148,10 @@ def test_why_a_worker_ended_by_the_word_of_a_newer_agent_counts_as_an_error() ->
     assert found.workers[0].exit == Exit(ExitKind.ERROR, "why")
 
 
-@pytest.mark.parametrize("room", [{"cpu": -1}, {"cpu": "nan"}, {"cpu": "inf"}, {"gpu": -1}])
-def test_a_room_that_no_machine_has_is_refused(room: dict[str, object]) -> None:
+@pytest.mark.parametrize("resources", [{"cpu": -1}, {"cpu": "nan"}, {"cpu": "inf"}, {"gpu": -1}])
+def test_resources_that_no_machine_has_are_refused(resources: dict[str, object]) -> None:
     with pytest.raises(Refused):
-        values.facts_from(json.dumps({"node": "n", "capacity": room}).encode())
+        values.facts_from(json.dumps({"node": "n", "capacity": resources}).encode())
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1e-300])
@@ -161,7 +161,7 @@ def test_a_metric_that_is_no_number_is_reported_as_it_is(loss: float) -> None:
     assert str(found.workers[0].metrics) == str(worker.metrics)
     say = values.Say(True, 1, 2, [], [], False, False, {"loss": loss})
     raw = values.line("say", say)
-    assert str(values.said(values.Say, raw, worker_messages.parse(raw)[1])) == str(say)
+    assert str(values.parse_body(values.Say, raw, worker_messages.parse(raw)[1])) == str(say)
 
 
 def _gone(worker: int, detail: str) -> WorkerFacts:

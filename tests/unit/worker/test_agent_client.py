@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.channel import Channel
-from holdfast.agent.events import Connected, Disconnected, Event, Key, Said, SaidParts
+from holdfast.agent.events import Connected, Disconnected, Event, Key, PartsReport, WorkerReport
 from holdfast.wire import values, worker_messages
 from holdfast.wire.errors import Refused, Usage
 from holdfast.wire.limits import CHANNEL_MESSAGE_BYTES_MAX
@@ -48,10 +48,10 @@ class Ear:
             await self.news.wait_for(lambda: condition(self.events))
 
 
-def said(*what: Any, **more: Any) -> Said:
+def said(*what: Any, **more: Any) -> WorkerReport:
     """What a worker says: it always goes on to give signs of life."""
     more["beats"] = True
-    return Said(KEY, *what, **more)
+    return WorkerReport(KEY, *what, **more)
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -98,7 +98,7 @@ def test_what_either_side_says_arrives_at_the_other(tmp_path: Path) -> None:
         assert agent.settings == (("lr", "0.1", 50),)
         agent.part_done(2, (PART,))
         assert agent.shares() == []
-        await ear.until(lambda events: SaidParts(KEY, 2, (PART,)) in events)
+        await ear.until(lambda events: PartsReport(KEY, 2, (PART,)) in events)
         channel.tell(KEY, StopWorker("n", "job", 1, 0.0))
         await soon(lambda: agent.leaving)
         agent.close()
@@ -137,7 +137,7 @@ def test_everything_is_said_again_to_the_agent_that_comes_back(tmp_path: Path) -
         agent.ready()
         await first.until(lambda events: said(ready=True) in events)
         channel.close_all()
-        # Said while nobody listens: only what is true at the end has to arrive.
+        # WorkerReport while nobody listens: only what is true at the end has to arrive.
         agent.adopted(4, 10)
         for step in range(11, 500):
             agent.step(step)
@@ -149,8 +149,8 @@ def test_everything_is_said_again_to_the_agent_that_comes_back(tmp_path: Path) -
         wanted = [
             Connected(KEY),
             said(True, 4, 499),
-            SaidParts(KEY, 1, missed=True),
-            SaidParts(KEY, 2, (PART,)),
+            PartsReport(KEY, 1, missed=True),
+            PartsReport(KEY, 2, (PART,)),
         ]
         await second.until(lambda events: all(one in events for one in wanted))
         assert all(one in wanted for one in second.events), "nothing but the present is said"

@@ -96,7 +96,7 @@ class Lost:
     def trouble(self) -> SessionLost:
         return SessionLost("the lock 'licence' is lost", why="a test says so")
 
-    doubt = trouble
+    unsure = trouble
 
     def release(self) -> None:
         pass

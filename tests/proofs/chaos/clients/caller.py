@@ -136,7 +136,7 @@ def main() -> None:
     add("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
-    process.when_told_to_end(stop.set)
+    process.on_termination(stop.set)
     caller = Caller(dict(given.gateway), given.path, Record(given.record))
     caller.run(given.rate, stop)
 

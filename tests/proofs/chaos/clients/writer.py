@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     given = parser.parse_args()
     stop = threading.Event()
-    process.when_told_to_end(stop.set)
+    process.on_termination(stop.set)
     shown = access.read(given.secret_file).credential
     Writer(given.hosts, shown, str(os.getpid()), Record(given.record)).run(stop)
 

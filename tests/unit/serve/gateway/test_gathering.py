@@ -109,7 +109,7 @@ def test_two_replicas_and_the_plan_after_them_are_one_change_for_envoy(
     assert told(NEXT, replica(1, (1, 2)), replica(2, (2,))) == 1, "it is not forgotten"
 
 
-class Door(Admin):
+class CountingAdmin(Admin):
     """An Envoy that has taken whatever was written, and counts what it is asked."""
 
     def __init__(self, files: Files) -> None:
@@ -128,22 +128,22 @@ class Door(Admin):
 
 def test_envoy_is_not_asked_for_what_it_is_known_to_have(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    door = Door(files)
-    applying = Applying(files, door)
+    admin = CountingAdmin(files)
+    applying = Applying(files, admin)
     first = resources(state(known(ONE, seen(1, (1, 2)))))
     applying.prepare(first)
     applying.apply(first)
-    assert door.asked == ["taken"], "it was started just now"
+    assert admin.asked == ["taken"], "it was started just now"
     applying.apply(first)
-    assert door.asked == ["taken"]
-    door.asked.clear()
+    assert admin.asked == ["taken"]
+    admin.asked.clear()
     applying.apply(resources(state(known(NEXT, seen(1, (1, 2))))))
-    assert door.asked == ["warming", "taken"], "its clusters are those of before"
-    door.asked.clear()
+    assert admin.asked == ["warming", "taken"], "its clusters are those of before"
+    admin.asked.clear()
     third = plan((3, 10_000), number=3)
     applying.apply(resources(state(known(third, seen(1, (1, 2, 3))))))
-    assert door.asked == ["taken", "warming", "taken"], "clusters, who is in them, routes"
-    door.asked.clear()
+    assert admin.asked == ["taken", "warming", "taken"], "clusters, who is in them, routes"
+    admin.asked.clear()
     applying.adopt()
     applying.apply(resources(state(known(third, seen(1, (1, 2, 3))))))
-    assert door.asked == ["taken"], "it may be another one"
+    assert admin.asked == ["taken"], "it may be another one"

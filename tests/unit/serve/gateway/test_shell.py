@@ -16,7 +16,7 @@ from holdfast.serve.gateway.main import parsed
 from holdfast.serve.gateway.resources import resources
 from holdfast.serve.gateway.state import Front, GatewayTls
 from holdfast.wire.errors import Full, MissingExtra, Occupied, Usage
-from tests.faults.room import files_no_larger_than
+from tests.faults.file_limit import files_no_larger_than
 from tests.unit.serve.gateway.making import known, plan, seen, state
 
 WORDS = ("--cluster", "c", "--name", "front", "--listen")

@@ -23,7 +23,7 @@ from holdfast.serve.replica.batching import BatchPace, Outputs
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.http import App
 from holdfast.serve.replica.listening import Listener
-from tests.said import Said
+from tests.answers import HttpAnswer
 from tests.waiting import PATIENCE_S, eventually
 
 WIDTH = 4
@@ -47,7 +47,7 @@ class Client:
         self.socket.sendall(data)
         return self
 
-    def read(self, *, bodiless: bool = False) -> Said:
+    def read(self, *, bodiless: bool = False) -> HttpAnswer:
         """The next answer; `EOFError` if the connection ends before."""
         line = self._file.readline()
         if not line:
@@ -58,9 +58,9 @@ class Client:
             name, _, value = each.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         size = 0 if bodiless else int(headers.get("content-length", "0"))
-        return Said(int(line[9:12]), headers, self._file.read(size))
+        return HttpAnswer(int(line[9:12]), headers, self._file.read(size))
 
-    def ask(self, data: bytes) -> Said:
+    def ask(self, data: bytes) -> HttpAnswer:
         return self.send(data).read()
 
     def ends(self) -> bool:

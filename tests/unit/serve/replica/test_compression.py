@@ -49,9 +49,9 @@ def test_a_packing_that_is_not_known_is_named() -> None:
         unpacked(b"x", b"br", 10)
 
 
-def test_an_answer_is_packed_for_a_single_wish_only() -> None:
+def test_an_answer_is_packed_only_for_a_single_accepted_encoding() -> None:
     body = bytes(1_000)
     assert packed(body, b"gzip")[1] == b"gzip"
-    for wish in (b"gzip, deflate", b"br", b"", b"*", b"gzip;q=0"):
-        assert packed(body, wish) == (body, b"")
+    for accepted in (b"gzip, deflate", b"br", b"", b"*", b"gzip;q=0"):
+        assert packed(body, accepted) == (body, b"")
     assert packed(b"short", b"gzip") == (b"short", b"")

@@ -172,12 +172,12 @@ def test_a_body_that_nobody_asked_for_is_no_reason_to_hang_up(stage: HttpStage) 
     stage.answers()
 
 
-def test_a_wish_for_another_protocol_is_answered_in_this_one(stage: HttpStage) -> None:
-    wish: dict[str, Any] = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
-    wish["http2_settings"] = "AAMAAABk"
-    posted = predict(3.0, **wish)
-    in_chunks = request("POST", "/predict/m", chunked(ROW), transfer_encoding="chunked", **wish)
-    call = request("GET", "/v2/health/live", **wish)
+def test_a_request_for_another_protocol_is_answered_in_this_one(stage: HttpStage) -> None:
+    upgrade: dict[str, Any] = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+    upgrade["http2_settings"] = "AAMAAABk"
+    posted = predict(3.0, **upgrade)
+    in_chunks = request("POST", "/predict/m", chunked(ROW), transfer_encoding="chunked", **upgrade)
+    call = request("GET", "/v2/health/live", **upgrade)
     with stage.client() as client:
         client.send(posted + call + in_chunks + posted)
         assert client.read().json == TWICE

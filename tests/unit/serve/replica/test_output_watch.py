@@ -17,6 +17,7 @@ from holdfast.serve.replica.batching import BatchPace, Outputs
 from holdfast.serve.replica.engine import Engine
 from holdfast.serve.replica.output_watch import OutputWatch
 from tests.unit.serve.replica.test_engine import asked, record, times
+from tests.waiting import PATIENCE_S
 
 
 def nan(inputs: Mapping[str, np.ndarray]) -> Outputs:
@@ -73,6 +74,37 @@ def test_nothing_is_looked_at_without_a_rollout() -> None:
         answer = await given(engine, sent(1.0, 3))
         assert answer.version == 3 and np.isnan(answer.outputs["y"]).all()
         assert engine.stats().watched == {}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("next_", [None, 4])
+def test_requests_for_a_version_that_was_just_taken_back_are_answered_by_the_stable_one(
+    next_: int | None,
+) -> None:
+    gate = threading.Event()
+
+    def late(inputs: Mapping[str, np.ndarray]) -> Outputs:
+        gate.wait(PATIENCE_S)
+        return nan(inputs)
+
+    async def run() -> None:
+        engine = engine_in_a_rollout(late, pace=BatchPace.LONG)
+        engine.install(record(4), times(4), batches=True, pace=BatchPace.INSTANT)
+        under_way = asyncio.ensure_future(given(engine, sent(1.0, 3)))
+        await asyncio.sleep(0)
+        engine.follow(2, next_, leaving=[3])
+        gate.set()
+        # One that it has, and those of a gateway that has not heard of it.
+        for answer in (
+            await under_way,
+            await given(engine, sent(1.0, 3)),
+            await engine.infer(sent(1.0, 3)),
+        ):
+            assert (answer.version, answer.outputs["y"].tolist()) == (2, [[2.0]])
+        assert 3 not in engine.stats().watched, "it is of no rollout"
+        direct = await engine.infer(asked(1.0, 3))
+        assert direct.version == 3
 
     asyncio.run(run())
 

@@ -62,7 +62,7 @@ def test_as_many_wait_as_are_computed_within_the_patience_of_the_service() -> No
         assert len(taken) == 13, "12 times 20 ms are within 0.25 s, and so one more is taken"
         assert refused == batcher.refused == 487
         with pytest.raises(Full) as error:
-            batcher.check_room()
+            batcher.check_capacity()
         assert "would wait for more than 0.25 s" in error.value.why
         assert error.value.fix.endswith("or: holdfast serve digits --wait-max 0.5s")
         model.let(14)
@@ -123,7 +123,7 @@ def test_the_queue_is_bounded_by_its_count_too() -> None:
         taken, refused = begun(batcher, 10)
         assert (len(taken), refused) == (5, 5)
         with pytest.raises(Full) as error:
-            batcher.check_room()
+            batcher.check_capacity()
         assert error.value.fix.endswith("or: holdfast serve digits --queue-max 10")
         model.let(2)
         await asyncio.gather(*first, *taken)

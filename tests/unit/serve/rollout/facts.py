@@ -119,11 +119,11 @@ def weights(plan: RolloutPlan) -> dict[int, int]:
 
 
 def settled(
-    wish: DesiredService, observed: ServiceObservation, now_s: float = NOW_S
+    wanted: DesiredService, observed: ServiceObservation, now_s: float = NOW_S
 ) -> ServiceObservation:
     """Let it decide until nothing changes."""
     for _ in range(10):
-        decisions = advance(wish, observed, now_s)
+        decisions = advance(wanted, observed, now_s)
         if not any(isinstance(decision.command, SetPlan) for decision in decisions):
             return observed
         observed = replace(observed, plan=plan_of(decisions))

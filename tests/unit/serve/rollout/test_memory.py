@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast.control.decide.facts import Failure
-from holdfast.serve.controller.memory import SAMPLES_KEPT, ServiceHistory
+from holdfast.serve.controller.memory import LOOKS_KEPT, SAMPLES_KEPT, ServiceHistory
 from holdfast.serve.records import Counts, Load, ReplicaStats
 from holdfast.serve.rollout.advance import advance
 from holdfast.serve.rollout.facts import ServiceObservation
+from holdfast.serve.rollout.verdict import total
 from tests.unit.serve.rollout.facts import (
     NAME,
     NOW_S,
@@ -41,6 +42,20 @@ def test_counting_begins_with_the_first_answer() -> None:
     assert memory.window.since_s == 10.0
     window = memory.window
     assert (window.until_s, window.counts[1].requests, window.counts[2].requests) == (11.0, 100, 4)
+
+
+def test_the_looks_of_a_window_are_kept_apart_and_are_bounded() -> None:
+    memory = looking()
+    for at in range(1_001):
+        memory.see_stats({1: stats(1, 3 * at, at)}, [1], PLAN.variants, float(at))
+        window = memory.window
+        assert window is not None
+        assert len(window.looks) <= LOOKS_KEPT
+        for version, counts in window.counts.items():
+            assert total(window.looks_at(version)) == counts
+        if 1 <= at <= LOOKS_KEPT:
+            assert [each.requests for each in window.looks_at(2)] == [1] * at
+    assert window is not None and len(window.looks) >= LOOKS_KEPT // 2
 
 
 def test_a_replica_that_died_leaves_what_it_had_told() -> None:

@@ -25,7 +25,7 @@ STARTING = RolloutPlan(1, RolloutStage.STARTING, hold=(2,), next=2)
 
 
 @pytest.mark.parametrize(
-    ("wish", "observed", "words"),
+    ("wanted", "observed", "words"),
     [
         (desired(), ServiceObservation(), "no controller has looked at it yet"),
         (desired(), ServiceObservation(STARTING), "it waits for a replica to load version 2"),
@@ -77,6 +77,6 @@ STARTING = RolloutPlan(1, RolloutStage.STARTING, hold=(2,), next=2)
     ],
 )
 def test_it_says_what_would_let_it_go_on(
-    wish: DesiredService, observed: ServiceObservation, words: str
+    wanted: DesiredService, observed: ServiceObservation, words: str
 ) -> None:
-    assert words in outlook(wish, observed)
+    assert words in outlook(wanted, observed)

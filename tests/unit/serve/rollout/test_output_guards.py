@@ -156,7 +156,7 @@ def test_a_step_is_held_longer_until_the_outputs_were_compared() -> None:
     assert not suspicious(service(), OutputStats(500))
     assert suspicious(service(), OutputStats(5, {"y": 1}))
     plan = shifting(500, since_s=NOW_S - 6.0)
-    wish = desired(2, guards=guarded.guards)
+    wanted = desired(2, guards=guarded.guards)
     for seen_s, watched, decides in ((6.0, {}, False), (6.0, {2: enough}, True), (31.0, {}, True)):
         since = replace(plan, since_s=NOW_S - seen_s)
         seen = ServiceObservation(
@@ -165,7 +165,7 @@ def test_a_step_is_held_longer_until_the_outputs_were_compared() -> None:
             window=window(since, seen_s, v1=counts(500), v2=counts(500)),
             watched=watched,
         )
-        assert bool(advance(wish, seen, NOW_S)) is decides, (seen_s, watched)
+        assert bool(advance(wanted, seen, NOW_S)) is decides, (seen_s, watched)
 
 
 def test_what_was_seen_in_an_earlier_rollout_says_nothing_about_the_next() -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from holdfast.serve.records import WEIGHT_TOTAL, Leaving, Load, RolloutPlan, RolloutStage, Variant
 from holdfast.serve.rollout.advance import advance, validate
-from holdfast.serve.rollout.facts import ReplicaDeath, RolloutDecision, ServiceObservation, SetPlan
+from holdfast.serve.rollout.facts import (
+    ReplicaDeath,
+    RolloutDecision,
+    ServiceObservation,
+    SetPlan,
+    Window,
+)
 from holdfast.wire.errors import BugError
 from holdfast.wire.limits import HELD_VERSIONS_MAX
 from tests.unit.serve.rollout.facts import (
@@ -136,6 +142,17 @@ def test_a_rollout_without_requests_goes_on() -> None:
     plan = shifting(500)
     quiet = ServiceObservation(plan, three(1, 2), window=window(plan))
     assert weights(plan_of(decide(quiet))) == {1: 5_000, 2: 5_000}
+
+
+def test_slow_answers_of_few_moments_are_watched_longer_and_then_judged() -> None:
+    counted = {1: counts(1_000), 2: counts(100, slow=100)}
+    looks = ({1: counts(500), 2: counts(50, slow=50)},) * 2
+    for seen_s, moves in ((6.0, False), (29.0, False), (30.0, True)):
+        plan = shifting(500, since_s=NOW_S - seen_s)
+        seen = Window(plan.variants, NOW_S - seen_s, NOW_S, counted, looks)
+        decisions = decide(ServiceObservation(plan, three(1, 2), window=seen))
+        assert bool(decisions) is moves, seen_s
+    assert 2 in plan_of(decisions).failed
 
 
 def test_an_error_among_few_requests_is_watched_longer_and_then_judged() -> None:

@@ -53,17 +53,17 @@ def test_shares_that_do_not_add_up_are_parts_of_their_sum() -> None:
 
 def test_a_share_is_never_more_than_its_replicas_can_carry() -> None:
     some = fleet(replica(1, 1, 2), replica(2, 1), replica(3, 1), replica(4, 1))
-    wish = desired(1, split={1: 5_000, 2: 5_000})
-    after = plan_of(advance(wish, ServiceObservation(steady(), some), NOW_S))
+    wanted = desired(1, split={1: 5_000, 2: 5_000})
+    after = plan_of(advance(wanted, ServiceObservation(steady(), some), NOW_S))
     assert weights(after) == {1: 7_500, 2: 2_500}
 
 
 def test_a_split_without_the_stable_version_takes_over_when_it_is_ready() -> None:
-    wish = desired(1, split={2: 6_000, 3: 4_000})
-    first = settled(wish, ServiceObservation(steady(), three(1, loading=[2, 3])))
+    wanted = desired(1, split={2: 6_000, 3: 4_000})
+    first = settled(wanted, ServiceObservation(steady(), three(1, loading=[2, 3])))
     assert first.plan is not None
     assert (weights(first.plan), first.plan.stable) == ({1: WEIGHT_TOTAL}, 1)
-    then = settled(wish, replace(first, replicas=three(1, 2, 3)))
+    then = settled(wanted, replace(first, replicas=three(1, 2, 3)))
     assert then.plan is not None
     assert weights(then.plan) == {2: 6_000, 3: 4_000}
     assert (then.plan.stable, then.plan.previous) == (2, 1)
@@ -71,38 +71,38 @@ def test_a_split_without_the_stable_version_takes_over_when_it_is_ready() -> Non
 
 def test_without_a_stable_version_the_rest_goes_to_the_one_that_most_replicas_have() -> None:
     some = fleet(replica(1, 2, 3), replica(2, 3), replica(3, 3), replica(4, 3))
-    wish = desired(1, split={2: 7_500, 3: 2_500})
+    wanted = desired(1, split={2: 7_500, 3: 2_500})
     for plan in (None, steady(1)):
-        after = plan_of(advance(wish, ServiceObservation(plan, some), NOW_S))
+        after = plan_of(advance(wanted, ServiceObservation(plan, some), NOW_S))
         assert (weights(after), after.stable) == ({3: 7_500, 2: 2_500}, 3)
-        then = settled(wish, ServiceObservation(after, three(2, 3))).plan
+        then = settled(wanted, ServiceObservation(after, three(2, 3))).plan
         assert then is not None
         assert weights(then) == {2: 7_500, 3: 2_500}
 
 
 def test_a_version_that_cannot_be_loaded_gets_nothing() -> None:
-    wish = desired(1, split=SPLIT)
-    begun = settled(wish, ServiceObservation(steady(), three(1)))
-    failed = settled(wish, replace(begun, replicas=three(1, failed=[2])))
+    wanted = desired(1, split=SPLIT)
+    begun = settled(wanted, ServiceObservation(steady(), three(1)))
+    failed = settled(wanted, replace(begun, replicas=three(1, failed=[2])))
     assert failed.plan is not None
     assert weights(failed.plan) == {1: WEIGHT_TOTAL}
     assert "no head" in failed.plan.failed[2]
 
 
 def test_a_version_that_ends_replicas_while_it_loads_gets_nothing() -> None:
-    wish = desired(1, split=SPLIT)
-    begun = settled(wish, ServiceObservation(steady(), three(1)))
+    wanted = desired(1, split=SPLIT)
+    begun = settled(wanted, ServiceObservation(steady(), three(1)))
     crash = ReplicaDeath(8, NOW_S + 1.0, True, "segmentation fault", {2: Load.LOADING})
     seen = replace(begun, deaths=(crash, replace(crash, worker=9)))
-    after = settled(wish, seen, NOW_S + 2.0).plan
+    after = settled(wanted, seen, NOW_S + 2.0).plan
     assert after is not None
     assert "segmentation fault" in after.failed[2]
 
 
 def test_a_retired_version_of_a_split_gives_its_share_to_the_others() -> None:
-    wish = desired(1, split=SPLIT)
-    on = settled(wish, ServiceObservation(steady(), three(1, 2)))
-    after = settled(replace(wish, unusable={2: "it is retired: wrong"}), on).plan
+    wanted = desired(1, split=SPLIT)
+    on = settled(wanted, ServiceObservation(steady(), three(1, 2)))
+    after = settled(replace(wanted, unusable={2: "it is retired: wrong"}), on).plan
     assert after is not None
     assert weights(after) == {1: WEIGHT_TOTAL}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect_left
+
 import pytest
 
 from holdfast.serve.records import LATENCY_BOUNDS_MS, Counts, RolloutPolicy
@@ -38,10 +41,13 @@ def test_errors_are_compared_with_the_old_versions(
     ("old", "new", "finding"),
     [
         (counts(1_000), counts(1_000, slow=9), Finding.FINE),  # below the p99
-        (counts(1_000), counts(1_000, slow=11), Finding.WORSE),
+        (counts(1_000), counts(1_000, slow=18), Finding.FINE),  # and what chance adds, in both
+        (counts(1_000), counts(1_000, slow=19), Finding.WORSE),
+        (counts(100_000), counts(1_000, slow=16), Finding.FINE),
+        (counts(100_000), counts(1_000, slow=17), Finding.WORSE),
         (counts(1_000, slow=20), counts(1_000, slow=900), Finding.FINE),  # it was slow before
-        (counts(20), counts(20, slow=4), Finding.FINE),  # four of twenty may be chance
-        (counts(20), counts(20, slow=6), Finding.WORSE),
+        (counts(20), counts(20, slow=10), Finding.FINE),  # half of twenty may be chance
+        (counts(20), counts(20, slow=11), Finding.WORSE),
         (counts(10), counts(1_000, slow=900), Finding.FINE),  # nothing to compare with
     ],
 )
@@ -49,6 +55,59 @@ def test_slow_answers_are_compared_with_the_old_versions(
     old: Counts, new: Counts, finding: Finding
 ) -> None:
     assert judge(POLICY, old, new).finding is finding
+
+
+def test_slow_answers_of_few_moments_say_nothing_until_patience_is_over() -> None:
+    old, quick, slow = counts(1_000), counts(50), counts(50, slow=50)
+    for looks in ([slow] * 3, [slow] * 3 + [quick], [counts(50, slow=20)]):
+        new = total(looks)
+        assert judge(POLICY, old, new, looks).finding is Finding.FINE
+        assert judge(POLICY, old, new, looks, patient=False).finding is Finding.WORSE
+    for looks in ([slow] * 4, [slow, quick] * 4, [counts(50, slow=25)] * 8):
+        assert judge(POLICY, old, total(looks), looks).finding is Finding.WORSE
+
+
+def test_one_bad_moment_says_little_however_many_answers_fall_into_it() -> None:
+    """Six in a hundred are slow, where one may be: evenly they speak against it, in one lump they
+    do not, nor with one more in other looks."""
+    old, even = counts(10_000), [counts(50, slow=3)] * 20
+    assert judge(POLICY, old, total(even), even).finding is Finding.WORSE
+    lump = [counts(50, slow=50), *[counts(50, slow=2)] * 5, *[counts(50)] * 14]
+    assert total(lump) == total(even)
+    assert judge(POLICY, old, total(lump), lump).finding is Finding.FINE
+
+
+def moments(chance: random.Random, share: float, slow_ms: float) -> list[tuple[Counts, Counts]]:
+    """What each look counts, for five seconds at 100 requests a second, of the old version and of
+    the new one, which takes so long. The machine stops a replica once in a while."""
+    stops = [[(chance.uniform(0, 5), chance.expovariate(5)) for _ in range(5)] for _ in range(2)]
+    looks = [[[0] * (len(LATENCY_BOUNDS_MS) + 1) for _ in range(2)] for _ in range(20)]
+    for _ in range(500):
+        at_s, is_new, replica = chance.uniform(0, 5), chance.random() < share, chance.choice(stops)
+        took_s = (slow_ms if is_new else 2.0) * chance.uniform(0.8, 1.4) / 1000
+        took_s += max([0.0, *(since + for_ - at_s for since, for_ in replica if since < at_s)])
+        looks[min(19, int(at_s * 4))][is_new][bisect_left(LATENCY_BOUNDS_MS, took_s * 1000)] += 1
+    return [
+        (Counts(sum(old), 0, tuple(old)), Counts(sum(new), 0, tuple(new))) for old, new in looks
+    ]
+
+
+def found_slower(seed: int, slow_ms: float) -> bool:
+    """Whether any look of a rollout finds the new version slower."""
+    chance = random.Random(seed)
+    for share in (0.05, 0.25, 0.5):
+        looks = moments(chance, share, slow_ms)
+        for end in range(1, len(looks) + 1):
+            old, new = (total(each) for each in zip(*looks[:end], strict=True))
+            parts = [each for _, each in looks[:end]]
+            if judge(RolloutPolicy(), old, new, parts).finding is Finding.WORSE:
+                return True
+    return False
+
+
+def test_on_a_machine_that_stops_now_and_then_only_a_slower_version_is_slower() -> None:
+    assert sum(found_slower(seed, 2.0) for seed in range(60)) <= 1
+    assert all(found_slower(seed, 20.0) for seed in range(10))
 
 
 def test_a_difference_within_the_slack_is_noise() -> None:

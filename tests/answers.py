@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer."""
 
     status: int

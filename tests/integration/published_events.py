@@ -1,4 +1,4 @@
-"""A plane whose events are told, and all that was told."""
+"""A plane whose events are published, and all that was published."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.integration import event_teller
 from tests.waiting import eventually
 
 
-class Told:
-    """A plane with a leader and a user, tellers of its events, and all that they have told."""
+class PublishedEvents:
+    """A plane with a leader and a user, publishers of its events, and what they have published."""
 
     def __init__(self, folder: Path, hosts: str) -> None:
         self.hosts = hosts
@@ -34,7 +34,7 @@ class Told:
         self.control.submit(SPEC)
         self.leading = Leading(self.session)
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> PublishedEvents:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -50,7 +50,7 @@ class Told:
         for number in range(first, first + count):
             self.leading.ledger.note_trouble("train", f"trouble {number}")
 
-    def told(self, topic: str = EVENTS_TOPIC) -> list[bytes]:
+    def values(self, topic: str = EVENTS_TOPIC) -> list[bytes]:
         """All that has come of the topic by now."""
         if topic not in self._reading:
             self._cluster.admin.ensure(topic)
@@ -61,7 +61,7 @@ class Told:
         return values
 
     def events(self) -> list[Event]:
-        return [decode(value) for value in self.told()]
+        return [decode(value) for value in self.values()]
 
     def wait_for(self, reason: str) -> list[Event]:
         def there() -> list[Event]:

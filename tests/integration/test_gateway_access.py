@@ -22,7 +22,7 @@ from tests.waiting import eventually
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     require_service(envoy_missing())
-    made = World(tmp_path_factory.mktemp("doors"))
+    made = World(tmp_path_factory.mktemp("access"))
     try:
         yield made
     finally:
