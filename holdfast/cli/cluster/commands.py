@@ -80,21 +80,11 @@ ListenOption = Annotated[
     str | None,
     typer.Option(help="This machine's address, so that others may join; otherwise loopback."),
 ]
-CoordinationOption = Annotated[
-    str | None, typer.Option(help="zk://…; otherwise a server of its own is embedded.")
-]
 TopicsOption = Annotated[
     str | None,
     typer.Option(
         help="kafka://…; otherwise a broker of its own, started when something uses topics "
         "(embedded: at once)."
-    ),
-]
-FeaturesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="cassandra://…, redis://…; otherwise a Valkey of its own, started with the first "
-        "feature table."
     ),
 ]
 ForegroundOption = Annotated[
@@ -108,12 +98,13 @@ SystemdOption = Annotated[
 def up(
     cluster: ClusterOption = None,
     name: Annotated[str | None, typer.Option(help="A new cluster's name.")] = None,
-    coordination: CoordinationOption = None,
+    coordination: Annotated[
+        str | None, typer.Option(help="zk://…; otherwise a server of its own is embedded.")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="s3://…, file:DIR; otherwise a folder of its own.")
     ] = None,
     topics: TopicsOption = None,
-    features: FeaturesOption = None,
     listen: ListenOption = None,
     network: NetworkOption = None,
     coordinators: Annotated[int, typer.Option(help="How many; one leads.", min=1, max=9)] = 1,
@@ -157,7 +148,6 @@ def up(
             agents=agents,
             size=size,
             topics=topics or "",
-            features=features or "",
             look=lambda what: look(f"waiting for {what}"),
         )
     _report(found, done, new=new, as_json=as_json)

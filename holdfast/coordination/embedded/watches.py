@@ -29,7 +29,7 @@ _RECURSIVE: Final = 2
 W = TypeVar("W", bound=Hashable)
 
 
-class _WatchersByPath(Generic[W]):
+class _Table(Generic[W]):
     """One kind of watch: by path for firing, by watcher for letting go."""
 
     def __init__(self) -> None:
@@ -110,8 +110,8 @@ class WatchTable(Generic[W]):
     ) -> None:
         self._watches_max = watches_max
         self._per_watcher_max = per_watcher_max
-        self._data: _WatchersByPath[W] = _WatchersByPath()
-        self._child: _WatchersByPath[W] = _WatchersByPath()
+        self._data: _Table[W] = _Table()
+        self._child: _Table[W] = _Table()
 
     @property
     def count(self) -> int:
@@ -174,7 +174,7 @@ class WatchTable(Generic[W]):
         self._data.drop(watcher)
         self._child.drop(watcher)
 
-    def _tables(self, kind: int) -> tuple[_WatchersByPath[W], ...]:
+    def _tables(self, kind: int) -> tuple[_Table[W], ...]:
         if kind == p.WATCHER_ANY:
             return (self._child, self._data)
         if kind == p.WATCHER_CHILDREN:
@@ -183,7 +183,7 @@ class WatchTable(Generic[W]):
             return (self._data,)
         raise OperationError(p.MARSHALLING_ERROR)
 
-    def _make_room(self, watcher: W, path: str, tables: tuple[_WatchersByPath[W], ...]) -> None:
+    def _make_room(self, watcher: W, path: str, tables: tuple[_Table[W], ...]) -> None:
         wanted = sum(path not in table.by_watcher.get(watcher, ()) for table in tables)
         if wanted and (
             self.count + wanted > self._watches_max
