@@ -1,0 +1,1 @@
+"""Feature tables: what they cost beside what people use today."""

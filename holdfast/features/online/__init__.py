@@ -1,0 +1,1 @@
+"""Online stores: the newest row of each key, on engines that people trust."""

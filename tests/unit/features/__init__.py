@@ -1,0 +1,1 @@
+"""Feature tables: definitions, rows, stores and history."""
