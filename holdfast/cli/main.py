@@ -14,7 +14,6 @@ from holdfast import __version__
 from holdfast.cli import bundle, coord, output, queues, secrets, sharing, subscribe
 from holdfast.cli.cluster import commands as cluster
 from holdfast.cli.cluster import nodes
-from holdfast.cli.features import commands as features
 from holdfast.cli.jobs import actions, checkpoints, listing, logs, submit, why
 from holdfast.cli.models import commands as models
 from holdfast.cli.run import command as running
@@ -35,7 +34,6 @@ EXAMPLES = """[bold]Examples[/]
   [cyan]holdfast submit job.yaml[/]              a job for it; then: jobs, why, logs, set, scale
 
   [cyan]holdfast topics create clicks[/]         a topic; then: produce, tail, groups
-  [cyan]holdfast features apply tables.py[/]     feature tables; then: put, get
 
   [cyan]holdfast coord serve --data ./coord[/]   a coordination server here
 
@@ -122,7 +120,6 @@ _register()
 app.add_typer(models.app, name="models", rich_help_panel="Models and services")
 app.add_typer(coord.app, name="coord")
 app.add_typer(topics.app, name="topics")
-app.add_typer(features.app, name="features")
 app.command(
     epilog=running.EXAMPLES,
     # What is not an option of ours is the script's.

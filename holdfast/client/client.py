@@ -27,7 +27,6 @@ from holdfast.client.services import Service
 from holdfast.wire.errors import Missing, Usage
 
 if TYPE_CHECKING:
-    from holdfast.client.features import ClusterFeatures
     from holdfast.client.submitting import Source
     from holdfast.models.records import Model
 
@@ -204,13 +203,6 @@ class Client(ClusterConnection):
         if alias is not None:
             registry.set_alias(name, alias, version.number, why="published by a client")
         return version.number
-
-    def features(self, *, wants: bool = False) -> ClusterFeatures:
-        """The cluster's feature tables, until `close` or the end of its `with` block. `wants`: if
-        there are none yet, their store is started; otherwise that is `Missing`."""
-        from holdfast.client.features import ClusterFeatures
-
-        return ClusterFeatures(self.found, wants=wants)
 
     def models(self) -> dict[str, PublishedModel]:
         """What is published, by name."""

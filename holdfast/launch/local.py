@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cluster import Cluster, Process, create, described, occupied, opened
-from holdfast.cluster import features as cluster_features
 from holdfast.cluster import topics as cluster_topics
 from holdfast.cluster.folder import tighten
 from holdfast.cluster.ties import Tie
 from holdfast.cluster.topics import EMBEDDED
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.coordination import launch as servers
-from holdfast.features.address import FeaturesAddress
 from holdfast.launch import serving, wanted
 from holdfast.launch.ending import Down, Stopped, down
 from holdfast.launch.processes import alone, processes, server_of
@@ -180,7 +178,6 @@ def up(
     size: AgentSize | None = None,
     supervised: bool = True,
     topics: str = "",
-    features: str = "",
     timeout_s: float = UP_S,
     look: Callable[[str], None] = lambda _what: None,
 ) -> Up:
@@ -189,13 +186,10 @@ def up(
 
     `look` is told what is being waited for, again and again. `TerminalError` with the last lines
     of its log when a process ends early. `topics`: where those of the cluster are; empty: as they
-    were, and if nothing has used any, nowhere; so `features`, where feature tables are.
+    were, and if nothing has used any, nowhere.
     """
-    # A wrong one is an error before anything is started.
     if topics and topics != EMBEDDED:
-        TopicsAddress.parse(topics)
-    if features and features != EMBEDDED:
-        FeaturesAddress.parse(features)
+        TopicsAddress.parse(topics)  # a wrong one is an error before anything is started
     with alone(cluster, look):
         before = {(one.kind, one.name) for one in processes(cluster)}
         tightened = tighten(cluster)
@@ -211,8 +205,6 @@ def up(
         closed = protection.close(session) if cluster.embedded is None else 0
         if topics:
             cluster_topics.use(session, topics)
-        if features:
-            cluster_features.use(session, features)
         leader = await_ready(cluster, session, started, timeout_s=timeout_s, look=look)
     if supervised and wanted_here.read(cluster.folder):
         await_all((), lambda: _keeper(cluster), "a supervisor runs", timeout_s)

@@ -18,9 +18,6 @@ NODES_PATH: Final = "/holdfast/nodes"
 GATEWAYS_PATH: Final = "/holdfast/gateways"
 # Where topics are, once something uses them.
 TOPICS_PATH: Final = "/holdfast/topics"
-# Where feature tables are, once there are some, and below it their definitions.
-FEATURES_PATH: Final = "/holdfast/features"
-FEATURE_TABLES_PATH: Final = f"{FEATURES_PATH}/tables"
 # Below it every worker may read and write with its own, lesser credential: what it publishes.
 MODELS_PATH: Final = "/holdfast/models"
 # Of these only the replicas of a service may read what is theirs, and write below their own names.

@@ -23,9 +23,6 @@ NOT_RUN: dict[str, dict[str, int]] = {
         "the test has its own installed wheel": 1,
         "a checkout; tests/integration/test_training_demo.py runs the first": 1,
     },
-    "docs/features.md": {
-        "it needs a Cassandra; tests/contract/features runs the store on one": 1,
-    },
     "docs/gateway.md": {"it stays; tests/integration/test_gateway.py runs it": 1},
     "docs/guarantees.md": {"a checkout, and hours": 1},
     "docs/machines.md": {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _gpu() -> None:
     if not Path("/dev/nvidia0").exists():
         pytest.skip("this machine has no NVIDIA GPU")

@@ -18,7 +18,6 @@ from holdfast.control.decide.spec import JobSpec, Resources
 from holdfast.control.store.plane import ControlPlane
 from holdfast.launch import local
 from holdfast.launch.ending import down
-from holdfast.wire.errors import HoldfastError
 from tests.servers import commands
 from tests.waiting import eventually
 
@@ -92,15 +91,6 @@ class Home:
         done = CliRunner().invoke(app, asked, input=given)
         assert done.exit_code == 0, done.output
         return done.output
-
-    def refused(
-        self, *words: str, of: type[HoldfastError] = HoldfastError, given: str | None = None
-    ) -> HoldfastError:
-        """The error that a command ends with."""
-        asked = [*words, "--cluster", str(self.cluster.folder)]
-        error = CliRunner().invoke(app, asked, input=given).exception
-        assert isinstance(error, of), error
-        return error
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -167,8 +167,9 @@ def test_a_key_that_everybody_asks_for_does_not_bury_its_replica(
         answered = ",".join(clients.map(ask, range(len(link)))).split(",")
     for each in link:
         each.close()
-    ((home, most), *_) = Counter(answered).most_common()
-    assert home == owners_of(gateway, name, "the-hot-one")
+    ((first, most), (second, _), *_) = Counter(answered).most_common()
+    # What is above the bound goes to the next one, which may then have as many.
+    assert owners_of(gateway, name, "the-hot-one") in (first, second)
     assert most < 0.65 * len(answered), "at most 1.67 even shares of what is in flight, and a few"
     assert len(set(answered)) > 2, "1.67 shares each: three of four are enough"
 

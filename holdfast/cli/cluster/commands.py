@@ -87,13 +87,6 @@ TopicsOption = Annotated[
         "(embedded: at once)."
     ),
 ]
-FeaturesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="cassandra://…, redis://…; otherwise a Valkey of its own, started with the first "
-        "feature table."
-    ),
-]
 ForegroundOption = Annotated[
     bool, typer.Option("--foreground", help="Stay here while the cluster is up.")
 ]
@@ -112,7 +105,6 @@ def up(
         str | None, typer.Option(help="s3://…, file:DIR; otherwise a folder of its own.")
     ] = None,
     topics: TopicsOption = None,
-    features: FeaturesOption = None,
     listen: ListenOption = None,
     network: NetworkOption = None,
     coordinators: Annotated[int, typer.Option(help="How many; one leads.", min=1, max=9)] = 1,
@@ -156,7 +148,6 @@ def up(
             agents=agents,
             size=size,
             topics=topics or "",
-            features=features or "",
             look=lambda what: look(f"waiting for {what}"),
         )
     _report(found, done, new=new, as_json=as_json)

@@ -105,7 +105,7 @@ def process_text(process: Process) -> str:
         return f"{facts.get('address', 'starting')}  {leads}" if facts else "starting"
     if process.kind == "controller":
         return f"leads (term {facts['term']})" if facts.get("term") else "stands by"
-    if process.kind in ("gateway", "envoy", "topics", "features"):
+    if process.kind in ("gateway", "envoy", "topics"):
         return str(facts.get("address", ""))
     if process.kind == "supervisor":
         count = len(facts.get("kept", ()))

@@ -23,11 +23,10 @@ from holdfast.cluster.topics import open as open_topics
 from holdfast.control.rpc.agents import GrpcAgents, Listening
 from holdfast.control.shell.coordinator import Coordinator
 from holdfast.control.shell.events import EventsKeeper
-from holdfast.control.shell.features import features_keeper
 from holdfast.control.shell.housekeeping import Housekeeping
 from holdfast.control.shell.store_watch import StoreWatch
 from holdfast.control.shell.topic_watch import TopicWatch
-from holdfast.control.shell.topics import topics_keeper
+from holdfast.control.shell.topics import TopicsKeeper
 from holdfast.control.store.manifests import manifests_in
 from holdfast.coordination import Election, Leader, Session, protection
 from holdfast.storage.claims import Claims
@@ -121,8 +120,7 @@ def serve(options: CoordinatorOptions, tell: Tell | None = None) -> int:
             session, blobs, agents.observed, lambda: coordinator.acting, claims=claims
         )
         stack.enter_context(housekeeping)
-        stack.enter_context(topics_keeper(cluster, session))
-        stack.enter_context(features_keeper(cluster, session))
+        stack.enter_context(TopicsKeeper(cluster, session))
         stack.enter_context(EventsKeeper(cluster, session, options.name))
         leader = Election(session, LEADER_PATH).current_leader
         stack.enter_context(_StatusWriter(coordinator, registration, leader, tell, stop, store))

@@ -42,7 +42,7 @@ class Unchanged:
     def _now(self) -> list[Any]:
         found: list[Any] = list(self._tracked.objects.values())
         for table in self._tables:
-            found.extend(table)
+            found.extend(table.keys())  # those of a scripted module are no dicts
             found.extend(table.values())
         for optimizer in self._tracked.optimizers.values():
             for group in optimizer.param_groups:

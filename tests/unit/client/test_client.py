@@ -77,7 +77,7 @@ def test_every_public_name_is_there_and_no_other_is() -> None:
         (
             Client,
             AsyncClient,
-            {"down", "ensure_served", "features", "found", "submit_draft", "update_draft"},
+            {"down", "ensure_served", "found", "submit_draft", "update_draft"},
         ),
         (Job, AsyncJob, {"changes", "facts", "found", "future", "log_stream"}),
         (

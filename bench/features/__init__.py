@@ -1,1 +1,0 @@
-"""Feature tables: what they cost beside what people use today."""

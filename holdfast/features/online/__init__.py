@@ -1,1 +1,0 @@
-"""Online stores: the newest row of each key, on engines that people trust."""

@@ -1,1 +1,0 @@
-"""The contract of online stores of feature tables: one suite for every engine."""

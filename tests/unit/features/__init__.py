@@ -1,1 +1,0 @@
-"""Feature tables: definitions, rows, stores and history."""
